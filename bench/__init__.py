@@ -1,0 +1,1 @@
+"""What a turn costs, measured against the floor of the same run."""

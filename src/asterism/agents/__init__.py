@@ -1,0 +1,1 @@
+"""Agents at work: live state, the turn, its context and its calls."""

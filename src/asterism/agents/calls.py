@@ -1,0 +1,395 @@
+"""Calls: what an agent does in a turn, and what becomes of a call that a crash interrupted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+
+from asterism.agents.turn import Turn
+from asterism.errors import StoreError, ToolError
+from asterism.store.database import Connection
+from asterism.store.journal import Draft
+from asterism.tools.tool import Decision, NeedsApproval, Tool, ToolContext
+from asterism.types.ids import new_id
+from asterism.types.turns import Approval, Call, Effect, Entry, EntryKind, Reply
+from asterism.types.wire import plain, result_wire
+
+_log = logging.getLogger(__name__)
+_LONGEST_RESULT = 100_000
+_FAILURES = (Exception, SystemExit, asyncio.CancelledError)
+"""What a tool may raise and the model is told; a turn that is being stopped is told apart."""
+
+OUTCOME_UNKNOWN = (
+    "Outcome unknown: the process stopped while {name} was running, so it may or may not have "
+    "happened. It was not repeated. Find out, or ask, before you try it again."
+)
+NOT_RUN = "Not run: the turn ended before this call."
+CUT_SHORT = "Cut short: the turn ended while {name} was running. It can safely be called again."
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A call that names a tool the agent has, with arguments that fit."""
+
+    key: str
+    call: Call
+    tool: Tool
+    arguments: dict[str, Any]
+
+
+async def run_calls(turn: Turn, step: int, reply: Reply) -> list[str]:
+    """Carry out the calls of a reply in order; return the questions that now wait for a person.
+
+    Neighbouring calls of repeatable tools run together. Calls with a recorded result are not run.
+    """
+    together: list[_Ready] = []
+    for index, call in enumerate(reply.calls):
+        key = f"{step}/call/{index}"
+        if key in turn.recorded:
+            continue
+        ready = _prepare(turn, key, call)
+        if isinstance(ready, _Ready) and _may_run_together(ready.tool):
+            together.append(ready)
+            continue
+        await _run_together(turn, together)
+        together = []
+        if isinstance(ready, _Ready):
+            await _run_one(turn, ready)
+        elif f"{key}/begun" in turn.recorded:  # its tool was there before the crash
+            _settle(turn, key, call, _unknown(turn, call))
+        else:
+            _show_call(turn, key, call)
+            _settle(turn, key, call, ready)
+    await _run_together(turn, together)
+    questions = undecided(turn)
+    if not questions:
+        turn.flush_meanwhile()
+    return questions
+
+
+def _prepare(turn: Turn, key: str, call: Call) -> _Ready | str:
+    """Return the call ready to run, or what the model must be told instead."""
+    tool = turn.means.toolbox.get(call.name, turn.agent.tools)
+    if tool is None:
+        names = turn.means.toolbox.names(turn.agent.tools)
+        offer = f"There are: {', '.join(names)}." if names else "There are no tools."
+        return f"Error: there is no tool {call.name!r}. {offer}"
+    try:
+        return _Ready(key, call, tool, tool.read(call.arguments))
+    except ToolError as error:
+        return f"Error: {error.message}"
+
+
+def _may_run_together(tool: Tool) -> bool:
+    return tool.effect is Effect.REPEATABLE and not tool.ask
+
+
+async def _run_together(turn: Turn, calls: list[_Ready]) -> None:
+    if len(calls) == 1:
+        await _run_one(turn, calls[0])
+    elif calls:
+        await turn.flush()
+        for ready in calls:
+            _show_call(turn, ready.key, ready.call)
+        runs = (_attempt(turn, ready, _context(turn, ready.key, None)) for ready in calls)
+        for ready, outcome in zip(calls, await asyncio.gather(*runs), strict=True):
+            _record(turn, ready, outcome)
+
+
+async def _run_one(turn: Turn, ready: _Ready) -> None:
+    if ready.tool.ask:
+        _ask(turn, ready, f"{turn.agent.name} wants to call {_spell(ready.call)}.")
+        return
+    _show_call(turn, ready.key, ready.call)
+    outcome = await _carry_out(turn, ready, None, f"{ready.key}/begun")
+    if outcome is not None:
+        _record(turn, ready, outcome)
+
+
+async def _carry_out(
+    turn: Turn, ready: _Ready, decision: Decision | None, begun_key: str
+) -> str | NeedsApproval | None:
+    """Run a call as its effect demands. None: its result is in the journal already."""
+    context = _context(turn, ready.key, decision)
+    effect = ready.tool.effect
+    if effect is Effect.TRANSACTIONAL:
+        return await _commit_with_effect(turn, ready, context)
+    if effect is Effect.REPEATABLE:
+        await turn.flush()
+        return await _attempt(turn, ready, context)
+    if begun_key in turn.recorded:
+        known = await _reconcile(turn, ready, context)
+        if known is not None:
+            return known
+    else:
+        turn.stage(EntryKind.BEGUN, begun_key, b"")
+        await turn.flush()
+    return await _attempt(turn, ready, context)
+
+
+async def _commit_with_effect(
+    turn: Turn, ready: _Ready, context: ToolContext
+) -> str | NeedsApproval | None:
+    """Run a transactional tool in the transaction that records its result."""
+    asked: list[NeedsApproval] = []
+
+    async def inside(tx: Connection) -> Draft:
+        asked.clear()
+        try:
+            async with tx.savepoint():
+                inner = replace(context, transaction=tx)
+                text = await ready.tool.run(inner, ready.arguments)
+        except StoreError:
+            raise
+        except NeedsApproval as question:
+            asked.append(question)
+            text = ""
+        except _FAILURES as error:
+            text = _tool_failed(ready, error)
+        # A call that waits for a person leaves a trace of the try, and its result is staged after.
+        if asked or context.decision is not None:
+            key = f"{ready.key}/{'asked' if asked else 'effect'}"
+            return Draft(EntryKind.ONCE, key, text.encode(), context.now)
+        return _result(ready, text, context.now)
+
+    draft = await turn.flush(inside=inside)
+    if asked:
+        return asked[0]
+    assert draft is not None
+    if draft.kind is EntryKind.ONCE:
+        return draft.body.decode()
+    _show_result(turn, ready.key, draft.body)
+    return None
+
+
+async def _reconcile(turn: Turn, ready: _Ready, context: ToolContext) -> str | None:
+    """Find out about a call that was begun before a crash; None means that it did not happen."""
+    if ready.tool.effect is Effect.CHECKABLE:
+        try:
+            return await ready.tool.happened(context, ready.arguments)
+        except Exception:  # noqa: BLE001 - a check that fails leaves the outcome unknown
+            _log.exception("check of %s failed", ready.tool.name)
+    return _unknown(turn, ready.call)
+
+
+def _unknown(turn: Turn, call: Call) -> str:
+    turn.notify_owner(
+        "call.unknown",
+        f"The outcome of {_spell(call)} is unknown: it was interrupted, and it was not "
+        f"repeated. Please look whether it happened (turn {turn.id}).",
+    )
+    return OUTCOME_UNKNOWN.format(name=call.name)
+
+
+async def _attempt(turn: Turn, ready: _Ready, context: ToolContext) -> str | NeedsApproval:
+    tool = ready.tool
+    turn.attempted.add(ready.key)
+    try:
+        async with asyncio.timeout(tool.timeout):
+            return await tool.run(context, ready.arguments)
+    except NeedsApproval as question:
+        return question
+    except TimeoutError as error:
+        if tool.timeout is None:
+            return _tool_failed(ready, error)
+        said = f"Error: {tool.name} gave no answer within {tool.timeout:g} s."
+        if tool.effect is not Effect.REPEATABLE:
+            return f"{said} {_unknown(turn, ready.call)}"
+        return said
+    except _FAILURES as error:
+        return _tool_failed(ready, error)
+
+
+def _tool_failed(ready: _Ready, error: BaseException) -> str:
+    """Return what the model reads of an error; raise it if it means that the turn shall stop."""
+    if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
+        raise error
+    if isinstance(error, ToolError):
+        return f"Error: {error.message}"
+    _log.warning("tool %s failed", ready.tool.name, exc_info=error)
+    return f"Error: {ready.tool.name} failed with {type(error).__name__}: {error}"
+
+
+def _is_being_cancelled() -> bool:
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # in the thread of the writer, which nobody cancels
+        return False
+    return task is not None and task.cancelling() > 0
+
+
+# -- results ---------------------------------------------------------------------------------------
+
+
+def _result(ready: _Ready, text: str, at: int, meta: str | None = None) -> Draft:
+    return Draft(EntryKind.RESULT, ready.key, result_wire(ready.call.id, _shorten(text)), at, meta)
+
+
+def _record(turn: Turn, ready: _Ready, outcome: str | NeedsApproval) -> None:
+    if isinstance(outcome, NeedsApproval):
+        _ask(turn, ready, outcome.question)
+    else:
+        _settle(turn, ready.key, ready.call, outcome)
+
+
+def _settle(turn: Turn, key: str, call: Call, text: str) -> None:
+    body = result_wire(call.id, _shorten(text))
+    turn.stage(EntryKind.RESULT, key, body)
+    _show_result(turn, key, body)
+
+
+def _shorten(text: str) -> str:
+    # A lone surrogate cannot be stored or sent.
+    text = text.encode("utf-8", "replace").decode()
+    if len(text) <= _LONGEST_RESULT:
+        return text
+    return (
+        f"{text[:_LONGEST_RESULT]}\n(Cut: the first {_LONGEST_RESULT:,} of {len(text):,} "
+        "characters are shown.)"
+    )
+
+
+def settle_open_calls(turn: Turn) -> None:
+    """Give every call without a result one, since the turn ends here."""
+    for key, entry in list(turn.recorded.items()):
+        if entry.kind is not EntryKind.REPLY:
+            continue
+        step = key.partition("/")[0]
+        for index, call in enumerate(Reply.from_entry(entry.body, entry.meta).calls):
+            call_key = f"{step}/call/{index}"
+            if call_key in turn.recorded:
+                continue
+            if _was_begun(turn, call_key, f"{call_key}/begun"):
+                _settle(turn, call_key, call, _unknown(turn, call))
+            elif call_key in turn.attempted:
+                _settle(turn, call_key, call, CUT_SHORT.format(name=call.name))
+            else:
+                _settle(turn, call_key, call, NOT_RUN)
+    for key in list(turn.recorded):
+        call_key = key.removesuffix("/decision")
+        if call_key == key or f"{call_key}/outcome" in turn.recorded:
+            continue
+        call = _call_at(turn, call_key)
+        effect = turn.recorded.get(f"{call_key}/effect")
+        if effect is not None:
+            told = effect.body.decode()
+        elif _was_begun(turn, call_key, f"{call_key}/approved"):
+            told = _unknown(turn, call)
+        else:
+            told = CUT_SHORT.format(name=call.name) if call_key in turn.attempted else NOT_RUN
+        turn.tell(f"{call_key}/outcome", f"{_spell(call)}: {told}")
+
+
+def _was_begun(turn: Turn, call_key: str, begun_key: str) -> bool:
+    """Tell whether a call may have had its effect: begun before a crash, or started here."""
+    return isinstance(turn.recorded.get(begun_key), Entry) or (
+        begun_key in turn.recorded and call_key in turn.attempted
+    )
+
+
+# -- questions and decisions -----------------------------------------------------------------------
+
+
+def _ask(turn: Turn, ready: _Ready, question: str) -> None:
+    """Leave a call to a person: the agent is told that it waits, other calls go on."""
+    approval = Approval(
+        id=new_id("ap"),
+        agent_id=turn.agent.id,
+        turn_id=turn.id,
+        key=ready.key,
+        question=plain(question),
+        asked_at=turn.means.clock(),
+    )
+    text = f"Waiting for approval {approval.id}. A person has been asked; you will be told."
+    meta = orjson.dumps({"parked": approval.id, "question": question}).decode()
+    turn.stage(EntryKind.RESULT, ready.key, result_wire(ready.call.id, text), meta=meta)
+    turn.ask_person(approval)
+
+
+def undecided(turn: Turn) -> list[str]:
+    """Return the questions of a turn whose outcome the agent has not been told yet."""
+    questions: list[str] = []
+    for key, entry in turn.recorded.items():
+        if entry.kind is not EntryKind.RESULT or not entry.meta:
+            continue
+        if f"{key}/outcome" not in turn.recorded:
+            asked = orjson.loads(entry.meta)
+            questions.append(f"{asked['question']} (approval {asked['parked']})")
+    return questions
+
+
+async def carry_out_decisions(turn: Turn) -> None:
+    """Do what a person has decided about calls that waited."""
+    for key, entry in list(turn.recorded.items()):
+        call_key = key.removesuffix("/decision")
+        if call_key == key or f"{call_key}/outcome" in turn.recorded:
+            continue
+        answer: dict[str, Any] = orjson.loads(entry.body)
+        decision = Decision(answer["approved"], answer["note"], answer["by"])
+        call = _call_at(turn, call_key)
+        told = await _decided(turn, call_key, call, decision)
+        turn.tell(f"{call_key}/outcome", told)
+        turn.flush_meanwhile()
+
+
+async def _decided(turn: Turn, key: str, call: Call, decision: Decision) -> str:
+    by = f" by {decision.by}" if decision.by else ""
+    note = f" They say: {decision.note}" if decision.note else ""
+    if not decision.approved:
+        return f"Your call {_spell(call)} was denied{by}.{note} It was not run."
+    ready = _prepare(turn, key, call)
+    if isinstance(ready, str):
+        outcome: str | NeedsApproval | None = ready
+    elif f"{key}/effect" in turn.recorded:
+        outcome = turn.recorded[f"{key}/effect"].body.decode()
+    else:
+        outcome = await _carry_out(turn, ready, decision, f"{key}/approved")
+    if isinstance(outcome, NeedsApproval):
+        outcome = "Error: the tool asked again although it was approved; it was not run."
+    return f"Your call {_spell(call)} was approved{by}.{note} Result: {_shorten(outcome or '')}"
+
+
+def _call_at(turn: Turn, key: str) -> Call:
+    step, _, index = key.partition("/call/")
+    entry = turn.recorded[f"{step}/reply"]
+    return Reply.from_entry(entry.body, entry.meta).calls[int(index)]
+
+
+# -- what is shown ---------------------------------------------------------------------------------
+
+
+def _context(turn: Turn, key: str, decision: Decision | None) -> ToolContext:
+    loop = asyncio.get_running_loop()
+
+    def progress(text: str) -> None:
+        # A plain function runs in a thread of its own.
+        loop.call_soon_threadsafe(turn.publish, "progress", {"key": key, "text": text})
+
+    return ToolContext(
+        agent=turn.agent,
+        turn_id=turn.id,
+        key=f"{turn.id}/{key}",
+        now=turn.means.clock(),
+        channel=turn.channel,
+        reply_to=turn.reply_to,
+        decision=decision,
+        progress=progress,
+    )
+
+
+def _spell(call: Call) -> str:
+    arguments = call.arguments if len(call.arguments) <= 300 else call.arguments[:300] + "…"
+    return f"{call.name}({arguments})"
+
+
+def _show_call(turn: Turn, key: str, call: Call) -> None:
+    turn.publish("call", {"key": key, "name": call.name, "arguments": call.arguments})
+
+
+def _show_result(turn: Turn, key: str, body: bytes) -> None:
+    if turn.means.watched(turn.agent.id):
+        turn.publish("result", {"key": key, "text": orjson.loads(body)["content"]})

@@ -1,0 +1,335 @@
+"""One message answered: think and act, step by step, each step an entry in the journal.
+
+What has happened is *staged* and written with the next `flush`; nothing outside is touched before
+the flush that records why. So a plain turn costs one commit at its end, and a crash at any instant
+finds in the journal either that a step happened or that it has no effect yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from asterism.agents.live import LiveAgent
+from asterism.errors import LaneLost, StoreUnavailable
+from asterism.ports import Clock, Model
+from asterism.store import approvals, inbox, journal, notices, outbox
+from asterism.store.database import Connection, Database
+from asterism.store.journal import Draft
+from asterism.tools.tool import Toolbox
+from asterism.types.ids import new_id
+from asterism.types.messages import Delivery, InboxItem, Notice
+from asterism.types.turns import (
+    WIRE_KINDS,
+    Approval,
+    Entry,
+    EntryKind,
+    Outcome,
+    Reply,
+    TurnRecord,
+    TurnState,
+    Usage,
+)
+from asterism.types.wire import message_wire, plain
+
+_FIRST_WAIT, _LONGEST_WAIT = 0.25, 5.0
+EMPTY_ANSWER = "(The model gave an empty answer.)"
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What turns work with."""
+
+    database: Database
+    toolbox: Toolbox
+    model_for: Callable[[str], tuple[Model, str]]
+    """From `vendor:name` to the vendor's port and the name there."""
+    watched: Callable[[str], bool]
+    publish: Callable[[str, str, str, dict[str, Any]], None]
+    """Show watchers of an agent a turn's signal: agent, turn, kind, data."""
+    clock: Clock
+
+
+@dataclass(slots=True)
+class Page:
+    """What the next flush writes in one transaction."""
+
+    drafts: list[Draft] = field(default_factory=list[Draft])
+    notices: list[Notice] = field(default_factory=list[Notice])
+    approvals: list[Approval] = field(default_factory=list[Approval])
+    deliveries: list[Delivery] = field(default_factory=list[Delivery])
+    state: TurnState = TurnState.OPEN
+    error: str | None = None
+    inside: Callable[[Connection], Awaitable[Draft]] | None = None
+    """A transactional call: has its effect in the same transaction and returns its result."""
+
+
+class _AlreadyWritten(Exception):
+    """A commit had gone through although its confirmation was lost."""
+
+
+class Turn:
+    """A turn under way."""
+
+    def __init__(
+        self,
+        live: LiveAgent,
+        means: Means,
+        *,
+        item: InboxItem | None = None,
+        record: TurnRecord | None = None,
+        entries: list[Entry] | None = None,
+    ) -> None:
+        """Begin the turn of an item, or (with its record and entries) take one up again."""
+        self.live = live
+        self.agent = live.agent
+        self.means = means
+        self.item = item
+        self.record = record
+        self.recorded: dict[str, Entry | Draft] = {entry.key: entry for entry in entries or ()}
+        self.attempted: set[str] = set()
+        """Calls that were really started in this process."""
+        self.stop_reason: str | None = None
+        self.ending = False
+        """Whether it is too late to stop it."""
+        self._ending: Outcome | None = None
+        if record is not None:
+            self.id, self.channel, self.reply_to = record.id, record.channel, record.reply_to
+        else:
+            assert item is not None
+            self.id, self.channel, self.reply_to = item.turn_id, item.channel, item.reply_to
+        self.usage = Usage()
+        self._page = Page()
+        self._flushing: asyncio.Task[Draft | None] | None = None
+        if record is None and item is not None:
+            self.stage(EntryKind.MESSAGE, "in", item.body, at=item.at)
+        elif item is not None:
+            decision: dict[str, Any] = orjson.loads(item.body)
+            self.stage(EntryKind.ONCE, f"{decision['key']}/decision", item.body, at=item.at)
+        live.tail.fit()
+
+    # -- the journal ---------------------------------------------------------------------------
+
+    def stage(
+        self, kind: EntryKind, key: str, body: bytes, *, meta: str | None = None, at: int = 0
+    ) -> None:
+        """Note an entry; the next flush writes it."""
+        draft = Draft(kind, key, body, at or self.means.clock(), meta)
+        self._page.drafts.append(draft)
+        self._note(draft)
+
+    def _note(self, draft: Draft) -> None:
+        self.recorded[draft.key] = draft
+        if draft.kind in WIRE_KINDS:
+            self.live.tail.append(draft.kind, draft.body)
+
+    async def once(self, key: str, ask: Callable[[], Awaitable[Reply]]) -> Reply:
+        """Return the recorded reply of this step, or ask for it and stage it."""
+        entry = self.recorded.get(key)
+        if entry is not None:
+            reply = Reply.from_entry(entry.body, entry.meta)
+        else:
+            reply = await ask()
+            self.stage(EntryKind.REPLY, key, reply.wire(), meta=reply.meta())
+        self.usage += reply.usage
+        return reply
+
+    def notify_owner(self, kind: str, text: str) -> None:
+        """Tell the owner something with the next flush."""
+        self._page.notices.append(
+            Notice(new_id("note"), self.agent.id, self.id, kind, plain(text), self.means.clock())
+        )
+
+    def ask_person(self, approval: Approval) -> None:
+        """Put a question to a person with the next flush."""
+        self._page.approvals.append(approval)
+        self.deliver(approval.id, f"{approval.question} (approval {approval.id})")
+
+    def deliver(self, name: str, text: str) -> None:
+        """Send a text to where the matter came from, with the next flush."""
+        if self.reply_to is None:
+            return
+        now = self.means.clock()
+        self._page.deliveries.append(
+            Delivery(
+                key=f"{self.id}/{name}",
+                agent_id=self.agent.id,
+                turn_id=self.id,
+                channel=self.channel,
+                target=self.reply_to,
+                text=plain(text),
+                next_at=now,
+                created_at=now,
+            )
+        )
+
+    async def flush(
+        self,
+        state: TurnState = TurnState.OPEN,
+        *,
+        error: str | None = None,
+        inside: Callable[[Connection], Awaitable[Draft]] | None = None,
+    ) -> Draft | None:
+        """Write what is staged and return when it is durable; with `inside`, return its result."""
+        await self._written()
+        page = self._page
+        page.state, page.inside = state, inside
+        page.error = plain(error) if error else None
+        if not page.drafts and state is TurnState.OPEN and inside is None and not page.notices:
+            return None
+        self._page = Page()
+        # A task of its own, so that stopping the turn cannot leave a write half awaited.
+        self._flushing = asyncio.create_task(self._write(page))
+        result = await asyncio.shield(self._flushing)
+        self._flushing = None
+        return result
+
+    async def _written(self) -> None:
+        if self._flushing is not None:
+            await asyncio.shield(self._flushing)
+            self._flushing = None
+
+    def flush_meanwhile(self) -> None:
+        """Start to write what is staged; the next flush waits for it.
+
+        For results of calls: they become durable while the model thinks about them, and the reply
+        to them is not acted upon before.
+        """
+        if self._page.drafts and self._flushing is None:
+            page, self._page = self._page, Page()
+            self._flushing = asyncio.create_task(self._write(page))
+
+    async def _write(self, page: Page) -> Draft | None:
+        wait = _FIRST_WAIT
+        while True:
+            try:
+                return await self._commit(page)
+            except StoreUnavailable as problem:
+                # The turn pauses and nothing of it is lost: it goes on when there is room again.
+                self.publish("waiting", {"why": problem.message})
+                await asyncio.sleep(wait)
+                wait = min(wait * 2, _LONGEST_WAIT)
+
+    async def _commit(self, page: Page) -> Draft | None:
+        live, base = self.live, self.live.length
+        now = self.means.clock()
+        ended_at = None if page.state in (TurnState.OPEN, TurnState.PARKED) else now
+        record, item = self.record, self.item
+        opened = TurnRecord(
+            id=self.id,
+            agent_id=self.agent.id,
+            state=page.state,
+            channel=self.channel,
+            reply_to=self.reply_to,
+            first_seq=base + 1,
+            last_seq=base,
+            opened_at=item.at if item is not None else now,
+            ended_at=ended_at,
+            usage=self.usage,
+            error=page.error,
+        )
+
+        async def work(tx: Connection) -> Draft | None:
+            result = await page.inside(tx) if page.inside is not None else None
+            drafts = page.drafts if result is None else [*page.drafts, result]
+            if not await journal.append(tx, live.claim, base, self.id, drafts):
+                raise _AlreadyWritten
+            last = base + len(drafts)
+            if item is not None and not await inbox.take(tx, item):
+                raise LaneLost(f"{item.id} was taken by another worker; it is answered there.")
+            if record is None:
+                await journal.open_turn(tx, opened, last)
+            else:
+                await journal.update_turn(
+                    tx, self.id, page.state, last, self.usage, ended_at, page.error
+                )
+            for notice in page.notices:
+                await notices.put(tx, notice)
+            for approval in page.approvals:
+                await approvals.put(tx, approval)
+            for delivery in page.deliveries:
+                await outbox.put(tx, delivery)
+            if page.state is not TurnState.OPEN and self.means.database.distributed:
+                await tx.notify("turn", self.id)
+            return result
+
+        count = len(page.drafts) + (page.inside is not None)
+        try:
+            result = await self.means.database.write(work)
+        except _AlreadyWritten:
+            result = await self._result_at(base + count) if page.inside is not None else None
+        live.length = base + count
+        self.record = record or opened
+        self.item = None
+        if result is not None:
+            self._note(result)
+        return result
+
+    async def _result_at(self, seq: int) -> Draft:
+        entry = await self.means.database.read(lambda tx: journal.entry_at(tx, self.agent.id, seq))
+        assert entry is not None
+        return Draft(entry.kind, entry.key, entry.body, entry.at, entry.meta)
+
+    # -- endings -------------------------------------------------------------------------------
+
+    async def wind_up(self) -> None:
+        """Take no more stops, and wait for a write under way: then it is known which calls ran."""
+        self.ending = True
+        await self._written()
+
+    async def finish(self, reply: Reply) -> Outcome:
+        """End the turn with its answer."""
+        text = reply.text or EMPTY_ANSWER
+        self.deliver("answer", text)
+        return await self._end(TurnState.DONE, text, None)
+
+    async def park(self, questions: list[str]) -> Outcome:
+        """Leave the turn at rest until a person has decided."""
+        return await self._end(TurnState.PARKED, "\n".join(questions), None)
+
+    async def fail(self, explanation: str) -> Outcome:
+        """End the turn with an explanation instead of an answer."""
+        if self._ending is None:
+            self.deliver("answer", explanation)
+        return await self._end(TurnState.FAILED, explanation, explanation)
+
+    async def stop(self) -> Outcome:
+        """End the turn because a person said so."""
+        text = self.stop_reason or "Stopped."
+        if self._ending is None:
+            self.deliver("answer", text)
+        return await self._end(TurnState.STOPPED, text, text)
+
+    async def _end(self, state: TurnState, text: str, error: str | None) -> Outcome:
+        # A limit or a stop that comes while the end is being written comes too late.
+        self.ending = True
+        if self._ending is None:
+            self._ending = Outcome(self.id, self.agent.id, state, text, self.usage)
+            await self.flush(state, error=error)
+        else:
+            await self.flush()
+        ending = self._ending
+        kind = "parked" if ending.state is TurnState.PARKED else "ended"
+        self.publish(kind, {"state": ending.state.value, "text": ending.text})
+        return ending
+
+    async def let_go(self) -> None:
+        """Wait for a write under way, or give it up if the store does not take it."""
+        if self._flushing is not None:
+            done, _ = await asyncio.wait([self._flushing], timeout=1.0)
+            if not done:
+                self._flushing.cancel()
+            await asyncio.gather(self._flushing, return_exceptions=True)
+
+    def publish(self, kind: str, data: dict[str, Any]) -> None:
+        """Show watchers what is going on."""
+        if self.means.watched(self.agent.id):
+            self.means.publish(self.agent.id, self.id, kind, data)
+
+    def tell(self, key: str, text: str) -> None:
+        """Say something to the agent in the middle of its turn."""
+        self.stage(EntryKind.MESSAGE, key, message_wire("user", f"[asterism] {text}"))

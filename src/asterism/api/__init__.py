@@ -1,0 +1,1 @@
+"""The HTTP face: a coat over the verbs of `asterism.app`."""

@@ -1,0 +1,1 @@
+"""Channels: two-way doors to people."""

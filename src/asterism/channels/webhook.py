@@ -1,0 +1,85 @@
+"""The webhook channel: answers go out as HTTP POST requests.
+
+Each request carries the header `Idempotency-Key`; a receiver that remembers the keys it has seen
+gets every message exactly once, whatever crashes in between.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import Any
+
+import orjson
+
+from asterism.errors import ConfigError, DeliveryError
+from asterism.ports import Accept
+from asterism.types.messages import Delivery
+
+_FINAL = frozenset({400, 401, 403, 404, 405, 410, 413, 415, 422})
+
+
+class Webhook:
+    """Posts to the address in `[channels.NAME] url`, signed if there is a `secret`."""
+
+    def __init__(self, name: str, options: dict[str, Any]) -> None:
+        """Make the channel; `{target}` in the address stands for where a message is to go."""
+        url = options.get("url")
+        if not isinstance(url, str) or not url.startswith(("http://", "https://")):
+            raise ConfigError(
+                f"channels.{name}.url is {url!r}; an http:// or https:// address is needed, "
+                "to which answers are posted."
+            )
+        unknown = sorted(set(options) - {"url", "secret"})
+        if unknown:
+            raise ConfigError(
+                f"channels.{name}.{unknown[0]} is not a setting of the webhook channel; "
+                "it has url and secret."
+            )
+        secret = options.get("secret")
+        self._url = url
+        self._secret = str(secret).encode() if secret else None
+        self._session: Any = None
+
+    async def deliver(self, delivery: Delivery) -> None:
+        """Post a message as JSON."""
+        import aiohttp
+
+        if self._session is None:
+            self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30))
+        body = orjson.dumps(
+            {
+                "key": delivery.key,
+                "agent": delivery.agent_id,
+                "turn": delivery.turn_id,
+                "target": delivery.target,
+                "text": delivery.text,
+                "attempt": delivery.attempts,
+            }
+        )
+        headers = {"content-type": "application/json", "idempotency-key": delivery.key}
+        if self._secret:
+            digest = hmac.new(self._secret, body, hashlib.sha256).hexdigest()
+            headers["x-asterism-signature"] = f"sha256={digest}"
+        url = self._url.replace("{target}", delivery.target)
+        try:
+            async with self._session.post(url, data=body, headers=headers) as response:
+                status: int = response.status
+                if status < 300:
+                    return
+                said = (await response.content.read(300)).decode("utf-8", "replace").strip()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise DeliveryError(f"{url} could not be reached ({error or 'no answer'}).") from None
+        raise DeliveryError(
+            f"{url} answered {status}{': ' + said if said else ''}.", final=status in _FINAL
+        )
+
+    async def listen(self, accept: Accept) -> None:
+        """Return at once: this channel only sends."""
+        del accept
+
+    async def close(self) -> None:
+        """Close connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None

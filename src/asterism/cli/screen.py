@@ -1,0 +1,211 @@
+"""The screen of a chat: a turn is shown while it is under way."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from asterism.cli.output import console
+from asterism.cli.text import one_line, printable
+
+if TYPE_CHECKING:
+    from asterism.types.turns import Signal
+
+_PARTS = re.compile(r"\n|[^\S\n]+|\S+")
+_DIM, _WARNING, _ERROR = "bright_black", "yellow", "red"
+
+
+class Screen:
+    """Shows signals: answers as they come, tool calls and trouble on lines of their own."""
+
+    def __init__(self) -> None:
+        self._console = console()
+        self._text = _Typewriter(lambda text: self._write(text, ""), lambda: self.width)
+        self._thought = _Typewriter(lambda text: self._write(text, _DIM), lambda: self.width)
+        self._said = ""
+        """What was streamed since the last step."""
+        self._calls: dict[str, str] = {}
+        self._open_call: str | None = None
+        self._waits_for = ""
+        self._shows: dict[str, Callable[[dict[str, Any]], None]] = {
+            "text": self._show_text,
+            "reasoning": self._show_reasoning,
+            "call": self._show_call,
+            "progress": self._show_progress,
+            "result": self._show_result,
+            "again": self._show_again,
+            "waiting": self._show_waiting,
+            "parked": self._show_parked,
+            "ended": self._show_ended,
+        }
+
+    @property
+    def width(self) -> int:
+        """How many columns the terminal has now."""
+        return self._console.width
+
+    @property
+    def coloured(self) -> bool:
+        """Whether the terminal takes styles."""
+        return self._console.color_system is not None and not self._console.no_color
+
+    def show(self, signal: Signal) -> None:
+        """Show what happened; kinds that nobody needs to see are passed over."""
+        show = self._shows.get(signal.kind)
+        if show is not None:
+            show(signal.data)
+
+    def say(self, text: str) -> None:
+        """Print a line or more of plain text, broken at words."""
+        self._finish_line()
+        self._text.put(printable(text))
+        self._text.end()
+
+    def gap(self) -> None:
+        """Leave a line empty."""
+        self._finish_line()
+        self._write("\n", "")
+
+    def note(self, text: str) -> None:
+        """Print something beside the conversation."""
+        self._line(text, _DIM)
+
+    def warn(self, text: str) -> None:
+        """Print something that needs attention."""
+        self._line(f"! {text}", _WARNING)
+
+    def fail(self, text: str) -> None:
+        """Print what went wrong."""
+        self._line(f"✗ {text}", _ERROR)
+
+    def _show_text(self, data: dict[str, Any]) -> None:
+        self._end_call()
+        self._thought.end()
+        self._said += data["text"]
+        self._text.put(printable(data["text"]))
+
+    def _show_reasoning(self, data: dict[str, Any]) -> None:
+        self._end_call()
+        self._text.end()
+        self._thought.put(printable(data["text"]))
+
+    def _show_call(self, data: dict[str, Any]) -> None:
+        self._finish_line()
+        self._said = ""
+        self._calls[data["key"]] = data["name"]
+        self._open_call = data["key"]
+        arguments = one_line(data["arguments"], max(20, self.width // 2 - len(data["name"])))
+        self._write(f"· {printable(data['name'])} {arguments}", _DIM)
+
+    def _show_progress(self, data: dict[str, Any]) -> None:
+        self._line(f"  {self._calls.get(data['key'], '')}: {one_line(data['text'], 200)}", _DIM)
+
+    def _show_result(self, data: dict[str, Any]) -> None:
+        name = self._calls.get(data["key"], data["key"])
+        if self._open_call == data["key"]:
+            self._write(f" → {one_line(data['text'], max(20, self.width // 2 - 8))}\n", _DIM)
+            self._open_call = None
+        else:
+            self._line(f"· {name} → {one_line(data['text'], max(20, self.width - 20))}", _DIM)
+
+    def _show_again(self, data: dict[str, Any]) -> None:
+        self._said = ""
+        self._line(
+            f"(The model was cut off and is asked again: {one_line(data['why'], 200)})", _DIM
+        )
+
+    def _show_waiting(self, data: dict[str, Any]) -> None:
+        if data["why"] != self._waits_for:
+            self._waits_for = data["why"]
+            self.warn(f"Waiting: {data['why']} The turn goes on by itself.")
+
+    def _show_parked(self, data: dict[str, Any]) -> None:
+        self.show_questions(data["text"])
+        self._said = ""
+
+    def show_questions(self, questions: str) -> None:
+        """Show questions that wait for an answer, and how to give it."""
+        for question in questions.splitlines():
+            self._line(f"? {question}", _WARNING)
+        self.note('  "/approve" lets it happen, "/deny why" does not; name the id if several wait.')
+
+    def _show_ended(self, data: dict[str, Any]) -> None:
+        text = data["text"]
+        if data["state"] == "done":
+            if text != self._said:  # nobody was watching when it was said
+                self._finish_line()
+                self._text.put(printable(text))
+            self._finish_line()
+        elif data["state"] == "stopped":
+            self.note(f"({text})")
+        else:
+            self.fail(text)
+        self._said = self._waits_for = ""
+        self._calls.clear()
+
+    def _line(self, text: str, style: str) -> None:
+        from rich.text import Text
+
+        self._finish_line()
+        self._console.print(Text(printable(text), style))
+
+    def _finish_line(self) -> None:
+        self._end_call()
+        self._thought.end()
+        self._text.end()
+
+    def _end_call(self) -> None:
+        if self._open_call is not None:
+            self._write("\n", "")
+            self._open_call = None
+
+    def _write(self, text: str, style: str) -> None:
+        from rich.text import Text
+
+        self._console.print(Text(text, style), end="", soft_wrap=True)
+        self._console.file.flush()
+
+
+class _Typewriter:
+    """Writes text that comes in pieces, and breaks lines between words."""
+
+    def __init__(self, write: Callable[[str], None], width: Callable[[], int]) -> None:
+        self._write = write
+        self._width = width
+        self._column = 0
+        self._space = ""
+        self._word = ""
+
+    def put(self, text: str) -> None:
+        """Write a piece; its last word is held back, since it may go on."""
+        for part in _PARTS.findall(text):
+            if not part.isspace():
+                self._word += part
+                continue
+            self._put_word()
+            if part == "\n":
+                self._write("\n")
+                self._column, self._space = 0, ""
+            else:
+                self._space += part.expandtabs(4)
+
+    def end(self) -> None:
+        """Write what was held back and finish the line, if one was begun."""
+        self._put_word()
+        if self._column:
+            self._write("\n")
+        self._column, self._space = 0, ""
+
+    def _put_word(self) -> None:
+        if not self._word:
+            return
+        from rich.cells import cell_len
+
+        size = cell_len(self._word)
+        if self._column and self._column + len(self._space) + size > self._width():
+            self._write("\n")
+            self._column, self._space = 0, ""
+        self._write(self._space + self._word)
+        self._column += len(self._space) + size
+        self._space = self._word = ""

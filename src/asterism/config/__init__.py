@@ -1,0 +1,36 @@
+"""`asterism.toml` and the environment become `Settings`; a bad reload keeps the last good ones."""
+
+from asterism.config.live import NEEDS_RESTART, LiveSettings, Reload
+from asterism.config.load import RESERVED, config_file, data_directory, load
+from asterism.config.settings import (
+    ChannelSettings,
+    ContextSettings,
+    LimitSettings,
+    LogSettings,
+    ModelSettings,
+    OutboxSettings,
+    RuntimeSettings,
+    Settings,
+    StoreSettings,
+    ToolSettings,
+)
+
+__all__ = [
+    "NEEDS_RESTART",
+    "RESERVED",
+    "ChannelSettings",
+    "ContextSettings",
+    "LimitSettings",
+    "LiveSettings",
+    "LogSettings",
+    "ModelSettings",
+    "OutboxSettings",
+    "Reload",
+    "RuntimeSettings",
+    "Settings",
+    "StoreSettings",
+    "ToolSettings",
+    "config_file",
+    "data_directory",
+    "load",
+]

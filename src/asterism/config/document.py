@@ -1,0 +1,277 @@
+"""A TOML file: its values, the line of each key, and what is wrong with it in our words."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, cast
+
+from asterism.errors import ConfigError
+
+Key = tuple[str | int, ...]
+"""Where a value stands: `("tools", "modules", 0)`."""
+
+DEEPEST = 32
+_LARGEST = 1_000_000
+
+_WORDS = {
+    "Cannot": "this was set before; keep one of the two",
+    "Duplicate": "this was set before; keep one of the two",
+    "Escaped character": "this is not a character; \\u needs four hex digits, such as \\u00e9",
+    "Expected '='": 'a key needs "=" and a value, such as constellation = "home"',
+    "Expected ']": 'a section ends with a bracket, such as "[store]"',
+    "Expected newline": "only a comment may follow here; begin the next setting on its own line",
+    "Found invalid character": "a comment holds a control character; remove it",
+    "Illegal character": "a text is cut off by a line break or holds a control character; "
+    "close it with a quote on the same line",
+    "Invalid date": "there is no such date",
+    "Invalid hex": "this is not a character; \\u needs four hex digits, such as \\u00e9",
+    "Invalid initial": "a key is made of letters, digits, dashes and underscores",
+    "Invalid statement": 'a line is a "[section]", a "key = value" or a "# comment"',
+    "Invalid value": 'a value is missing or not one; text stands in quotes, such as "home"',
+    "Unclosed array": 'a list is not closed; it ends with "]"',
+    "Unclosed inline": 'a table is not closed; it ends with "}"',
+    "Unescaped": "a backslash in double quotes is written twice; single quotes take it as it is",
+    "Unterminated": "a text is not closed; it ends with the quotes it began with",
+}
+"""What tomllib says (by its first words), and what a reader can do about it."""
+
+
+def printable(text: str, most: int = 80) -> str:
+    """Text that shows on one line of a terminal whatever it holds."""
+    shown = "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode()
+        for char in text[:most]
+    )
+    return shown if len(text) <= most else f"{shown}…"
+
+
+def dotted(key: Key) -> str:
+    """A key as it is written in TOML: `models."my.vendor".key`, with `[0]` for items."""
+    parts = (
+        f"[{part}]"
+        if isinstance(part, int)
+        else f".{part}"
+        if re.fullmatch(r"[\w-]{1,80}", part, re.ASCII)
+        else f'."{printable(part)}"'
+        for part in key
+    )
+    return "".join(parts).removeprefix(".")
+
+
+def refuse_depth(value: object, place: str) -> None:
+    """Refuse what nests so deeply that comparing or merging it would exhaust the stack."""
+    level = [value]
+    for _ in range(DEEPEST):
+        inner: list[object] = []
+        for node in level:
+            if isinstance(node, dict):
+                inner.extend(cast("dict[object, object]", node).values())
+            elif isinstance(node, list | tuple):
+                inner.extend(cast("list[object]", node))
+        level = inner
+        if not level:
+            return
+    raise ConfigError(f"{place}: values nest deeper than {DEEPEST} levels; make it flatter.")
+
+
+@dataclass(frozen=True)
+class Document:
+    """A parsed file that knows where each of its keys stands."""
+
+    name: str
+    text: str
+    values: dict[str, Any]
+
+    @classmethod
+    def read(cls, path: Path, *, must_exist: bool) -> Document:
+        """Read and parse a file; one that is missing is empty if it may be."""
+        text = _read(path, must_exist=must_exist)
+        try:
+            values = tomllib.loads(text)
+        except RecursionError:
+            raise ConfigError(f"{path.name}: values nest too deeply; make it flatter.") from None
+        except ValueError as error:
+            raise ConfigError(f"{path.name} {_in_our_words(str(error), text)}") from None
+        refuse_depth(values, path.name)
+        return cls(path.name, text, values)
+
+    @cached_property
+    def _lines(self) -> dict[Key, int]:
+        return key_lines(self.text)
+
+    def line_of(self, key: Key) -> int:
+        """The line that sets a key, or the innermost table around it."""
+        return next(
+            (self._lines[key[:end]] for end in range(len(key), 0, -1) if key[:end] in self._lines),
+            1,
+        )
+
+
+def _read(path: Path, *, must_exist: bool) -> str:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(_LARGEST + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        if not must_exist and not path.is_symlink():
+            return ""
+        raise ConfigError(
+            f"The configuration file {path} does not exist. "
+            "Put it there, or name another with --config or ASTERISM_CONFIG."
+        ) from None
+    except IsADirectoryError:
+        raise ConfigError(
+            f"{path} is a directory; a TOML file is needed, such as {path / 'asterism.toml'}."
+        ) from None
+    except PermissionError:
+        raise ConfigError(
+            f'{path} may not be read by this user. Allow it, for example with "chmod u+r".'
+        ) from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"{printable(str(path))} cannot be read: {reason}.") from None
+    if len(raw) > _LARGEST:
+        raise ConfigError(
+            f"{path} is larger than {_LARGEST:,} bytes, which no configuration needs. "
+            "Is it the right file?"
+        )
+    try:
+        # Windows editors put a byte order mark first, which TOML does not know.
+        return raw.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise ConfigError(
+            f"{path.name} line {line}: byte 0x{raw[error.start]:02x} is not UTF-8. "
+            "Save the file as UTF-8."
+        ) from None
+
+
+def _in_our_words(problem: str, text: str) -> str:
+    found = re.fullmatch(
+        r"(?P<what>.*) \(at (?:line (?P<line>\d+), column (?P<column>\d+)|end of document)\)",
+        problem,
+        re.DOTALL,
+    )
+    if not found:  # the one error of tomllib without a place comes from int()
+        return "holds a number with too many digits; shorten it."
+    what, line, column = found["what"], found["line"], found["column"]
+    words = next((words for start, words in _WORDS.items() if what.startswith(start)), what)
+    place = f"line {line}, column {column}" if line else f"line {text.count(chr(10)) + 1}, its end"
+    return f"{place}: this is not valid TOML: {printable(words, 200)}."
+
+
+_TOKEN = re.compile(
+    r'"""(?:\\.|[^\\])*?"{3,5}'
+    r"|'''.*?'{3,5}"
+    r'|"(?:\\.|[^"\\])*"'
+    r"|'[^']*'"
+    r"|(?P<skip>\#[^\n]*|[ \t]+)"
+    r"|[\w-]+"
+    r"|.",
+    re.DOTALL,
+)
+
+
+def key_lines(text: str) -> dict[Key, int]:
+    """The line of each key and list item in a text that is known to be valid TOML."""
+    return _Scan(text).lines
+
+
+class _Scan:
+    """One pass over the tokens. It trusts the text, so it only needs to see where things end."""
+
+    def __init__(self, text: str) -> None:
+        self.lines: dict[Key, int] = {}
+        self._items: dict[Key, int] = {}  # how many [[tables]] a list has so far
+        self._tokens: list[tuple[str, int]] = []
+        self._next = 0
+        line = 1
+        for match in _TOKEN.finditer(text.replace("\r\n", "\n")):
+            if not match["skip"]:
+                self._tokens.append((match[0], line))
+            line += match[0].count("\n")
+        self._document()
+
+    @property
+    def _here(self) -> str:
+        return self._tokens[self._next][0] if self._next < len(self._tokens) else ""
+
+    @property
+    def _line(self) -> int:
+        return self._tokens[self._next][1]
+
+    def _skip(self, *tokens: str) -> None:
+        while self._here and self._here in tokens:
+            self._next += 1
+
+    def _document(self) -> None:
+        table: Key = ()
+        self._skip("\n")
+        while self._here:
+            if self._here == "[":
+                table = self._header()
+            else:
+                self._pair(table)
+            self._skip("\n")
+
+    def _header(self) -> Key:
+        line = self._line
+        opening = self._next
+        self._skip("[")
+        is_item = self._next - opening == 2
+        *outer, last = self._key()
+        self._skip("]")
+        table: Key = ()
+        for part in outer:
+            table = (*table, part)
+            self.lines.setdefault(table, line)
+            if table in self._items:
+                table = (*table, self._items[table] - 1)
+        table = (*table, last)
+        if is_item:
+            self.lines.setdefault(table, line)
+            self._items[table] = self._items.get(table, 0) + 1
+            table = (*table, self._items[table] - 1)
+        self.lines[table] = line
+        return table
+
+    def _key(self) -> list[str]:
+        parts: list[str] = []
+        while True:
+            token = self._here
+            parts.append(tomllib.loads(f"k={token}")["k"] if token[0] in "\"'" else token)
+            self._next += 1
+            if self._here != ".":
+                return parts
+            self._next += 1
+
+    def _pair(self, table: Key) -> None:
+        line = self._line
+        for part in self._key():
+            table = (*table, part)
+            self.lines.setdefault(table, line)
+        self._next += 1  # the equals sign
+        self._value(table)
+
+    def _value(self, key: Key) -> None:
+        opening = self._here
+        if opening not in {"[", "{"}:
+            while self._here not in {"", "\n", ",", "]", "}"}:
+                self._next += 1
+            return
+        closing = "]" if opening == "[" else "}"
+        self._next += 1
+        self._skip("\n")
+        item = 0
+        while self._here != closing:
+            if opening == "[":
+                self.lines[*key, item] = self._line
+                self._value((*key, item))
+                item += 1
+            else:
+                self._pair(key)
+            self._skip(",", "\n")
+        self._next += 1

@@ -1,0 +1,298 @@
+"""The sources of the configuration, laid over each other, and their problems in sentences."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import date, time
+from functools import reduce
+from pathlib import Path
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard, cast, get_args, get_origin
+
+from pydantic import BaseModel, SecretStr, ValidationError
+
+from asterism.config.document import DEEPEST, Document, Key, dotted, printable, refuse_depth
+from asterism.config.settings import Settings
+from asterism.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+    from pydantic_core import ErrorDetails
+
+PREFIX = "ASTERISM_"
+RESERVED = frozenset({"ASTERISM_CONFIG", "ASTERISM_DATA", "ASTERISM_TORTURE"})
+"""Variables that are read by others and are no settings."""
+_MOST_PROBLEMS = 20
+
+
+def data_directory(explicit: Path | None, environ: Mapping[str, str]) -> Path:
+    """Where everything rests: `--data`, ASTERISM_DATA, or the platform's usual place."""
+    named = explicit or environ.get("ASTERISM_DATA")
+    if named:
+        return Path(named).absolute()
+    from platformdirs import user_data_path
+
+    return user_data_path("asterism", appauthor=False)
+
+
+def config_file(data: Path, explicit: Path | None, environ: Mapping[str, str]) -> Path:
+    """The file to read: `--config`, ASTERISM_CONFIG, or `asterism.toml` in the data directory."""
+    return Path(explicit or environ.get("ASTERISM_CONFIG") or data / "asterism.toml").absolute()
+
+
+def load(
+    data: Path,
+    file: Path | None,
+    environ: Mapping[str, str],
+    overrides: Mapping[str, object] | None = None,
+    *,
+    must_exist: bool = False,
+) -> Settings:
+    """Read every source, later ones winning: defaults, the file, the environment, overrides.
+
+    Overrides are named as in the reference (`"limits.steps"`); None stands for not given.
+    A file that was named must exist, and so must any with `must_exist`.
+    Raises `ConfigError` with one line for each problem.
+    """
+    path = config_file(data, file, environ)
+    named = file is not None or bool(environ.get("ASTERISM_CONFIG"))
+    sources = [
+        _from_file(path, must_exist=must_exist or named),
+        _from_environment(environ),
+        _from_overrides(overrides or {}),
+    ]
+    values = reduce(_merged, (source.values for source in sources))
+    try:
+        settings = Settings.model_validate(values, context=environ)
+    except ValidationError as error:
+        raise ConfigError(_explain(error, sources)) from None
+    modules = tuple(
+        str(path.parent / module) if module.endswith(".py") else module
+        for module in settings.tools.modules
+    )
+    tools = settings.tools.model_copy(update={"modules": modules})
+    return settings.model_copy(update={"tools": tools})
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    values: dict[str, Any]
+    place: Callable[[Key], tuple[int, str]]
+    """The line (0 where there are none) and the words that lead a reader to a key."""
+    spell: Callable[[Key], str]
+    """How a key is written in this source."""
+
+
+def _from_file(path: Path, *, must_exist: bool) -> _Source:
+    document = Document.read(path, must_exist=must_exist)
+
+    def place(key: Key) -> tuple[int, str]:
+        line = document.line_of(key)
+        return line, f"{document.name} line {line}"
+
+    return _Source(document.values, place, dotted)
+
+
+def _from_environment(environ: Mapping[str, str]) -> _Source:
+    values: dict[str, Any] = {}
+    names: dict[Key, str] = {}
+    for name in sorted(environ):
+        text = environ[name]
+        if not name.startswith(PREFIX) or name in RESERVED or not text:
+            continue
+        key = tuple(name.removeprefix(PREFIX).lower().split("__", DEEPEST))
+        names[key] = name
+        values = _merged(values, _nested(key, _typed(key, text), name))
+
+    def place(key: Key) -> tuple[int, str]:
+        # A variable may set the key itself, a table around it, or something inside it.
+        related = [known for known in names if known[: len(key)] == key[: len(known)]]
+        return 0, printable(names[max(related, key=len)])
+
+    def spell(key: Key) -> str:
+        return PREFIX + "__".join(map(str, key)).upper()
+
+    return _Source(values, place, spell)
+
+
+def _from_overrides(overrides: Mapping[str, object]) -> _Source:
+    values: dict[str, Any] = {}
+    for name, value in overrides.items():
+        if value is not None:
+            key = tuple(name.split(".", DEEPEST))
+            values = _merged(values, _nested(key, value, "overrides"))
+    return _Source(values, lambda _: (0, "overrides"), dotted)
+
+
+def _typed(key: Key, text: str) -> object:
+    kind, _ = _schema(key)
+    if kind in (None, str, SecretStr) or get_origin(kind) is Literal:
+        return text
+    try:
+        document = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):
+        return text
+    return document["value"] if len(document) == 1 else text
+
+
+def _nested(key: Key, value: object, place: str) -> dict[str, Any]:
+    refuse_depth(value, place)
+    return cast("dict[str, Any]", reduce(lambda inner, part: {part: inner}, reversed(key), value))
+
+
+def _merged(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    both = {
+        name: _merged(under[name], cast("dict[str, Any]", value))
+        for name, value in over.items()
+        if isinstance(value, dict) and isinstance(under.get(name), dict)
+    }
+    return under | over | both
+
+
+def _schema(key: Key) -> tuple[object, FieldInfo | None]:
+    """The type that belongs at a key, and the field that says what is right there."""
+    kind: object = Settings
+    field: FieldInfo | None = None
+    for part in key:
+        if _is_model(kind):
+            field = kind.model_fields.get(str(part))
+            if field is None:
+                kind = Any if kind.model_config.get("extra") == "allow" else None
+            else:
+                kind = _without_none(field.annotation)
+        elif get_origin(kind) is dict:
+            kind = get_args(kind)[1]
+        elif kind is not Any:
+            kind = None
+    return kind, field
+
+
+def _is_model(kind: object) -> TypeGuard[type[BaseModel]]:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
+def _without_none(annotation: object) -> object:
+    kinds = get_args(annotation)
+    return next(kind for kind in kinds if kind is not NoneType) if NoneType in kinds else annotation
+
+
+def _explain(error: ValidationError, sources: list[_Source]) -> str:
+    found: list[tuple[int, int, str, ErrorDetails]] = []
+    for detail in error.errors(include_url=False):
+        rank = _origin(detail["loc"], sources)
+        line, place = sources[rank].place(detail["loc"])
+        found.append((rank, line, place, detail))
+    found.sort(key=lambda problem: problem[:2])
+    lines = [
+        f"{place}: {_sentence(detail, sources[rank].spell)}"
+        for rank, _, place, detail in found[:_MOST_PROBLEMS]
+    ]
+    if more := len(found) - len(lines):
+        lines.append(f"There are {more:,} more problems.")
+    return "\n".join(lines)
+
+
+def _origin(key: Key, sources: list[_Source]) -> int:
+    """The last source that sets a key or, failing that, the innermost table around it."""
+    return next(
+        rank
+        for end in range(len(key), -1, -1)
+        for rank in reversed(range(len(sources)))
+        if _holds(sources[rank].values, key[:end])
+    )
+
+
+def _holds(value: object, key: Key) -> bool:
+    for part in key:
+        try:
+            value = cast("dict[str | int, object]", value)[part]
+        except (LookupError, TypeError):
+            return False
+    return True
+
+
+def _sentence(problem: ErrorDetails, spell: Callable[[Key], str]) -> str:
+    key, value = problem["loc"], problem["input"]
+    name = dotted(key)
+    kind, field = _schema(key)
+    is_table = _is_model(kind) or get_origin(kind) is dict
+    match problem["type"]:
+        case "extra_forbidden":
+            return f"{name} is not a setting. {_hint(key, spell)}"
+        case "value_error":
+            return f"{name} {problem.get('ctx', {}).get('error')}"
+        case "missing":
+            return f"{name} is missing; {_needed(field)}."
+        case _ if is_table:
+            return f"{name} is {_sort_of(value)}; a table is needed, such as [{name}]."
+        case _ if field is None or not field.repr:  # it is or may be a secret
+            hidden = "text (not shown)" if value and isinstance(value, str) else _sort_of(value)
+            return f"{name} is {hidden}; {_needed(field)}."
+        case _:
+            return f"{name} is {_shown(value)}; {_needed(field)}."
+
+
+def _needed(field: FieldInfo | None) -> str:
+    if field is None:
+        return "another value is needed"
+    example = field.examples[0] if field.examples else field.default
+    such_as = f", such as {_shown(example)}" if example else ""
+    return f"{field.description} is needed{such_as}"
+
+
+def _hint(key: Key, spell: Callable[[Key], str]) -> str:
+    from difflib import get_close_matches
+
+    *around, last = key
+    kind, _ = _schema(tuple(around))
+    names = list(kind.model_fields) if _is_model(kind) else []
+    if near := get_close_matches(str(last)[:80], names, n=1):
+        return f"Did you mean {spell((*around, near[0]))}?"
+    if elsewhere := _elsewhere(last):
+        return f"Did you mean {spell(elsewhere)}?"
+    return f"Known here: {', '.join(spell((*around, name)) for name in names)}."
+
+
+def _elsewhere(name: str | int) -> Key | None:
+    for section, field in Settings.model_fields.items():
+        if section == name:
+            return (section,)
+        if _is_model(field.annotation) and name in field.annotation.model_fields:
+            return (section, name)
+    return None
+
+
+def _shown(value: object) -> str:
+    match value:
+        case str():
+            # An address may carry a password.
+            return f'"{printable(re.sub(r"//.*@", "//…@", value))}"'
+        case bool():
+            return str(value).lower()
+        case int() if value.bit_length() > 64:
+            return "a number of more than 64 bits"
+        case int() | float():
+            return str(value)
+        case _:
+            return _sort_of(value)
+
+
+def _sort_of(value: object) -> str:
+    match value:
+        case str():
+            return "text" if value else "empty"
+        case bool():
+            return "a truth value"
+        case int() | float():
+            return "a number"
+        case date() | time():
+            return "a date or time"
+        case list() | tuple():
+            return "a list"
+        case dict():
+            return "a table"
+        case _:
+            return f"a Python {type(value).__name__}"

@@ -1,0 +1,167 @@
+"""Every error asterism raises on purpose.
+
+    AsterismError
+    ├── ConfigError            the configuration does not say what it must
+    ├── InvalidInput           what was handed in cannot be taken as it is
+    ├── NotFound               a name or id that is not there
+    ├── Conflict               a name that is taken, an answer that was given before
+    ├── StoreError             the place at rest
+    │   ├── StoreInUse         another process holds the data directory
+    │   ├── StoreReadOnly      the place cannot be written
+    │   ├── StoreMissing       a database that was there is gone
+    │   ├── StoreTooNew        written by a later release
+    │   ├── StoreDamaged       the file is not a healthy database
+    │   └── StoreUnavailable   not now: disk full, I/O error, server out of reach
+    │       └── StoreFull      no room left
+    ├── ModelError             the language model did not answer
+    │   ├── ModelUnavailable   may work when tried again
+    │   ├── ModelRefused       will not work until something is changed
+    │   └── ModelGarbled       answered, but not in its wire format
+    ├── ToolError              raised by a tool; its words are read by the model
+    ├── DeliveryError          a channel could not hand over a message
+    ├── TurnLimit              a turn ran into one of its limits
+    └── LaneLost               another worker has taken over this agent's lane
+
+A message says what happened with the value, what would be right, the next move, and what was
+not done. `code` is stable and shown by the API as problem+json.
+"""
+
+from __future__ import annotations
+
+
+class AsterismError(Exception):
+    """What a user can be told in one sentence; anything else is a bug of ours."""
+
+    code = "error"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class ConfigError(AsterismError):
+    """The configuration cannot be used."""
+
+    code = "config"
+
+
+class InvalidInput(AsterismError):
+    """What was handed in cannot be taken as it is."""
+
+    code = "input"
+
+
+class NotFound(AsterismError):
+    """No such thing."""
+
+    code = "not-found"
+
+
+class Conflict(AsterismError):
+    """It is there already, or was answered before."""
+
+    code = "conflict"
+
+
+class StoreError(AsterismError):
+    """Something about the place at rest."""
+
+    code = "store"
+
+
+class StoreInUse(StoreError):
+    """Another process holds the data directory."""
+
+    code = "store.in-use"
+
+
+class StoreReadOnly(StoreError):
+    """The place cannot be written."""
+
+    code = "store.read-only"
+
+
+class StoreMissing(StoreError):
+    """A database that was there is gone."""
+
+    code = "store.missing"
+
+
+class StoreTooNew(StoreError):
+    """Written by a later release."""
+
+    code = "store.too-new"
+
+
+class StoreDamaged(StoreError):
+    """The file is not a healthy database."""
+
+    code = "store.damaged"
+
+
+class StoreUnavailable(StoreError):
+    """Not now; the same write may work later."""
+
+    code = "store.unavailable"
+
+
+class StoreFull(StoreUnavailable):
+    """No room left."""
+
+    code = "store.full"
+
+
+class ModelError(AsterismError):
+    """The language model did not answer."""
+
+    code = "model"
+
+
+class ModelUnavailable(ModelError):
+    """Out of reach, overloaded or cut off; may work when tried again."""
+
+    code = "model.unavailable"
+
+    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class ModelRefused(ModelError):
+    """A wrong key, an unknown model, a request it will not take."""
+
+    code = "model.refused"
+
+
+class ModelGarbled(ModelError):
+    """Answered, but not in its wire format."""
+
+    code = "model.garbled"
+
+
+class ToolError(AsterismError):
+    """Raised by a tool; its words are read by the model, so that it can correct itself."""
+
+    code = "tool"
+
+
+class DeliveryError(AsterismError):
+    """A channel could not hand over a message; `final` when trying again is useless."""
+
+    code = "delivery"
+
+    def __init__(self, message: str, *, final: bool = False) -> None:
+        super().__init__(message)
+        self.final = final
+
+
+class TurnLimit(AsterismError):
+    """A turn ran into one of its limits."""
+
+    code = "turn.limit"
+
+
+class LaneLost(AsterismError):
+    """Another worker has taken over this agent's lane; whatever was begun here is void."""
+
+    code = "lane.lost"

@@ -1,0 +1,104 @@
+"""A small demo model that needs no key and no network, and says plainly that it is one."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import TYPE_CHECKING, Any, cast
+
+import orjson
+
+from asterism.models import estimate_usage
+from asterism.types.turns import Call, Reply
+
+if TYPE_CHECKING:
+    from asterism.ports import Emit, ModelRequest
+
+CALL = re.compile(r"^\s*call\s+([\w.-]+)\s*(\{.*)?$", re.DOTALL)
+WORD = re.compile(r"\s*\S+\s*")
+
+ABOUT = "I am the demo model built into asterism, not a language model: I answer by a few rules."
+REAL_MODEL = (
+    'To talk to a real model, write model = "openai:gpt-4.1-mini" into asterism.toml '
+    "and set OPENAI_API_KEY."
+)
+
+
+class Demo:
+    """The model `demo:guide`: shows how a conversation, streaming and tools work."""
+
+    def __init__(self, vendor: str, options: dict[str, Any]) -> None:
+        """Take what every model port takes; there is nothing to configure."""
+
+    async def complete(self, request: ModelRequest, emit: Emit | None = None) -> Reply:
+        """Answer by rule, from the last two messages alone."""
+        text, call = _answer(request)
+        if emit is not None:
+            for word in WORD.findall(text):
+                emit("text", word)
+                await asyncio.sleep(0)
+        sent = sum(map(len, request.messages)) + len(request.tools or b"")
+        said = len(text.encode()) + (len(call.name + call.arguments) if call else 0)
+        return Reply(
+            text=text,
+            calls=(call,) if call else (),
+            usage=estimate_usage(sent, said),
+            finish="tool_calls" if call else "stop",
+        )
+
+    async def close(self) -> None:
+        """There is nothing to let go of."""
+
+
+def _answer(request: ModelRequest) -> tuple[str, Call | None]:
+    last = [orjson.loads(message) for message in request.messages[-2:]]
+    if last and last[-1].get("role") == "tool":
+        return _report(last), None
+    # A note of the system may stand after what the person wrote.
+    said = next((_text(each) for each in reversed(last) if each.get("role") == "user"), "")
+    tools = _names(request.tools)
+    if wish := CALL.match(said):
+        name, arguments = wish.groups()
+        if name in tools:
+            id = f"call_{len(request.messages)}"
+            return "", Call(id, name, (arguments or "{}").strip())
+        return f"{ABOUT} There is no tool named '{name}' here. {_offer(tools)}", None
+    heard = f"You wrote “{_short(said)}”. " if said.strip() else ""
+    count = len(request.messages)
+    seen = f"I was shown {count} message{'s' if count > 1 else ''} of this conversation."
+    return f"{ABOUT} {heard}{seen} {_offer(tools)} {REAL_MODEL}", None
+
+
+def _report(last: list[dict[str, Any]]) -> str:
+    result = last[-1]
+    calls: list[dict[str, Any]] = last[0].get("tool_calls") or []
+    named = [
+        f" '{call['function']['name']}'"
+        for call in calls
+        if call.get("id") == result.get("tool_call_id")
+    ]
+    return f"The tool{named[0] if named else ''} answered: “{_short(_text(result))}”."
+
+
+def _offer(tools: list[str]) -> str:
+    if not tools:
+        return "No tools are offered to me."
+    some = ", ".join(tools[:5]) + (" …" if len(tools) > 5 else "")
+    return f"Write “call {tools[0]} {{}}” to see a tool at work; offered are: {some}."
+
+
+def _names(tools: bytes | None) -> list[str]:
+    return [tool["function"]["name"] for tool in orjson.loads(tools)] if tools else []
+
+
+def _text(message: dict[str, Any]) -> str:
+    content = message.get("content") or ""
+    if isinstance(content, list):
+        parts = cast("list[dict[str, Any]]", content)
+        return " ".join(part.get("text", "") for part in parts)
+    return str(content)
+
+
+def _short(text: str) -> str:
+    text = " ".join(text[:1000].split())
+    return text if len(text) <= 200 else text[:199] + "…"

@@ -1,0 +1,267 @@
+"""Lanes over PostgreSQL: Procrastinate's jobs, taken by any worker, never by two at a time.
+
+A job says that its agent (its `lock`) has something to do, and carries nothing else. Jobs, locks,
+announcements and heartbeats are Procrastinate's. The loop around them is ours, since its own worker
+leaves a lane's next job to a poll, takes nothing new from a restart of the server until its last
+turn is through, and settles jobs without a look at who holds them by now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from procrastinate.manager import get_channel_for_queues
+
+from asterism.errors import AsterismError, StoreError
+from asterism.store.database import Connection
+from asterism.store.inbox import busy_agents
+from asterism.store.postgres import LANE_QUEUE, Postgres
+from asterism.types.messages import InboxItem
+
+log = logging.getLogger(__name__)
+
+_POLL = 1.0
+_SWEEP = 30.0
+_FIRST_WAIT, _LONGEST_WAIT = 0.5, 10.0
+_FORGET_WORKER_AFTER = 3_600.0
+(_CHANNEL,) = get_channel_for_queues([LANE_QUEUE])
+
+_TAKE = (
+    "SELECT id, lock, attempts FROM procrastinate_fetch_job_v2(ARRAY[?]::varchar[], ?)"
+    " WHERE id IS NOT NULL"
+)
+# A worker that was taken for dead may live on: it must not settle what another holds by now.
+_HELD = " WHERE id = ? AND worker_id = ? AND attempts = ? AND status = 'doing'"
+_DONE = "DELETE FROM procrastinate_jobs" + _HELD
+_PUT_BACK = (
+    "UPDATE procrastinate_jobs SET status = 'todo', attempts = attempts + 1, worker_id = NULL,"
+    " scheduled_at = now() + make_interval(secs => ?)"
+)
+_RETRY = _PUT_BACK + _HELD
+_GIVE_BACK = _PUT_BACK + " WHERE worker_id = ? AND status = 'doing' AND id <> ALL(?::bigint[])"
+_RESCUE = (
+    _PUT_BACK + " WHERE queue_name = ? AND status = 'doing' AND (worker_id IS NULL OR worker_id IN"
+    " (SELECT id FROM procrastinate_workers WHERE last_heartbeat < now() - make_interval(secs => ?)"
+    # After a restart of the server every heartbeat is late, and no worker is to blame.
+    " AND pg_postmaster_start_time() < now() - make_interval(secs => ?)))"
+)
+
+
+class _Job(NamedTuple):
+    id: int
+    agent_id: str
+    attempts: int
+    worker: int
+
+
+class ProcrastinateLanes:
+    """The lanes of one worker among any number that share a database.
+
+    `work` answers the first thing an agent has to do and returns; at once if there is nothing.
+    """
+
+    def __init__(
+        self,
+        database: Postgres,
+        work: Callable[[str], Awaitable[None]],
+        *,
+        concurrency: int,
+        heartbeat: float,
+        stalled_after: float,
+    ) -> None:
+        self._database = database
+        self._work = work
+        self._heartbeat = heartbeat
+        self._stalled_after = stalled_after
+        self._worker = 0
+        self._slots = asyncio.Semaphore(concurrency)
+        self._taking = asyncio.Lock()
+        self._in_doubt = False
+        self._woken = asyncio.Event()
+        self._running: dict[asyncio.Task[None], _Job] = {}
+        self._loops: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Begin to work, with whatever was left in the store."""
+        await self._database.write(_forget_workers)
+        self._worker = await self._database.write(_register)
+        await self._database.listen(_CHANNEL, lambda _: self._woken.set())
+        await self._database.write(_sweep)
+        self._loops = [
+            asyncio.create_task(self._take_jobs(), name="asterism-lanes"),
+            asyncio.create_task(self._keep_watch(), name="asterism-lanes-watch"),
+        ]
+
+    def wake(self, item: InboxItem) -> None:
+        """Do nothing: the job was committed with the item, and is announced by the database."""
+
+    async def stop(self, grace: float) -> None:
+        """Let turns under way finish within `grace` seconds, then leave them to other workers."""
+        if not self._loops:
+            return
+        (taking, *watching), self._loops = self._loops, []
+        await _cancel([taking])
+        if self._running:
+            await asyncio.wait(self._running, timeout=grace)
+        await _cancel(list(self._running))
+        await _cancel(watching)
+        try:
+            await self._give_back()
+            await self._database.write(self._unregister)
+        except StoreError as error:
+            log.warning("other workers take over after %s s: %s", self._stalled_after, error)
+
+    # -- working -------------------------------------------------------------------------------
+
+    async def _take_jobs(self) -> None:
+        while True:
+            await self._slots.acquire()
+            self._woken.clear()
+            taken = False
+            try:
+                async with self._taking:
+                    taken = await self._take_job()
+            except StoreError as error:
+                log.warning("no new work for now: %s", error)
+            except Exception:
+                log.exception("taking work failed; trying again")
+            finally:
+                if not taken:
+                    self._slots.release()
+            if not taken:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_POLL):
+                        await self._woken.wait()
+
+    async def _take_job(self) -> bool:
+        if self._in_doubt:
+            await self._give_back()
+        worker = self._worker
+        # Until the answer is here, a job may be ours without our knowing.
+        self._in_doubt = True
+        row = await self._database.write(lambda tx: tx.one(_TAKE, (LANE_QUEUE, worker)))
+        self._in_doubt = False
+        if row is None:
+            return False
+        job = _Job(row[0], row[1], row[2], worker)
+        task = asyncio.create_task(self._run(job), name=f"asterism-lane-{job.agent_id}")
+        self._running[task] = job
+        task.add_done_callback(self._ended)
+        return True
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        del self._running[task]
+        self._slots.release()
+        # The lane's next job could not be taken while this one was under way.
+        self._woken.set()
+
+    async def _run(self, job: _Job) -> None:
+        held = (job.id, job.worker, job.attempts)
+        try:
+            await self._work(job.agent_id)
+        except Exception as error:
+            wait = min(_FIRST_WAIT * 2 ** min(job.attempts, 16), _LONGEST_WAIT)
+            if isinstance(error, AsterismError):
+                log.warning("lane of %s waits %.1f s: %s", job.agent_id, wait, error)
+            else:
+                log.exception("lane of %s failed; trying again in %.1f s", job.agent_id, wait)
+            await self._settle(_RETRY, (wait, *held))
+        else:
+            await self._settle(_DONE, held)
+
+    async def _settle(self, sql: str, values: tuple[float, ...]) -> None:
+        while True:
+            try:
+                await self._database.write(lambda tx: tx.run(sql, values))
+            except StoreError as error:
+                log.warning("a turn is through, and its job is not settled yet: %s", error)
+                await asyncio.sleep(_POLL)
+            else:
+                return
+
+    async def _give_back(self) -> None:
+        """Leave to others what is ours in the database and not under way here."""
+        running = [job.id for job in self._running.values()]
+        await self._database.write(lambda tx: _put_back(tx, _GIVE_BACK, (0, self._worker, running)))
+
+    # -- watching ------------------------------------------------------------------------------
+
+    async def _keep_watch(self) -> None:
+        """Show that this worker lives, and take over from those that do not."""
+        loop = asyncio.get_running_loop()
+        cut_off_at = -math.inf
+        swept_at = loop.time()
+        while True:
+            await asyncio.sleep(self._heartbeat)
+            try:
+                await self._database.write(self._beat)
+                # When all were cut off from the server, the first one back must not rob the rest.
+                if loop.time() - cut_off_at > self._stalled_after:
+                    await self._database.write(self._rescue)
+                if loop.time() - swept_at > _SWEEP:
+                    swept_at = loop.time()
+                    async with self._taking:
+                        await self._give_back()
+                    await self._database.write(_sweep)
+            except StoreError as error:
+                cut_off_at = loop.time()
+                log.warning("no heartbeat for now: %s", error)
+            except Exception:
+                log.exception("the watch over other workers failed; trying again")
+
+    async def _beat(self, tx: Connection) -> None:
+        known = await tx.run(
+            "UPDATE procrastinate_workers SET last_heartbeat = now() WHERE id = ?", (self._worker,)
+        )
+        if not known:  # asleep for so long that others have forgotten this worker
+            self._worker = await _register(tx)
+
+    async def _rescue(self, tx: Connection) -> None:
+        stalled = (0, LANE_QUEUE, self._stalled_after, self._stalled_after)
+        rescued = await _put_back(tx, _RESCUE, stalled)
+        if rescued:
+            log.warning("took over %d lanes from workers that have stalled", rescued)
+
+    async def _unregister(self, tx: Connection) -> None:
+        await tx.run("DELETE FROM procrastinate_workers WHERE id = ?", (self._worker,))
+
+
+async def _forget_workers(tx: Connection) -> None:
+    await tx.run(
+        "DELETE FROM procrastinate_workers WHERE last_heartbeat < now() - make_interval(secs => ?)",
+        (_FORGET_WORKER_AFTER,),
+    )
+
+
+async def _register(tx: Connection) -> int:
+    row = await tx.one("SELECT worker_id FROM procrastinate_register_worker_v1()")
+    assert row is not None
+    return int(row[0])
+
+
+async def _put_back(tx: Connection, sql: str, values: tuple[object, ...]) -> int:
+    count = await tx.run(sql, values)
+    if count:  # Procrastinate announces new jobs only
+        await tx.notify(_CHANNEL, "")
+    return count
+
+
+async def _sweep(tx: Connection) -> None:
+    """Defer a job for every lane that has something to do and no job, however that came about."""
+    busy = await busy_agents(tx)
+    rows = await tx.all(
+        "SELECT DISTINCT lock FROM procrastinate_jobs WHERE status IN ('todo', 'doing')"
+    )
+    for agent_id in set(busy) - {row[0] for row in rows}:
+        await tx.enqueue(agent_id)
+
+
+async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

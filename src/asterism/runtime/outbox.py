@@ -1,0 +1,133 @@
+"""The outbox at work: hands deliveries to their channels until they arrive or are given up."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+from asterism.config import OutboxSettings
+from asterism.errors import DeliveryError, NotFound
+from asterism.ports import Channel, Clock
+from asterism.runtime.pump import Pump
+from asterism.store import notices, outbox
+from asterism.store.database import Connection, Database
+from asterism.types.ids import new_id
+from asterism.types.messages import Delivery, Notice
+
+_log = logging.getLogger(__name__)
+_AT_ONCE = 16
+_LEASE_MARGIN = 5.0
+
+
+class Outbox:
+    """Tries what is due, the oldest of each target first; a claim keeps other processes off."""
+
+    def __init__(
+        self,
+        database: Database,
+        channel_for: Callable[[str], Channel],
+        settings: Callable[[], OutboxSettings],
+        clock: Clock,
+    ) -> None:
+        self._database = database
+        self._channel_for = channel_for
+        self._settings = settings
+        self._clock = clock
+        self._trying: set[asyncio.Task[None]] = set()
+        self._pump = Pump(
+            "outbox", self._work, clock, longest_sleep=2.0 if database.distributed else 60.0
+        )
+
+    async def start(self) -> None:
+        """Begin to deliver."""
+        if not self._database.distributed:
+            now = self._clock()
+            await self._database.write(lambda tx: outbox.release_claims(tx, now))
+        self._pump.start()
+
+    def kick(self) -> None:
+        """Look at once: something was put in."""
+        self._pump.kick()
+
+    async def stop(self) -> None:
+        """Stop delivering; what is waiting stays."""
+        await self._pump.stop()
+        for task in self._trying:
+            task.cancel()
+        await asyncio.gather(*self._trying, return_exceptions=True)
+
+    async def _work(self) -> int | None:
+        # Each target has a task of its own, so that one that hangs holds up no other.
+        while (room := _AT_ONCE - len(self._trying)) > 0:
+            now = self._clock()
+            due = await self._database.read(lambda tx, now=now: outbox.due(tx, now, room))
+            if not due:
+                return await self._database.read(outbox.next_time)
+            for delivery in due:
+                await self._claim(delivery)
+        return None
+
+    async def _claim(self, delivery: Delivery) -> None:
+        settings = self._settings()
+        until = self._clock() + int((settings.timeout + _LEASE_MARGIN) * 1000)
+        if not await self._database.write(lambda tx: outbox.claim(tx, delivery, until)):
+            return
+        task = asyncio.create_task(
+            self._try(replace(delivery, attempts=delivery.attempts + 1), settings)
+        )
+        self._trying.add(task)
+        task.add_done_callback(self._tried)
+
+    def _tried(self, task: asyncio.Task[None]) -> None:
+        self._trying.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # What became of the try could not be written; after its claim it is tried again.
+            _log.warning("a delivery could not be recorded", exc_info=error)
+        self._pump.kick()
+
+    async def _try(self, delivery: Delivery, settings: OutboxSettings) -> None:
+        try:
+            channel = self._channel_for(delivery.channel)
+            async with asyncio.timeout(settings.timeout):
+                await channel.deliver(delivery)
+        except Exception as error:  # noqa: BLE001 - whatever a channel raises, the delivery stays
+            await self._failed(delivery, error, settings)
+        else:
+            now = self._clock()
+            await self._database.write(lambda tx: outbox.sent(tx, delivery.key, now))
+
+    async def _failed(self, delivery: Delivery, error: Exception, settings: OutboxSettings) -> None:
+        if isinstance(error, TimeoutError):
+            said = f"no answer within {settings.timeout:g} s"
+        else:
+            said = str(error) or type(error).__name__
+        final = (isinstance(error, DeliveryError) and error.final) or isinstance(error, NotFound)
+        given_up = final or delivery.attempts >= settings.attempts
+        delay = min(settings.first_delay * 2 ** (delivery.attempts - 1), settings.longest_delay)
+        now = self._clock()
+        next_at = None if given_up else now + int(delay * random.uniform(0.8, 1.2) * 1000)
+
+        async def work(tx: Connection) -> None:
+            await outbox.failed(tx, delivery.key, said, next_at)
+            if given_up:
+                text = (
+                    f"A message to {delivery.channel}:{delivery.target} could not be delivered "
+                    f"after {delivery.attempts} tries: {said} It is kept; "
+                    f'"asterism outbox retry {delivery.key}" tries it again.'
+                )
+                await notices.put(
+                    tx,
+                    Notice(
+                        new_id("note"),
+                        delivery.agent_id,
+                        delivery.turn_id,
+                        "delivery.dead",
+                        text,
+                        now,
+                    ),
+                )
+
+        await self._database.write(work)

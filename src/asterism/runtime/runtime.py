@@ -1,0 +1,465 @@
+"""The runtime: one message in, exactly one answer out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import orjson
+
+from asterism.agents.calls import settle_open_calls
+from asterism.agents.live import LiveAgent, load
+from asterism.agents.loop import run_turn
+from asterism.agents.turn import EMPTY_ANSWER, Means, Turn
+from asterism.errors import AsterismError, Conflict, InvalidInput, LaneLost, NotFound
+from asterism.runtime.lanes import Lanes, LocalLanes
+from asterism.runtime.watch import Bridge, Hub
+from asterism.store import approvals, inbox, journal
+from asterism.store.database import Connection, Database
+from asterism.types.ids import new_id, turn_id_for
+from asterism.types.messages import InboxItem, Receipt
+from asterism.types.turns import Entry, Outcome, Reply, TurnRecord, TurnState
+from asterism.types.wire import message_wire
+
+_log = logging.getLogger(__name__)
+LONGEST_MESSAGE = 1_000_000
+_MOST_LIVE_BYTES = 48 * 1024 * 1024
+_MOST_LIVE = 4_096
+_LOOK_AGAIN = 2.0
+
+
+class Runtime:
+    """Accepts messages, runs turns in lanes, and tells those who wait."""
+
+    def __init__(
+        self,
+        means: Means,
+        hub: Hub,
+        *,
+        constellation: str,
+        budget: Callable[[], int],
+        delivered: Callable[[], None],
+    ) -> None:
+        """Make a runtime; `budget` is the context's in tokens, `delivered` kicks the outbox."""
+        self._means = means
+        self._database: Database = means.database
+        self._hub = hub
+        self._constellation = constellation
+        self._budget = budget
+        self._delivered = delivered
+        self._live: OrderedDict[str, LiveAgent] = OrderedDict()
+        self._live_bytes = 0
+        self._waiting: dict[str, list[asyncio.Future[Outcome]]] = {}
+        self._running: dict[str, tuple[Turn, asyncio.Task[Any]]] = {}
+        self._unsettled: set[str] = set()
+        """Turns accepted for the lanes of this process whose outcome is not known yet."""
+        self._unheard: Counter[str] = Counter()
+        """Agents with something in the inbox, perhaps, that their lane has not heard of."""
+        self._loading: set[str] = set()
+        self._lanes: Lanes | None = None
+        self._bridge: Bridge | None = None
+        self._background: set[asyncio.Task[None]] = set()
+
+    # -- life ----------------------------------------------------------------------------------
+
+    async def start(self, lanes: Lanes | None) -> None:
+        """Begin; without lanes this process only hands messages in and waits for answers."""
+        if self._database.distributed:
+            await self._database.listen("turn", self._heard_turn)
+            await self._database.listen("stop", self._stop_here)
+            self._bridge = Bridge(self._hub, self._database)
+            await self._bridge.start()
+        self._lanes = lanes
+        if lanes is not None:
+            if isinstance(lanes, LocalLanes):
+                await self._database.listen("lane", lanes.poke)
+            await lanes.start()
+
+    async def stop(self, grace: float) -> None:
+        """Stop taking turns; what is not finished goes on at the next start."""
+        if self._lanes is not None:
+            await self._lanes.stop(grace)
+            self._lanes = None
+        if self._bridge is not None:
+            await self._bridge.stop()
+            self._bridge = None
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        for waiting in self._waiting.values():
+            for future in waiting:
+                future.cancel()
+        self._waiting.clear()
+
+    def forget(self, agent_id: str) -> None:
+        """Drop what is in memory of an agent; it is read again when needed."""
+        self._loading.discard(agent_id)
+        live = self._live.pop(agent_id, None)
+        if live is not None:
+            self._live_bytes -= live.counted
+
+    # -- in ------------------------------------------------------------------------------------
+
+    async def accept(
+        self,
+        agent_id: str,
+        text: str,
+        *,
+        channel: str,
+        external_id: str | None = None,
+        sender: str | None = None,
+        reply_to: str | None = None,
+    ) -> Receipt:
+        """Store a message; on return it will be answered exactly once, whatever happens."""
+        body = message_wire("user", check_text(text))
+        message_id, at = new_id("msg"), self._means.clock()
+
+        async def work(tx: Connection) -> InboxItem | Receipt:
+            if external_id is not None:
+                former = await inbox.accept_once(
+                    tx, self._constellation, channel, external_id, message_id, agent_id
+                )
+                if former is not None:
+                    return Receipt(former[0], turn_id_for(former[0]), former[1], duplicate=True)
+            item = await inbox.put(
+                tx,
+                agent_id,
+                message_id,
+                kind="message",
+                channel=channel,
+                body=body,
+                at=at,
+                sender=sender,
+                reply_to=reply_to,
+                announce=False,
+            )
+            if item is None:
+                raise NotFound(f"There is no agent {agent_id}. Nothing was stored.")
+            return item
+
+        try:
+            taken = await self._database.write(work)
+        except asyncio.CancelledError:
+            # Whoever hands it in is gone; should it be stored, its lane has to hear of it.
+            if isinstance(self._lanes, LocalLanes):
+                self._unheard[agent_id] += 1
+                self._in_background(self._look_into(agent_id))
+            raise
+        if isinstance(taken, Receipt):
+            return taken
+        if self._lanes is not None:
+            if not self._database.distributed:
+                self._unsettled.add(taken.turn_id)
+            if self._unheard[agent_id] and isinstance(self._lanes, LocalLanes):
+                self._lanes.poke(agent_id)
+            else:
+                self._lanes.wake(taken)
+        return Receipt(taken.id, taken.turn_id, taken.agent_id)
+
+    async def _look_into(self, agent_id: str) -> None:
+        # Writes are done in order, so that this one comes after the one nobody waits for.
+        try:
+            await self._database.write(lambda tx: tx.notify("lane", agent_id))
+        finally:
+            self._unheard[agent_id] -= 1
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def decide(self, approval_id: str, approved: bool, note: str | None, by: str) -> Receipt:
+        """Answer a question that a turn waits for; the turn goes on where it stood."""
+        at, message_id = self._means.clock(), new_id("msg")
+
+        async def work(tx: Connection) -> Receipt:
+            approval = await approvals.get(tx, approval_id)
+            if approval is None:
+                raise NotFound(
+                    f"There is no approval {approval_id!r}. "
+                    '"asterism approval list" shows what waits for an answer.'
+                )
+            record = await journal.turn(tx, approval.turn_id)
+            if record is None or record.ended_at is not None:
+                raise Conflict(f"The turn that asked {approval_id} has ended. Nothing was changed.")
+            if not await approvals.decide(tx, approval_id, approved, note, by, at):
+                said = "approved" if approval.approved else "denied"
+                raise Conflict(
+                    f"{approval_id} was {said} by {approval.decided_by or 'somebody'} before. "
+                    "Nothing was changed."
+                )
+            answer = {"key": approval.key, "approved": approved, "note": note, "by": by}
+            item = await inbox.put(
+                tx,
+                approval.agent_id,
+                message_id,
+                kind="decision",
+                channel=approval.turn_id,
+                body=orjson.dumps(answer),
+                at=at,
+            )
+            if item is None:
+                raise NotFound(f"The agent that asked {approval_id} has been deleted.")
+            return Receipt(message_id, approval.turn_id, approval.agent_id)
+
+        return await self._database.write(work)
+
+    # -- turns ---------------------------------------------------------------------------------
+
+    async def serve(self, agent_id: str, item: InboxItem | None) -> int | None:
+        """Run one turn of an agent: of this item, or of whatever the store has first."""
+        try:
+            turn, arrival = await self._next_turn(agent_id, item)
+        except LaneLost:
+            self.forget(agent_id)
+            return 0
+        if turn is None:
+            return None
+        task = asyncio.current_task()
+        assert task is not None
+        self._running[turn.id] = (turn, task)
+        try:
+            outcome = await self._run(turn)
+        except LaneLost as lost:
+            _log.info("%s", lost.message)
+            self.forget(agent_id)
+            return arrival
+        except BaseException:
+            self.forget(agent_id)
+            raise
+        finally:
+            del self._running[turn.id]
+            await turn.let_go()
+        self._count(turn.live)
+        self._make_room()
+        self._settle(outcome)
+        if turn.reply_to is not None:
+            self._delivered()
+        return arrival
+
+    async def _run(self, turn: Turn) -> Outcome:
+        try:
+            return await run_turn(turn)
+        except AsterismError as error:
+            if isinstance(error, LaneLost):
+                raise
+            settle_open_calls(turn)
+            return await turn.fail(f"I could not answer: {error.message} Your message is kept.")
+        except Exception as error:  # noqa: BLE001 - a bug of ours is told, not hidden
+            _log.exception("turn %s failed", turn.id)
+            settle_open_calls(turn)
+            return await turn.fail(
+                f"I could not answer, because of a fault inside asterism ({type(error).__name__}). "
+                f'Your message is kept; "asterism turn show {turn.id}" shows how far I came.'
+            )
+
+    async def _next_turn(self, agent_id: str, item: InboxItem | None) -> tuple[Turn | None, int]:
+        if self._database.distributed:
+            live = await self._claim(agent_id)
+            item = None
+        else:
+            live = self._live.get(agent_id)
+            if live is not None:
+                self._live.move_to_end(agent_id)
+        if item is None:
+            record, entries, item = await self._database.read(lambda tx: _first_to_do(tx, agent_id))
+        elif item.kind == "decision":
+            record, entries = await self._database.read(
+                lambda tx, turn_id=item.channel: _turn_with_entries(tx, turn_id)
+            )
+        else:
+            record, entries = None, None
+        if record is None and item is None:
+            return None, 0
+        if item is not None and item.kind == "decision" and (record is None or record.ended_at):
+            await self._pass_over(item)
+            return await self._next_turn(agent_id, None)
+        if live is None:
+            live = await self._load(agent_id, None)
+        turn = Turn(live, self._means, item=item, record=record, entries=entries)
+        return turn, item.arrival if item is not None else 0
+
+    async def _pass_over(self, decision: InboxItem) -> None:
+        """Take out an answer to a turn that has ended by a limit before it was looked at."""
+        turn_id = decision.channel
+
+        async def work(tx: Connection) -> None:
+            await inbox.take(tx, decision)
+            if self._database.distributed:
+                await tx.notify("turn", turn_id)
+
+        await self._database.write(work)
+        self._heard_turn(turn_id)
+
+    async def _claim(self, agent_id: str) -> LiveAgent | None:
+        """Claim a lane; return what is in memory if nobody else has had it in between."""
+        claimed = await self._database.write(lambda tx: journal.claim(tx, agent_id))
+        if claimed is None:
+            raise LaneLost(f"There is no agent {agent_id} any more.")
+        claim, version = claimed
+        live = self._live.get(agent_id)
+        if live is not None:
+            if live.claim.fence + 1 == claim.fence and live.agent.version == version:
+                live.claim = claim
+                self._live.move_to_end(agent_id)
+                return live
+            self.forget(agent_id)
+        return await self._load(agent_id, claim)
+
+    async def _load(self, agent_id: str, claim: journal.Claim | None) -> LiveAgent:
+        while True:
+            self._loading.add(agent_id)
+            live = await load(self._database, agent_id, claim, self._budget())
+            if agent_id in self._loading:  # else it was edited while it was read
+                break
+        self._loading.discard(agent_id)
+        self._live[agent_id] = live
+        self._count(live)
+        return live
+
+    def _count(self, live: LiveAgent) -> None:
+        if self._live.get(live.agent.id) is live:
+            self._live_bytes += live.tail.size - live.counted
+            live.counted = live.tail.size
+
+    def _make_room(self) -> None:
+        while self._live and (self._live_bytes > _MOST_LIVE_BYTES or len(self._live) > _MOST_LIVE):
+            agent_id = next(iter(self._live))
+            if any(turn.agent.id == agent_id for turn, _ in self._running.values()):
+                self._live.move_to_end(agent_id)
+                break
+            self.forget(agent_id)
+
+    # -- out -----------------------------------------------------------------------------------
+
+    async def outcome(self, turn_id: str) -> Outcome:
+        """Return how a turn stands, from the store."""
+        found = await self._database.read(lambda tx: _outcome_at_rest(tx, turn_id))
+        if found is None:
+            raise NotFound(
+                f'There is no turn {turn_id!r}. "asterism turn list" shows the latest ones.'
+            )
+        return found
+
+    async def wait(self, receipt: Receipt) -> Outcome:
+        """Return the outcome of the turn that answers a message, when it has one."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Outcome] = loop.create_future()
+        waiting = self._waiting.setdefault(receipt.turn_id, [])
+        waiting.append(future)
+        try:
+            if receipt.turn_id not in self._unsettled:
+                known = await self._outcome_after(receipt)
+                if known is not None:
+                    return known
+            if not self._database.distributed:
+                return await future
+            while True:
+                # A notice can be lost with the connection that listens, so it is not relied upon.
+                done, _ = await asyncio.wait([future], timeout=_LOOK_AGAIN)
+                known = future.result() if done else await self._outcome_after(receipt)
+                if known is not None:
+                    return known
+        finally:
+            waiting.remove(future)
+            if not waiting and self._waiting.get(receipt.turn_id) is waiting:
+                del self._waiting[receipt.turn_id]
+
+    async def _outcome_after(self, receipt: Receipt) -> Outcome | None:
+        """Return how a turn stands, or None if it has yet to get to what the receipt is for."""
+
+        async def read(tx: Connection) -> Outcome | None:
+            if await inbox.find(tx, receipt.message_id) is not None:
+                return None
+            return await _outcome_at_rest(tx, receipt.turn_id)
+
+        known = await self._database.read(read)
+        return None if known is not None and known.state is TurnState.OPEN else known
+
+    def stop_turn(self, turn_id: str, reason: str) -> None:
+        """End a turn that is under way here."""
+        found = self._running.get(turn_id)
+        if found is not None:
+            turn, task = found
+            if turn.stop_reason is None and not turn.ending:
+                turn.stop_reason = reason
+                task.cancel()
+
+    def is_running(self, turn_id: str) -> bool:
+        """Tell whether a turn is under way in this process."""
+        return turn_id in self._running
+
+    def _stop_here(self, turn_id: str) -> None:
+        self.stop_turn(turn_id, "Stopped.")
+
+    def _settle(self, outcome: Outcome) -> None:
+        self._unsettled.discard(outcome.turn_id)
+        for future in self._waiting.get(outcome.turn_id, ()):
+            if not future.done():
+                future.set_result(outcome)
+
+    def _heard_turn(self, turn_id: str) -> None:
+        if turn_id in self._waiting:
+            self._in_background(self._tell_waiting(turn_id))
+
+    async def _tell_waiting(self, turn_id: str) -> None:
+        self._settle(await self.outcome(turn_id))
+
+
+def check_text(text: str) -> str:
+    """Return a message's text, or raise `InvalidInput` if it cannot be taken."""
+    if not text.strip():
+        raise InvalidInput("The message is empty. Write something; nothing was stored.")
+    if len(text) > LONGEST_MESSAGE:
+        raise InvalidInput(
+            f"The message has {len(text):,} characters, and at most {LONGEST_MESSAGE:,} can be "
+            "taken. Send it in parts. Nothing was stored."
+        )
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput(
+            "The message holds characters that are not valid Unicode (lone surrogates), as when "
+            "bytes of another encoding are read as UTF-8. Send it as UTF-8. Nothing was stored."
+        ) from None
+    return text
+
+
+async def _turn_with_entries(tx: Connection, turn_id: str) -> tuple[TurnRecord | None, list[Entry]]:
+    record = await journal.turn(tx, turn_id)
+    return record, await journal.entries_of(tx, record) if record else []
+
+
+async def _first_to_do(
+    tx: Connection, agent_id: str
+) -> tuple[TurnRecord | None, list[Entry] | None, InboxItem | None]:
+    """Return the interrupted turn of an agent, or else the item that has waited longest."""
+    record = await journal.interrupted(tx, agent_id)
+    if record is not None:
+        return record, await journal.entries_of(tx, record), None
+    item = await inbox.first(tx, agent_id)
+    if item is not None and item.kind == "decision":
+        parked, entries = await _turn_with_entries(tx, item.channel)
+        return parked, entries, item
+    return None, None, item
+
+
+async def _outcome_at_rest(tx: Connection, turn_id: str) -> Outcome | None:
+    record = await journal.turn(tx, turn_id)
+    if record is None:
+        item = await inbox.find(tx, "msg_" + turn_id.partition("_")[2])
+        if item is None:
+            return None
+        return Outcome(turn_id, item.agent_id, TurnState.WAITING, "")
+    text = record.error or ""
+    if record.state is TurnState.DONE:
+        entry = await journal.last_reply(tx, record)
+        if entry is not None:
+            text = Reply.from_entry(entry.body, entry.meta).text or EMPTY_ANSWER
+    elif record.state is TurnState.PARKED:
+        waiting = [one for one in await approvals.of_turn(tx, turn_id) if one.decided_at is None]
+        text = "\n".join(f"{one.question} (approval {one.id})" for one in waiting)
+    return Outcome(turn_id, record.agent_id, record.state, text, record.usage)

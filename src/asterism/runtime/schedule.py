@@ -1,0 +1,83 @@
+"""Schedules at work: what falls due is put in its agent's inbox, once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from asterism.ports import Clock
+from asterism.runtime.pump import Pump
+from asterism.store import inbox, schedules
+from asterism.store.database import Connection, Database
+from asterism.tools.schedule import next_time
+from asterism.types.ids import new_id
+from asterism.types.schedules import Schedule
+from asterism.types.wire import message_wire
+
+_AT_ONCE = 100
+
+
+class Schedules:
+    """Looks for schedules that have fallen due, also those that did while no process ran."""
+
+    def __init__(
+        self,
+        database: Database,
+        constellation: str,
+        clock: Clock,
+        accepted: Callable[[str], None],
+    ) -> None:
+        self._database = database
+        self._constellation = constellation
+        self._clock = clock
+        self._accepted = accepted
+        self._pump = Pump(
+            "schedules", self._work, clock, longest_sleep=1.0 if database.distributed else 60.0
+        )
+
+    async def start(self) -> None:
+        """Begin to look."""
+        await self._database.listen("schedule", lambda _: self._pump.kick())
+        self._pump.start()
+
+    async def stop(self) -> None:
+        """Stop looking."""
+        await self._pump.stop()
+
+    async def _work(self) -> int | None:
+        now = self._clock()
+        for schedule in await self._database.read(lambda tx: schedules.due(tx, now, _AT_ONCE)):
+            await self._fire(schedule, now)
+        return await self._database.read(schedules.next_time)
+
+    async def _fire(self, schedule: Schedule, now: int) -> None:
+        # Occasions missed in the meantime are made up for by this one.
+        following = next_time(schedule.cron, now) if schedule.cron else None
+        due = datetime.fromtimestamp(schedule.due_at / 1000, UTC)
+        text = f"[scheduled for {due:%Y-%m-%d %H:%M} UTC] {schedule.text}"
+
+        async def work(tx: Connection) -> bool:
+            if not await schedules.advance(tx, schedule, following):
+                return False
+            external_id, message_id = f"{schedule.id}@{schedule.due_at}", new_id("msg")
+            former = await inbox.accept_once(
+                tx, self._constellation, "schedule", external_id, message_id, schedule.agent_id
+            )
+            if former is not None:
+                return False
+            item = await inbox.put(
+                tx,
+                schedule.agent_id,
+                message_id,
+                kind="message",
+                channel=schedule.channel or "schedule",
+                body=message_wire("user", text),
+                at=now,
+                reply_to=schedule.reply_to,
+            )
+            if item is None:  # the agent has been deleted
+                await schedules.cancel(tx, schedule.agent_id, schedule.id)
+            return item is not None
+
+        if await self._database.write(work):
+            self._accepted(schedule.agent_id)

@@ -1,0 +1,1 @@
+"""At rest: the seam, two drivers, and SQL by topic."""

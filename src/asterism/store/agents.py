@@ -1,0 +1,119 @@
+"""Agents at rest."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import orjson
+
+from asterism.store.database import Connection, Row
+from asterism.types.agents import Agent, Limits
+
+_COLUMNS = "id, name, model, system, tools, limits, version, created_at"
+
+
+def _agent(row: Row) -> Agent:
+    tools: list[str] | None = orjson.loads(row[4]) if row[4] is not None else None
+    limits: dict[str, Any] = orjson.loads(row[5])
+    return Agent(
+        id=row[0],
+        name=row[1],
+        model=row[2],
+        system=row[3],
+        tools=tuple(tools) if tools is not None else None,
+        limits=Limits(**limits),
+        version=row[6],
+        created_at=row[7],
+    )
+
+
+def _tools(agent: Agent) -> str | None:
+    return orjson.dumps(agent.tools).decode() if agent.tools is not None else None
+
+
+async def create(tx: Connection, constellation: str, agent: Agent) -> bool:
+    """Store a new agent; False if its name is taken."""
+    row = await tx.one(
+        "INSERT INTO agents (id, constellation, name, model, system, tools, limits, created_at)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING id",
+        (
+            agent.id,
+            constellation,
+            agent.name,
+            agent.model,
+            agent.system,
+            _tools(agent),
+            orjson.dumps(asdict(agent.limits)).decode(),
+            agent.created_at,
+        ),
+    )
+    return row is not None
+
+
+async def by_name(tx: Connection, constellation: str, name: str) -> Agent | None:
+    """Return the agent of that name or id, or None."""
+    row = await tx.one(
+        f"SELECT {_COLUMNS} FROM agents"
+        " WHERE constellation = ? AND name = ? AND deleted_at IS NULL",
+        (constellation, name),
+    )
+    if row is None and name.startswith("agent_"):
+        row = await tx.one(
+            f"SELECT {_COLUMNS} FROM agents"
+            " WHERE constellation = ? AND id = ? AND deleted_at IS NULL",
+            (constellation, name),
+        )
+    return _agent(row) if row else None
+
+
+async def by_id(tx: Connection, agent_id: str) -> Agent | None:
+    """Return an agent, also one that has been deleted since (its journal stays readable)."""
+    row = await tx.one(f"SELECT {_COLUMNS} FROM agents WHERE id = ?", (agent_id,))
+    return _agent(row) if row else None
+
+
+async def everyone(tx: Connection, constellation: str) -> list[Agent]:
+    """Return all agents of a constellation by name."""
+    rows = await tx.all(
+        f"SELECT {_COLUMNS} FROM agents WHERE constellation = ? AND deleted_at IS NULL"
+        " ORDER BY name",
+        (constellation,),
+    )
+    return [_agent(row) for row in rows]
+
+
+async def count(tx: Connection, constellation: str) -> int:
+    """Return how many agents there are."""
+    row = await tx.one(
+        "SELECT COUNT(*) FROM agents WHERE constellation = ? AND deleted_at IS NULL",
+        (constellation,),
+    )
+    return int(row[0]) if row else 0
+
+
+async def edit(tx: Connection, agent: Agent) -> int | None:
+    """Store what an agent is now; return its new version, or None if it is gone."""
+    row = await tx.one(
+        "UPDATE agents SET name = ?, model = ?, system = ?, tools = ?, limits = ?,"
+        " version = version + 1 WHERE id = ? AND deleted_at IS NULL RETURNING version",
+        (
+            agent.name,
+            agent.model,
+            agent.system,
+            _tools(agent),
+            orjson.dumps(asdict(agent.limits)).decode(),
+            agent.id,
+        ),
+    )
+    return int(row[0]) if row else None
+
+
+async def delete(tx: Connection, agent_id: str, at: int) -> bool:
+    """Take an agent out of service; its journal stays."""
+    changed = await tx.run(
+        "UPDATE agents SET deleted_at = ?, version = version + 1"
+        " WHERE id = ? AND deleted_at IS NULL",
+        (at, agent_id),
+    )
+    return changed > 0

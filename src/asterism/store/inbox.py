@@ -1,0 +1,126 @@
+"""The inbox at rest: accepted once, waiting in order of arrival."""
+
+from __future__ import annotations
+
+from asterism.store.database import Connection, Row
+from asterism.types.messages import InboxItem
+
+_COLUMNS = "agent_id, arrival, id, kind, channel, body, at, sender, reply_to"
+
+
+def _item(row: Row) -> InboxItem:
+    return InboxItem(*row)
+
+
+async def accept_once(
+    tx: Connection,
+    constellation: str,
+    channel: str,
+    external_id: str,
+    message_id: str,
+    agent_id: str,
+) -> tuple[str, str] | None:
+    """Note an external id. Return the (message, agent) that had it before, or None if it is new."""
+    new = await tx.one(
+        "INSERT INTO accepted VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING message_id",
+        (constellation, channel, external_id, message_id, agent_id),
+    )
+    if new is not None:
+        return None
+    former = await tx.one(
+        "SELECT message_id, agent_id FROM accepted"
+        " WHERE constellation = ? AND channel = ? AND external_id = ?",
+        (constellation, channel, external_id),
+    )
+    assert former is not None
+    return former[0], former[1]
+
+
+async def put(
+    tx: Connection,
+    agent_id: str,
+    message_id: str,
+    *,
+    kind: str,
+    channel: str,
+    body: bytes,
+    at: int,
+    sender: str | None = None,
+    reply_to: str | None = None,
+    announce: bool = True,
+) -> InboxItem | None:
+    """Put something at the end of an agent's inbox; None if there is no such agent.
+
+    Without `announce` the caller wakes the lane in its own process after the commit.
+    """
+    # The row lock that this takes on PostgreSQL makes arrival numbers follow the commits.
+    row = await tx.one(
+        "UPDATE agents SET arrivals = arrivals + 1 WHERE id = ? AND deleted_at IS NULL"
+        " RETURNING arrivals",
+        (agent_id,),
+    )
+    if row is None:
+        return None
+    item = InboxItem(agent_id, row[0], message_id, kind, channel, body, at, sender, reply_to)
+    await tx.run(
+        f"INSERT INTO inbox ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (agent_id, row[0], message_id, kind, channel, body, at, sender, reply_to),
+    )
+    await tx.enqueue(agent_id)
+    if announce:
+        await tx.notify("lane", agent_id)
+    return item
+
+
+async def first(tx: Connection, agent_id: str) -> InboxItem | None:
+    """Return what has waited longest for this agent."""
+    row = await tx.one(
+        f"SELECT {_COLUMNS} FROM inbox WHERE agent_id = ? ORDER BY arrival LIMIT 1", (agent_id,)
+    )
+    return _item(row) if row else None
+
+
+async def waiting(
+    tx: Connection, constellation: str, agent_id: str | None = None
+) -> list[InboxItem]:
+    """Return everything that waits, in order of arrival for each agent."""
+    one = " AND agent_id = ?" if agent_id else ""
+    rows = await tx.all(
+        f"SELECT {_COLUMNS} FROM inbox"
+        f" WHERE agent_id IN (SELECT id FROM agents WHERE constellation = ?){one}"
+        " ORDER BY agent_id, arrival",
+        (constellation, agent_id) if agent_id else (constellation,),
+    )
+    return [_item(row) for row in rows]
+
+
+async def count(tx: Connection, constellation: str) -> int:
+    """Return how much waits."""
+    row = await tx.one(
+        "SELECT COUNT(*) FROM inbox"
+        " WHERE agent_id IN (SELECT id FROM agents WHERE constellation = ?)",
+        (constellation,),
+    )
+    return int(row[0]) if row else 0
+
+
+async def busy_agents(tx: Connection) -> list[str]:
+    """Return the agents that have something to do: a waiting item or an open turn."""
+    rows = await tx.all(
+        "SELECT agent_id FROM inbox UNION SELECT agent_id FROM turns WHERE state = 'open'"
+    )
+    return [row[0] for row in rows]
+
+
+async def take(tx: Connection, item: InboxItem) -> bool:
+    """Take an item out; False if it is not there any more."""
+    changed = await tx.run(
+        "DELETE FROM inbox WHERE agent_id = ? AND arrival = ?", (item.agent_id, item.arrival)
+    )
+    return changed > 0
+
+
+async def find(tx: Connection, message_id: str) -> InboxItem | None:
+    """Return a waiting item by its id."""
+    row = await tx.one(f"SELECT {_COLUMNS} FROM inbox WHERE id = ?", (message_id,))
+    return _item(row) if row else None

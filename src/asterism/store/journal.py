@@ -1,0 +1,264 @@
+"""The journal at rest: turns, and the entries that each agent's log is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from asterism.errors import LaneLost
+from asterism.store.database import Connection, Row
+from asterism.types.turns import Entry, EntryKind, TurnRecord, TurnState, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The right to write an agent's journal. A later claim of the same lane voids it."""
+
+    agent_id: str
+    fence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """An entry that is not written yet."""
+
+    kind: EntryKind
+    key: str
+    body: bytes
+    at: int
+    meta: str | None = None
+
+
+_ENTRY = "seq, turn_id, kind, key, body, meta, at"
+_TURN = (
+    "id, agent_id, state, channel, reply_to, first_seq, last_seq, opened_at, ended_at,"
+    " tokens_in, tokens_out, tokens_cached, error"
+)
+
+
+def _entry(row: Row) -> Entry:
+    return Entry(row[0], row[1], EntryKind(row[2]), row[3], row[4], row[5], row[6])
+
+
+def _turn(row: Row) -> TurnRecord:
+    return TurnRecord(
+        id=row[0],
+        agent_id=row[1],
+        state=TurnState(row[2]),
+        channel=row[3],
+        reply_to=row[4],
+        first_seq=row[5],
+        last_seq=row[6],
+        opened_at=row[7],
+        ended_at=row[8],
+        usage=Usage(row[9], row[10], row[11]),
+        error=row[12],
+    )
+
+
+async def claim(tx: Connection, agent_id: str) -> tuple[Claim, int] | None:
+    """Take over a lane and void every earlier claim; return it with the agent's version."""
+    row = await tx.one(
+        "UPDATE agents SET fence = fence + 1 WHERE id = ? RETURNING fence, version", (agent_id,)
+    )
+    return (Claim(agent_id, row[0]), row[1]) if row else None
+
+
+async def standing(tx: Connection, agent_id: str) -> tuple[Claim, int] | None:
+    """Return the claim in force and the journal's length, without voiding anything."""
+    row = await tx.one("SELECT fence, length FROM agents WHERE id = ?", (agent_id,))
+    return (Claim(agent_id, row[0]), row[1]) if row else None
+
+
+async def append(
+    tx: Connection, claim: Claim, length: int, turn_id: str, drafts: Sequence[Draft]
+) -> bool:
+    """Append entries to a journal that has `length` entries.
+
+    False means that these very entries are there already: a commit whose confirmation was lost.
+    """
+    row = await tx.one(
+        "UPDATE agents SET length = length + ? WHERE id = ? AND fence = ? AND length = ?"
+        " RETURNING length",
+        (len(drafts), claim.agent_id, claim.fence, length),
+    )
+    if row is None:
+        if drafts and await _is_there(tx, claim, length + 1, turn_id, drafts[0].key):
+            return False
+        raise LaneLost(f"The lane of {claim.agent_id} was taken over; this turn goes on elsewhere.")
+    agent_id = claim.agent_id
+    await tx.run_many(
+        "INSERT INTO entries (agent_id, seq, turn_id, kind, key, body, meta, at)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            (agent_id, seq, turn_id, draft.kind.value, draft.key, draft.body, draft.meta, draft.at)
+            for seq, draft in enumerate(drafts, length + 1)
+        ],
+    )
+    return True
+
+
+async def _is_there(tx: Connection, claim: Claim, seq: int, turn_id: str, key: str) -> bool:
+    row = await tx.one(
+        "SELECT e.turn_id, e.key, a.fence FROM entries e JOIN agents a ON a.id = e.agent_id"
+        " WHERE e.agent_id = ? AND e.seq = ?",
+        (claim.agent_id, seq),
+    )
+    return row is not None and tuple(row) == (turn_id, key, claim.fence)
+
+
+async def open_turn(tx: Connection, turn: TurnRecord, last_seq: int) -> None:
+    """Store a turn that begins and whose last entry so far is `last_seq`."""
+    await tx.run(
+        f"INSERT INTO turns ({_TURN}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            turn.id,
+            turn.agent_id,
+            turn.state.value,
+            turn.channel,
+            turn.reply_to,
+            turn.first_seq,
+            last_seq,
+            turn.opened_at,
+            turn.ended_at,
+            turn.usage.input,
+            turn.usage.output,
+            turn.usage.cached,
+            turn.error,
+        ),
+    )
+
+
+async def update_turn(
+    tx: Connection,
+    turn_id: str,
+    state: TurnState,
+    last_seq: int,
+    usage: Usage,
+    ended_at: int | None,
+    error: str | None,
+) -> None:
+    """Store where a turn stands now."""
+    await tx.run(
+        "UPDATE turns SET state = ?, last_seq = ?, tokens_in = ?, tokens_out = ?,"
+        " tokens_cached = ?, ended_at = ?, error = ? WHERE id = ?",
+        (
+            state.value,
+            last_seq,
+            usage.input,
+            usage.output,
+            usage.cached,
+            ended_at,
+            error,
+            turn_id,
+        ),
+    )
+
+
+async def turn(tx: Connection, turn_id: str) -> TurnRecord | None:
+    """Return a turn."""
+    row = await tx.one(f"SELECT {_TURN} FROM turns WHERE id = ?", (turn_id,))
+    return _turn(row) if row else None
+
+
+async def interrupted(tx: Connection, agent_id: str) -> TurnRecord | None:
+    """Return the turn of an agent that is open; there is at most one."""
+    row = await tx.one(
+        f"SELECT {_TURN} FROM turns WHERE agent_id = ? AND state = 'open' ORDER BY first_seq",
+        (agent_id,),
+    )
+    return _turn(row) if row else None
+
+
+async def all_interrupted(tx: Connection, constellation: str) -> list[TurnRecord]:
+    """Return the open turns of all agents."""
+    rows = await tx.all(
+        f"SELECT {_TURN} FROM turns WHERE state = 'open'"
+        " AND agent_id IN (SELECT id FROM agents WHERE constellation = ?)",
+        (constellation,),
+    )
+    return [_turn(row) for row in rows]
+
+
+async def turns_of(
+    tx: Connection, constellation: str, agent_id: str | None, limit: int
+) -> list[TurnRecord]:
+    """Return the latest turns, of one agent or of all, newest first."""
+    columns = ", ".join(f"t.{name.strip()}" for name in _TURN.split(","))
+    one = " AND t.agent_id = ?" if agent_id else ""
+    newest_first = "t.first_seq DESC" if agent_id else "t.opened_at DESC, t.id DESC"
+    values = (constellation, agent_id, limit) if agent_id else (constellation, limit)
+    rows = await tx.all(
+        f"SELECT {columns} FROM turns t JOIN agents a ON a.id = t.agent_id"
+        f" WHERE a.constellation = ?{one} ORDER BY {newest_first} LIMIT ?",
+        values,
+    )
+    return [_turn(row) for row in rows]
+
+
+async def ended_since(tx: Connection, agent_id: str, since: int) -> list[TurnRecord]:
+    """Return the turns of an agent that have ended since a time, in the order of their ends."""
+    rows = await tx.all(
+        f"SELECT {_TURN} FROM turns WHERE agent_id = ? AND ended_at >= ?"
+        " ORDER BY ended_at, first_seq",
+        (agent_id, since),
+    )
+    return [_turn(row) for row in rows]
+
+
+async def entries_of(tx: Connection, record: TurnRecord) -> list[Entry]:
+    """Return the entries of one turn, in order."""
+    rows = await tx.all(
+        f"SELECT {_ENTRY} FROM entries"
+        " WHERE agent_id = ? AND seq BETWEEN ? AND ? AND turn_id = ? ORDER BY seq",
+        (record.agent_id, record.first_seq, record.last_seq, record.id),
+    )
+    return [_entry(row) for row in rows]
+
+
+async def wire_before(
+    tx: Connection, agent_id: str, before: int, most: int
+) -> list[tuple[int, str, str, bytes]]:
+    """Return up to `most` (seq, turn, kind, wire form) of what a model sees, newest first."""
+    rows = await tx.all(
+        "SELECT seq, turn_id, kind, body FROM entries WHERE agent_id = ? AND seq < ?"
+        " AND kind IN ('message', 'reply', 'result') ORDER BY seq DESC LIMIT ?",
+        (agent_id, before, most),
+    )
+    return [(row[0], row[1], row[2], row[3]) for row in rows]
+
+
+async def length_of(tx: Connection, agent_id: str) -> int:
+    """Return how many entries an agent's journal has."""
+    row = await tx.one("SELECT length FROM agents WHERE id = ?", (agent_id,))
+    return int(row[0]) if row else 0
+
+
+async def entry_at(tx: Connection, agent_id: str, seq: int) -> Entry | None:
+    """Return one entry."""
+    row = await tx.one(
+        f"SELECT {_ENTRY} FROM entries WHERE agent_id = ? AND seq = ?", (agent_id, seq)
+    )
+    return _entry(row) if row else None
+
+
+async def last_reply(tx: Connection, record: TurnRecord) -> Entry | None:
+    """Return the last thing the model said in a turn."""
+    row = await tx.one(
+        f"SELECT {_ENTRY} FROM entries WHERE agent_id = ? AND seq BETWEEN ? AND ?"
+        " AND turn_id = ? AND kind = 'reply' ORDER BY seq DESC LIMIT 1",
+        (record.agent_id, record.first_seq, record.last_seq, record.id),
+    )
+    return _entry(row) if row else None
+
+
+async def copy_before(tx: Connection, source: str, before: int, target: str) -> int:
+    """Copy a journal up to an entry to another agent, for a fork; return its length."""
+    await tx.run(
+        "INSERT INTO entries (agent_id, seq, turn_id, kind, key, body, meta, at)"
+        " SELECT ?, seq, turn_id, kind, key, body, meta, at FROM entries"
+        " WHERE agent_id = ? AND seq < ?",
+        (target, source, before),
+    )
+    await tx.run("UPDATE agents SET length = ? WHERE id = ?", (before - 1, target))
+    return before - 1

@@ -1,0 +1,637 @@
+"""The PostgreSQL driver: a pool of connections, any number of processes, one ear for notices."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import itertools
+import logging
+import random
+import re
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from typing import LiteralString, NoReturn, TypeVar
+
+import psycopg
+from procrastinate.schema import SchemaManager
+from psycopg import errors
+from psycopg.abc import Buffer
+from psycopg.adapt import Loader
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import Conninfo, Format, TransactionStatus
+from psycopg.sql import SQL, Identifier
+from psycopg.types.numeric import NumericBinaryLoader
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
+
+from asterism.errors import (
+    ConfigError,
+    StoreDamaged,
+    StoreError,
+    StoreFull,
+    StoreMissing,
+    StoreReadOnly,
+    StoreTooNew,
+    StoreUnavailable,
+)
+from asterism.store.database import Row, Values, Work
+from asterism.store.migrate import (
+    Migration,
+    load_migrations,
+    record_version,
+    refuse_newer,
+    schema_version,
+)
+from asterism.types.ids import now_ms
+
+T = TypeVar("T")
+Raw = psycopg.AsyncConnection[Row]
+
+LANE_QUEUE = "lanes"
+
+_MIGRATING = 0x61_73_74_65_72  # "aster": the advisory lock of whoever changes the schema
+_EAR = "asterism_ear"
+_LONGEST_NOTICE = 7_900
+_PATIENCE = 5.0
+_LONGEST_QUEUE = 60.0
+_MOST_ATTEMPTS = 10
+_SNAPSHOTS = "the schemas named asterism_snapshot_…"
+
+_WRITE: LiteralString = "BEGIN"
+_READ: LiteralString = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+# The pool logs each connection it loses; whoever wants that configures a handler.
+logging.getLogger("psycopg").addHandler(logging.NullHandler())
+
+# A server that is gone without a word is noticed in seconds, not in the quarter of an hour of TCP.
+_DEFAULTS: dict[str, str] = {
+    "application_name": "asterism",
+    "client_encoding": "UTF8",
+    "connect_timeout": "5",
+    "keepalives_idle": "5",
+    "keepalives_interval": "2",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "10000",
+}
+
+
+# -- one SQL for both engines ------------------------------------------------------------------
+
+_PARTS = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|/\*.*?\*/|\?""", re.DOTALL)
+
+
+@functools.lru_cache(2048)
+def translate(statement: str) -> bytes:
+    """Put psycopg's placeholders in place of `?`, leaving literals, names and comments alone."""
+    escaped = statement.replace("%", "%%")
+    return _PARTS.sub(lambda part: "%s" if part[0] == "?" else part[0], escaped).encode()
+
+
+_TYPES = re.compile(r"""'(?:[^']|'')*'|--[^\n]*|\bBLOB\b|(?<!AS )\bTEXT\b|\)\s*WITHOUT ROWID\b""")
+# SQLite compares text byte by byte; without a collation PostgreSQL follows its host's language.
+_TRANSLATED = {"BLOB": "BYTEA", "TEXT": 'TEXT COLLATE "C"'}
+
+
+def translate_schema(migration: str) -> bytes:
+    """Return a migration in PostgreSQL's words."""
+
+    def put(part: re.Match[str]) -> str:
+        return ")" if part[0].startswith(")") else _TRANSLATED.get(part[0], part[0])
+
+    return _TYPES.sub(put, migration).encode()
+
+
+_TABLES = re.compile(r"^\s*(CREATE|DROP) TABLE (?:IF (?:NOT )?EXISTS )?(\w+)", re.MULTILINE)
+
+
+def _tables_of(migrations: list[Migration], version: int) -> list[str]:
+    tables = {"schema_versions": None}
+    for migration in migrations:
+        if migration.number <= version:
+            for verb, table in _TABLES.findall(migration.sql):
+                if verb == "CREATE":
+                    tables[table] = None
+                else:
+                    tables.pop(table, None)
+    return list(tables)
+
+
+class _PlainNumber(Loader):
+    """Reads NUMERIC, which SUM of whole numbers is on PostgreSQL, as int or float."""
+
+    format = Format.BINARY
+
+    def load(self, data: Buffer) -> int | float:
+        number = NumericBinaryLoader(self.oid, None).load(data)
+        whole = int(number)
+        return whole if whole == number else float(number)
+
+
+# -- a transaction -----------------------------------------------------------------------------
+
+# Procrastinate's own `defer_async` hides the server's errors, by which a clash is known.
+_DEFER = (
+    "SELECT procrastinate_defer_jobs_v1(ARRAY["
+    "ROW(?, 'lane', 0, ?, NULL, '{}', NULL)::procrastinate_job_to_defer_v1])"
+)
+
+
+class PostgresConnection:
+    """A transaction on PostgreSQL."""
+
+    def __init__(self, raw: Raw) -> None:
+        self.raw = raw
+        # Text results would carry bytes as hexadecimal digits, at twice the size.
+        self._cursor = raw.cursor(binary=True)
+
+    async def run(self, sql: str, values: Values = ()) -> int:
+        """Run a statement; return how many rows it changed."""
+        await self._cursor.execute(translate(sql), values)
+        return max(self._cursor.rowcount, 0)
+
+    async def run_many(self, sql: str, rows: Sequence[Values]) -> None:
+        """Run a statement once per row of values."""
+        await self._cursor.executemany(translate(sql), rows)
+
+    async def one(self, sql: str, values: Values = ()) -> Row | None:
+        """Return the first row, or None."""
+        await self._cursor.execute(translate(sql), values)
+        return await self._cursor.fetchone()
+
+    async def all(self, sql: str, values: Values = ()) -> list[Row]:
+        """Return all rows."""
+        await self._cursor.execute(translate(sql), values)
+        return await self._cursor.fetchall()
+
+    @contextlib.asynccontextmanager
+    async def savepoint(self) -> AsyncGenerator[None, None]:
+        """Undo what happens inside if it raises; the exception goes on."""
+        async with self.raw.transaction():
+            yield
+
+    async def notify(self, topic: str, payload: str) -> None:
+        """Tell listeners in every process when this transaction commits."""
+        if len(payload.encode()) > _LONGEST_NOTICE:
+            raise ValueError(f"A notice has at most {_LONGEST_NOTICE} bytes; send an id instead.")
+        await self.run("SELECT pg_notify(?, ?)", (topic, payload))
+
+    async def enqueue(self, agent_id: str) -> None:
+        """Defer a job for a lane, so that it commits with what the lane shall do."""
+        await self.run(_DEFER, (LANE_QUEUE, agent_id))
+
+
+# -- the database ------------------------------------------------------------------------------
+
+
+class Postgres:
+    """A PostgreSQL database that is open. Made by `open_postgres`."""
+
+    distributed = True
+
+    def __init__(self, url: str, *, pool_size: int, readonly: bool) -> None:
+        parts = _read_url(url)
+        self.readonly = readonly
+        known = {**_libpq_defaults(), **parts}
+        self._user = known.get("user", "")
+        self._name = known.get("dbname", self._user)
+        self.address = _address_of(known, self._name)
+        self._migrations: list[Migration] = []
+        self._conninfo = make_conninfo(**{**_DEFAULTS, **parts})
+        # Connections commit by themselves, and every transaction says BEGIN: psycopg would take
+        # the first savepoint of a transaction not yet begun for the transaction.
+        self._pool: AsyncConnectionPool[Raw] = AsyncConnectionPool(
+            self._conninfo,
+            kwargs={"autocommit": True},
+            configure=_configure,
+            min_size=1,
+            max_size=pool_size,
+            timeout=_PATIENCE,
+            reconnect_timeout=_PATIENCE,
+            open=False,
+        )
+        self._room = asyncio.Semaphore(pool_size)
+        self._under_way = 0
+        self._quiet = asyncio.Event()
+        self._closed = False
+        self._listeners: dict[str, list[Callable[[str], None]]] = {}
+        self._listening: dict[str, asyncio.Event] = {_EAR: asyncio.Event()}
+        self._ear: asyncio.Task[None] | None = None
+
+    # -- opening -------------------------------------------------------------------------------
+
+    async def open(self, migrations: list[Migration]) -> None:
+        """Reach the server, bring the schema up to date, open the pool."""
+        self._migrations = migrations
+        raw = await self._connect()
+        try:
+            async with raw:
+                await self._bring_up_to_date(raw)
+        except psycopg.Error as error:
+            self._raise(error)
+        await self._pool.open()
+
+    async def _connect(self) -> Raw:
+        try:
+            raw = await psycopg.AsyncConnection.connect(self._conninfo, autocommit=True)
+        except psycopg.Error as error:
+            raise self._explain_connecting(error) from error
+        await _configure(raw)
+        return raw
+
+    async def _bring_up_to_date(self, raw: Raw) -> None:
+        # Held until the connection closes, so that of several starting workers one migrates.
+        await raw.execute("SELECT pg_advisory_lock(%s)", (_MIGRATING,))
+        version = await _version_of(PostgresConnection(raw))
+        refuse_newer(version, self._migrations, _SNAPSHOTS)
+        if self.readonly:
+            if version == 0:
+                raise StoreMissing(
+                    f"The database {self.address} holds no asterism yet. "
+                    '"asterism worker" sets it up; [store] url names another database.'
+                )
+            return
+        pending = [migration for migration in self._migrations if migration.number > version]
+        if pending and version > 0:
+            await self._snapshot(raw, version)
+        for migration in pending:
+            async with raw.transaction():
+                connection = PostgresConnection(raw)
+                await schema_version(connection)
+                await raw.execute(translate_schema(migration.sql))
+                await record_version(connection, migration.number)
+        if not await _is_there(PostgresConnection(raw), "procrastinate_jobs"):
+            async with raw.transaction():
+                await raw.execute(SchemaManager.get_schema())
+
+    async def _snapshot(self, raw: Raw, version: int) -> None:
+        """Copy the tables before their schema changes; all of one moment, or none."""
+        schema = f"asterism_snapshot_{version}_{now_ms()}"
+        async with raw.transaction():
+            await raw.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            await raw.execute(SQL("CREATE SCHEMA {}").format(Identifier(schema)))
+            for table in _tables_of(self._migrations, version):
+                names = {"copy": Identifier(schema, table), "table": Identifier(table)}
+                for statement in (
+                    "CREATE TABLE {copy} (LIKE {table} INCLUDING ALL)",
+                    "INSERT INTO {copy} SELECT * FROM {table}",
+                ):
+                    await raw.execute(SQL(statement).format(**names))
+
+    # -- transactions --------------------------------------------------------------------------
+
+    async def write(self, work: Work[T]) -> T:
+        """Run `work` in a transaction; on return it is durable. It may be run again on a clash."""
+        if self.readonly:
+            raise StoreReadOnly(f"{self.address} was opened for reading only. Nothing was written.")
+        return await self._transact(_WRITE, work)
+
+    async def read(self, work: Work[T]) -> T:
+        """Run `work` on a snapshot."""
+        return await self._transact(_READ, work)
+
+    async def _transact(self, begin: LiteralString, work: Work[T]) -> T:
+        with self._counted():
+            for attempt in itertools.count(1):
+                committing = False
+                try:
+                    async with self._turn_at_the_pool(), self._pool.connection() as raw:
+                        await raw.execute(begin)
+                        result = await work(PostgresConnection(raw))
+                        _refuse_failed(raw)
+                        committing = True
+                        await raw.commit()
+                        return result
+                except psycopg.Error as error:
+                    if isinstance(error, _CLASHES) and attempt < _MOST_ATTEMPTS:
+                        await asyncio.sleep(random.uniform(0, min(0.005 * 2**attempt, 0.3)))
+                    elif _is_lost(error) and not committing and attempt == 1:
+                        # After a restart of the server every idle connection is a dead one.
+                        await self._pool.check()
+                    elif isinstance(error, PoolTimeout):
+                        raise await self._explain_waiting() from error
+                    else:
+                        self._raise(error, committing=committing)
+        raise AssertionError("unreachable")
+
+    @contextlib.asynccontextmanager
+    async def _turn_at_the_pool(self) -> AsyncGenerator[None, None]:
+        """Wait in line for a connection, so that the pool's patience is for the server alone."""
+        try:
+            async with asyncio.timeout(_LONGEST_QUEUE):
+                await self._room.acquire()
+        except TimeoutError:
+            raise StoreUnavailable(
+                f"All connections to PostgreSQL at {self.address} were busy for "
+                f"{_LONGEST_QUEUE:g} s. Try again when there is less to do, or add a worker. "
+                "Nothing was written."
+            ) from None
+        try:
+            yield
+        finally:
+            self._room.release()
+
+    @contextlib.contextmanager
+    def _counted(self) -> Generator[None, None, None]:
+        if self._closed:
+            raise StoreUnavailable(
+                f"The connection to {self.address} was closed. Nothing was written."
+            )
+        self._under_way += 1
+        self._quiet.clear()
+        try:
+            yield
+        finally:
+            self._under_way -= 1
+            if self._under_way == 0:
+                self._quiet.set()
+
+    # -- notices -------------------------------------------------------------------------------
+
+    async def listen(self, topic: str, heard: Callable[[str], None]) -> None:
+        """Call `heard` on the event loop with each payload notified under `topic`, from now on."""
+        self._listeners.setdefault(topic, []).append(heard)
+        listening = self._listening.setdefault(topic, asyncio.Event())
+        if self._ear is None:
+            self._ear = asyncio.create_task(self._hear(), name="asterism-ear")
+        elif not listening.is_set():
+            # The ear waits for notices, and takes up new topics after each.
+            await self._transact(_WRITE, lambda tx: tx.notify(_EAR, ""))
+        try:
+            await asyncio.wait_for(listening.wait(), _PATIENCE)
+        except TimeoutError:
+            self._listeners[topic].remove(heard)
+            raise self._out_of_reach("no answer", "Nobody listens.") from None
+
+    async def _hear(self) -> None:
+        """Listen on a connection of its own; when it is lost, make it anew."""
+        delay = 0.1
+        while True:
+            try:
+                async with await self._connect() as raw:
+                    delay = 0.1
+                    await self._hear_on(raw)
+            except (psycopg.Error, StoreError, ConfigError):
+                for listening in self._listening.values():
+                    listening.clear()
+                await asyncio.sleep(delay * random.uniform(0.5, 1))
+                delay = min(delay * 2, 2.0)
+
+    async def _hear_on(self, raw: Raw) -> None:
+        loop = asyncio.get_running_loop()
+        taken_up: set[str] = set()
+        while True:
+            for topic in self._listening.keys() - taken_up:
+                await raw.execute(SQL("LISTEN {}").format(Identifier(topic)))
+                taken_up.add(topic)
+                self._listening[topic].set()
+            async for notice in raw.notifies(stop_after=1):
+                for listener in self._listeners.get(notice.channel, ()):
+                    loop.call_soon(listener, notice.payload)
+
+    # -- health --------------------------------------------------------------------------------
+
+    async def check(self) -> list[str]:
+        """Return what is wrong with the database itself; empty when it is healthy."""
+        found: list[str] = []
+        try:
+            raw = await self._connect()
+            async with raw:
+                tx = PostgresConnection(raw)
+                version = await _version_of(tx)
+                refuse_newer(version, self._migrations, _SNAPSHOTS)
+                known = self._migrations[-1].number
+                if version < known:
+                    found.append(f"The schema is {version}, and this release needs {known}.")
+                expected = [*_tables_of(self._migrations, version), "procrastinate_jobs"]
+                for table in expected:
+                    found += await _check_table(raw, table)
+                found += await _check_settings(tx)
+                found += await _check_indexes(raw, expected)
+        except (StoreUnavailable, StoreTooNew, ConfigError) as error:
+            found.append(error.message)
+        except psycopg.Error as error:
+            found.append(str(self._explain(error) or error))
+        return found
+
+    async def close(self) -> None:
+        """Finish what is queued and let go."""
+        self._closed = True
+        if self._under_way:
+            await self._quiet.wait()
+        if self._ear is not None:
+            self._ear.cancel()
+            await asyncio.gather(self._ear, return_exceptions=True)
+            self._ear = None
+        await self._pool.close()
+
+    # -- errors --------------------------------------------------------------------------------
+
+    def _out_of_reach(self, reason: str, lost: str) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"PostgreSQL at {self.address} is out of reach ({reason}). Start it, or correct "
+            f"[store] url, and try again. {lost}"
+        )
+
+    def _raise(self, error: psycopg.Error, *, committing: bool = False) -> NoReturn:
+        failure = self._explain(error, committing=committing)
+        if failure is None:
+            raise error
+        raise failure from error
+
+    def _explain(self, error: psycopg.Error, *, committing: bool = False) -> StoreError | None:
+        """Return what a user can be told; None when the error is a bug of ours."""
+        said = error.diag.message_primary or _first_line(error)
+        if isinstance(error, errors.DiskFull):
+            return StoreFull(
+                f"There is no room left on the disk of PostgreSQL at {self.address}. Free some "
+                "space and try again; what was confirmed before is safe, and this was not written."
+            )
+        if isinstance(error, errors.ReadOnlySqlTransaction | errors.InsufficientPrivilege):
+            return StoreReadOnly(
+                f"User {self._user!r} may not write to {self.address} ({said}). Grant the "
+                "rights, or name the primary server in [store] url. Nothing was written."
+            )
+        if isinstance(error, errors.DataCorrupted | errors.IndexCorrupted):
+            return StoreDamaged(
+                f"{self.address} is damaged ({said}). Put it back from a backup. "
+                "Nothing was written."
+            )
+        if isinstance(error, _CLASHES):
+            return StoreUnavailable(
+                f"Others keep changing the same rows of {self.address} ({said}). Try again. "
+                "Nothing was written."
+            )
+        if isinstance(error, psycopg.OperationalError):
+            if committing:
+                return self._out_of_reach(said, "Whether this was written is not known.")
+            return self._out_of_reach(said, "Nothing was written.")
+        return None
+
+    async def _explain_waiting(self) -> StoreUnavailable | ConfigError:
+        # The pool tells that it waited in vain, not for what.
+        try:
+            await (await self._connect()).close()
+        except (StoreUnavailable, ConfigError) as error:
+            return error
+        return self._out_of_reach(f"no connection in {_PATIENCE:g} s", "Nothing was written.")
+
+    def _explain_connecting(self, error: psycopg.Error) -> StoreUnavailable | ConfigError:
+        # The server's code is not given to the client here, so its words have to do.
+        words = str(error)
+        if "password" in words:
+            return ConfigError(
+                f"PostgreSQL at {self.address} refused the password of user {self._user!r}. "
+                "Correct it in [store] url or PGPASSWORD. Nothing was changed."
+            )
+        if re.search(r'database ".*" does not exist', words):
+            return ConfigError(
+                f"PostgreSQL at {self.address} has no database {self._name!r}. Create it with "
+                f'"createdb {self._name}", or correct [store] url. Nothing was changed.'
+            )
+        if re.search(r'role ".*" does not exist', words):
+            return ConfigError(
+                f"PostgreSQL at {self.address} has no user {self._user!r}. Create it with "
+                f'"createuser {self._user}", or correct [store] url. Nothing was changed.'
+            )
+        return self._out_of_reach(_first_line(error), "Nothing was changed.")
+
+
+_CLASHES = (errors.SerializationFailure, errors.DeadlockDetected)
+
+
+def _is_lost(error: psycopg.Error) -> bool:
+    if not isinstance(error, psycopg.OperationalError) or isinstance(error, PoolTimeout):
+        return False
+    return error.sqlstate is None or error.sqlstate.startswith(("08", "57P"))
+
+
+def _refuse_failed(raw: Raw) -> None:
+    if raw.info.transaction_status == TransactionStatus.INERROR:
+        # PostgreSQL would answer COMMIT with a rollback and report no error.
+        raise RuntimeError(
+            "A statement of this transaction failed and the failure was passed over outside a "
+            "savepoint. Nothing was written."
+        )
+
+
+def _first_line(error: psycopg.Error) -> str:
+    line = str(error).partition("\n")[0]
+    return line.rpartition("failed: ")[2]
+
+
+async def _configure(raw: Raw) -> None:
+    raw.adapters.register_loader("numeric", _PlainNumber)
+
+
+async def _is_there(tx: PostgresConnection, table: str) -> bool:
+    row = await tx.one("SELECT to_regclass(?) IS NOT NULL", (table,))
+    return row is not None and bool(row[0])
+
+
+async def _version_of(tx: PostgresConnection) -> int:
+    if not await _is_there(tx, "schema_versions"):
+        return 0
+    row = await tx.one("SELECT COALESCE(MAX(version), 0) FROM schema_versions")
+    return int(row[0]) if row else 0
+
+
+async def _check_table(raw: Raw, table: str) -> list[str]:
+    if not await _is_there(PostgresConnection(raw), table):
+        return [f"The table {table!r} is missing."]
+    try:
+        # Reading all of it has the server check each page.
+        await raw.execute(SQL("SELECT COUNT(t.*) FROM {} t").format(Identifier(table)))
+    except psycopg.DatabaseError as error:
+        return [f"The table {table!r} cannot be read ({_first_line(error)})."]
+    return []
+
+
+async def _check_settings(tx: PostgresConnection) -> list[str]:
+    rows = await tx.all(
+        "SELECT name FROM pg_settings WHERE setting = 'off'"
+        " AND name IN ('fsync', 'full_page_writes', 'synchronous_commit') ORDER BY name"
+    )
+    found = [
+        f"The server runs with {row[0]} = off, and may lose what it confirmed." for row in rows
+    ]
+    encoding = await tx.one("SELECT current_setting('server_encoding')")
+    if encoding is not None and encoding[0] != "UTF8":
+        found.append(f"The database is encoded in {encoding[0]}, and UTF8 is needed.")
+    return found
+
+
+async def _check_indexes(raw: Raw, tables: list[str]) -> list[str]:
+    """Have the extension amcheck look at each index, where it may be used; leave no trace."""
+    found: list[str] = []
+    try:
+        async with raw.transaction(force_rollback=True):
+            await raw.execute("CREATE EXTENSION IF NOT EXISTS amcheck")
+            tx = PostgresConnection(raw)
+            indexes = await tx.all(
+                "SELECT indexrelid, indexrelid::regclass::text FROM pg_index"
+                " JOIN pg_class c ON c.oid = indexrelid JOIN pg_am a ON a.oid = c.relam"
+                " WHERE a.amname = 'btree' AND indrelid::regclass::text = ANY(?)",
+                (tables,),
+            )
+            for oid, name in indexes:
+                try:
+                    async with tx.savepoint():
+                        await tx.run("SELECT bt_index_check(?::oid::regclass, true)", (oid,))
+                except psycopg.DatabaseError as error:
+                    found.append(f"The index {name!r} is damaged ({_first_line(error)}).")
+    except (
+        errors.FeatureNotSupported,
+        errors.UndefinedFile,
+        errors.InsufficientPrivilege,
+        errors.ReadOnlySqlTransaction,
+    ):
+        return []
+    return found
+
+
+# -- the URL -----------------------------------------------------------------------------------
+
+
+def _read_url(url: str) -> dict[str, str]:
+    try:
+        parts = {name: str(value) for name, value in conninfo_to_dict(url).items()}
+    except psycopg.Error:
+        parts = {}
+    # An unescaped character of a password makes the rest of it part of another field, so none of
+    # them is shown.
+    fields = parts.get("host", "") + parts.get("dbname", "")
+    if not parts or "@" in fields or not re.fullmatch(r"[\d,]*", parts.get("port", "")):
+        raise ConfigError(
+            "[store] url cannot be read as the address of a PostgreSQL database. It should look "
+            "like postgresql://user:password@host:5432/name, with characters such as @ : / % in "
+            "the password written as %40 %3A %2F %25."
+        )
+    return parts
+
+
+def _libpq_defaults() -> dict[str, str]:
+    """Return what PGHOST, PGUSER and the like say, and the system where they say nothing."""
+    options = Conninfo.get_defaults()
+    return {option.keyword.decode(): option.val.decode() for option in options if option.val}
+
+
+def _address_of(parts: dict[str, str], name: str) -> str:
+    host = parts.get("host") or parts.get("hostaddr") or "localhost"
+    if host.startswith("/"):
+        return f"{host} ({name})"
+    return f"{host}:{parts.get('port', '5432')}/{name}"
+
+
+async def open_postgres(
+    url: str,
+    *,
+    migrations: list[Migration] | None = None,
+    pool_size: int = 10,
+    readonly: bool = False,
+) -> Postgres:
+    """Open a database by its URL, creating the tables unless `readonly`."""
+    database = Postgres(url, pool_size=pool_size, readonly=readonly)
+    await database.open(load_migrations() if migrations is None else migrations)
+    return database
+
+
+__all__ = ["LANE_QUEUE", "Postgres", "PostgresConnection", "open_postgres"]

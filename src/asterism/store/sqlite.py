@@ -1,0 +1,534 @@
+"""The SQLite driver: one process, one writer thread with group commit, readers beside it."""
+
+# apsw's stubs use a type that they do not define, so that all its methods count as partly unknown.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import queue
+import sys
+import threading
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import apsw
+
+from asterism.errors import (
+    StoreDamaged,
+    StoreError,
+    StoreFull,
+    StoreInUse,
+    StoreMissing,
+    StoreReadOnly,
+    StoreUnavailable,
+)
+from asterism.store.database import Connection, Row, Values, Work
+from asterism.store.migrate import (
+    Migration,
+    load_migrations,
+    record_version,
+    refuse_newer,
+    schema_version,
+)
+from asterism.types.ids import now_ms
+
+T = TypeVar("T")
+
+_FILE = "asterism.db"
+_LOCK = "asterism.lock"
+_MOST_PER_COMMIT = 512
+_READERS = 4
+
+
+class SQLiteConnection:
+    """A transaction on SQLite. Its methods never suspend, so a thread can drive their caller."""
+
+    def __init__(self, raw: apsw.Connection, explain: Callable[[apsw.Error], Exception]) -> None:
+        self.raw = raw
+        self._explain = explain
+        self.notices: list[tuple[str, str]] = []
+        self._depth = 0
+
+    async def run(self, sql: str, values: Values = ()) -> int:
+        """Run a statement; return how many rows it changed."""
+        try:
+            self.raw.execute(sql, tuple(values))
+        except apsw.Error as error:
+            raise self._explain(error) from error
+        return self.raw.changes()
+
+    async def run_many(self, sql: str, rows: Sequence[Values]) -> None:
+        """Run a statement once per row of values."""
+        try:
+            self.raw.executemany(sql, rows)
+        except apsw.Error as error:
+            raise self._explain(error) from error
+
+    async def one(self, sql: str, values: Values = ()) -> Row | None:
+        """Return the first row, or None."""
+        # All rows are fetched so that a statement with RETURNING runs to its end.
+        rows = await self.all(sql, values)
+        return rows[0] if rows else None
+
+    async def all(self, sql: str, values: Values = ()) -> list[Row]:
+        """Return all rows."""
+        try:
+            return cast("list[Row]", self.raw.execute(sql, tuple(values)).fetchall())
+        except apsw.Error as error:
+            raise self._explain(error) from error
+
+    @contextlib.asynccontextmanager
+    async def savepoint(self) -> AsyncGenerator[None, None]:
+        """Undo what happens inside if it raises; the exception goes on."""
+        self._depth += 1
+        name = f"inner{self._depth}"
+        noticed = len(self.notices)
+        self.raw.execute(f"SAVEPOINT {name}")
+        try:
+            yield
+        except BaseException:
+            # SQLite ends the whole transaction by itself on some errors, such as a full disk.
+            if self.raw.in_transaction:
+                self.raw.execute(f"ROLLBACK TO {name}; RELEASE {name}")
+            del self.notices[noticed:]
+            raise
+        else:
+            self.raw.execute(f"RELEASE {name}")
+        finally:
+            self._depth -= 1
+
+    async def notify(self, topic: str, payload: str) -> None:
+        """Tell listeners after the commit."""
+        self.notices.append((topic, payload))
+
+    async def enqueue(self, agent_id: str) -> None:
+        """Do nothing: lanes live in this process and are told after the commit."""
+
+
+def drive(work: Work[T], connection: Connection) -> T:
+    """Run `work` to its end on this thread."""
+    coroutine = cast("Coroutine[Any, Any, T]", work(connection))
+    refusal = RuntimeError("A transaction may await its connection and nothing else.")
+    try:
+        coroutine.send(None)
+        # Raised where it awaited, so that it can be told to whoever wrote that.
+        coroutine.throw(refusal)
+    except StopIteration as done:
+        return cast("T", done.value)
+    coroutine.close()
+    raise refusal
+
+
+_Job = tuple[Work[Any], "asyncio.Future[Any]", asyncio.AbstractEventLoop]
+_Settled = tuple["asyncio.Future[Any]", Any, BaseException | None]
+
+
+class SQLite:
+    """A SQLite database that is open. Made by `open_sqlite`."""
+
+    distributed = False
+
+    def __init__(self, path: Path, *, readonly: bool, vfs: str | None) -> None:
+        self.path = path
+        self.readonly = readonly
+        self._vfs = vfs
+        self._lock_fd: int | None = None
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._writer: threading.Thread | None = None
+        self._listeners: dict[str, list[Callable[[str], None]]] = {}
+        self._local = threading.local()
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="asterism-reader")
+        self._read_connections: list[apsw.Connection] = []
+
+    # -- opening -------------------------------------------------------------------------------
+
+    def open(self, migrations: list[Migration]) -> None:
+        """Take the directory, bring the schema up to date, start the writer."""
+        raw = None
+        try:
+            if not self.readonly:
+                self._take_directory()
+            self._refuse_missing()
+            raw = self._connect(write=not self.readonly)
+            if self.readonly:
+                refuse_newer(_version_of(raw), migrations, self._snapshots_hint())
+                raw.close()
+                return
+            self._bring_up_to_date(raw, migrations)
+        except BaseException as error:
+            if raw is not None:
+                raw.close()
+            self._release_directory()
+            self._readers.shutdown(wait=False)
+            if isinstance(error, apsw.Error):
+                raise self._explain(error) from error
+            raise
+        self._writer = threading.Thread(
+            target=self._write_loop, args=(raw,), name="asterism-writer", daemon=True
+        )
+        self._writer.start()
+
+    def _take_directory(self) -> None:
+        directory = self.path.parent
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            fd = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise self._explain_os(error) from error
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(fd, 64, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(fd)
+            raise StoreInUse(
+                f"Another asterism (process {holder}) is using {directory}. Talk to that one, stop "
+                "it, or choose another directory with --data. Nothing was changed."
+            ) from None
+        try:
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        except OSError as error:
+            os.close(fd)
+            raise self._explain_os(error) from error
+        self._lock_fd = fd
+
+    def _release_directory(self) -> None:
+        if self._lock_fd is not None:
+            os.close(self._lock_fd)
+            self._lock_fd = None
+
+    def _refuse_missing(self) -> None:
+        if self.path.exists():
+            return
+        # A log without its database, or snapshots of one, mean that there was a database.
+        traces = [self.path.with_name(self.path.name + "-wal"), self.path.parent / "snapshots"]
+        left = [trace for trace in traces if trace.exists()]
+        if left:
+            raise StoreMissing(
+                f"{self.path} is gone, although {left[0].name} shows that it was there. Put the "
+                f"database back from a backup or from {self.path.parent / 'snapshots'}; to start "
+                f"anew, move {left[0].name} away first. Nothing was created."
+            )
+        if self.readonly:
+            raise StoreMissing(
+                f"There is no database in {self.path.parent} yet. "
+                '"asterism chat" creates it; --data names another directory.'
+            )
+
+    def _connect(self, *, write: bool) -> apsw.Connection:
+        flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+        if not write:
+            flags = apsw.SQLITE_OPEN_READONLY
+        raw = apsw.Connection(str(self.path), flags=flags, vfs=self._vfs, statementcachesize=200)
+        try:
+            raw.set_busy_timeout(5_000)
+            if write:
+                raw.execute("PRAGMA journal_mode=WAL").fetchall()
+                raw.execute("PRAGMA synchronous=FULL")
+                raw.execute("PRAGMA fullfsync=ON; PRAGMA checkpoint_fullfsync=ON")
+                # A short log keeps the files small and a restart quick.
+                raw.execute("PRAGMA wal_autocheckpoint=256; PRAGMA journal_size_limit=4194304")
+                if not os.access(self.path, os.W_OK) or raw.readonly("main"):
+                    raise apsw.ReadOnlyError("attempt to write a readonly database")
+            raw.execute("PRAGMA cache_size=-4096")
+        except BaseException:
+            raw.close()
+            raise
+        return raw
+
+    def _bring_up_to_date(self, raw: apsw.Connection, migrations: list[Migration]) -> None:
+        connection = SQLiteConnection(raw, self._explain)
+        version = _version_of(raw)
+        refuse_newer(version, migrations, self._snapshots_hint())
+        pending = [migration for migration in migrations if migration.number > version]
+        if pending and version > 0:
+            self._snapshot(raw, version)
+        for migration in pending:
+            raw.execute("BEGIN IMMEDIATE")
+            try:
+                drive(schema_version, connection)
+                raw.execute(migration.sql)
+                drive(lambda tx, number=migration.number: record_version(tx, number), connection)
+                raw.execute("COMMIT")
+            except BaseException:
+                if raw.in_transaction:
+                    raw.execute("ROLLBACK")
+                raise
+
+    def _snapshots_hint(self) -> str:
+        return str(self.path.parent / "snapshots")
+
+    def _snapshot(self, raw: apsw.Connection, version: int) -> None:
+        """Copy the database before its schema changes; whole or not at all."""
+        directory = self.path.parent / "snapshots"
+        try:
+            directory.mkdir(exist_ok=True)
+            unfinished = directory / f".schema-{version}.partial"
+            unfinished.unlink(missing_ok=True)
+            raw.execute("VACUUM INTO ?", (str(unfinished),))
+            fd = os.open(unfinished, os.O_RDONLY)
+            os.fsync(fd)
+            os.close(fd)
+            unfinished.rename(directory / f"schema-{version}-{now_ms()}.db")
+            _sync_directory(directory)
+        except OSError as error:
+            raise self._explain_os(error) from error
+
+    # -- writing -------------------------------------------------------------------------------
+
+    async def write(self, work: Work[T]) -> T:
+        """Run `work` in a transaction; on return it is durable."""
+        if self._writer is None:
+            if self.readonly:
+                raise StoreReadOnly(
+                    f"{self.path.parent} was opened for reading only. Nothing was written."
+                )
+            raise StoreUnavailable(f"{self.path} was closed. Nothing was written.")
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self._jobs.put((work, future, loop))
+        return await future
+
+    def _write_loop(self, raw: apsw.Connection) -> None:
+        connection = SQLiteConnection(raw, self._explain)
+        jobs = self._jobs
+        running = True
+        while running:
+            job = jobs.get()
+            batch: list[_Job] = []
+            while job is not None:
+                batch.append(job)
+                if len(batch) == _MOST_PER_COMMIT:
+                    break
+                try:
+                    job = jobs.get_nowait()
+                except queue.Empty:
+                    break
+            else:
+                running = False
+            if batch:
+                self._settle(batch, self._commit(raw, connection, batch), connection)
+        # On a full disk the log cannot be folded in; the next start does it.
+        with contextlib.suppress(apsw.Error):
+            raw.close()
+
+    def _commit(
+        self, raw: apsw.Connection, connection: SQLiteConnection, batch: list[_Job]
+    ) -> list[_Settled]:
+        """Run all waiting transactions, each undoable by itself, and commit them together."""
+        settled: list[_Settled] = []
+        connection.notices.clear()
+        alone = len(batch) == 1
+        try:
+            raw.execute("BEGIN IMMEDIATE")
+            for work, future, _ in batch:
+                if not alone:
+                    raw.execute("SAVEPOINT one")
+                noticed = len(connection.notices)
+                try:
+                    settled.append((future, drive(work, connection), None))
+                except BaseException as error:  # whatever it is, the writer lives on
+                    if not raw.in_transaction:  # ended by SQLite itself: all of it is undone
+                        raise
+                    settled.append((future, None, error))
+                    del connection.notices[noticed:]
+                    if alone:
+                        raw.execute("ROLLBACK")
+                        return settled
+                    raw.execute("ROLLBACK TO one")
+                if not alone:
+                    raw.execute("RELEASE one")
+            raw.execute("COMMIT")
+        except BaseException as error:  # noqa: BLE001 - told to everybody who waits
+            if raw.in_transaction:
+                with contextlib.suppress(apsw.Error):
+                    raw.execute("ROLLBACK")
+            connection.notices.clear()
+            failed = self._explain(error) if isinstance(error, apsw.Error) else error
+            return [(future, None, failed) for _, future, _ in batch]
+        return settled
+
+    def _settle(
+        self, batch: list[_Job], settled: list[_Settled], connection: SQLiteConnection
+    ) -> None:
+        heard = [
+            (listener, payload)
+            for topic, payload in connection.notices
+            for listener in self._listeners.get(topic, ())
+        ]
+        by_loop: dict[asyncio.AbstractEventLoop, list[_Settled]] = {batch[0][2]: settled}
+        if len(batch) > 1:
+            by_loop = {}
+            for (_, _, loop), one in zip(batch, settled, strict=True):
+                by_loop.setdefault(loop, []).append(one)
+        for loop, ones in by_loop.items():
+            # A loop that has been closed has nobody waiting.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(_resolve, ones, heard)
+
+    # -- reading -------------------------------------------------------------------------------
+
+    async def read(self, work: Work[T]) -> T:
+        """Run `work` on a snapshot."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._readers, self._read, work)
+
+    def _read(self, work: Work[T]) -> T:
+        try:
+            connection: SQLiteConnection | None = getattr(self._local, "connection", None)
+            if connection is None:
+                raw = self._connect(write=False)
+                self._read_connections.append(raw)
+                connection = self._local.connection = SQLiteConnection(raw, self._explain)
+            connection.raw.execute("BEGIN")
+            try:
+                return drive(work, connection)
+            finally:
+                if connection.raw.in_transaction:
+                    connection.raw.execute("COMMIT")
+        except apsw.Error as error:
+            raise self._explain(error) from error
+
+    async def listen(self, topic: str, heard: Callable[[str], None]) -> None:
+        """Call `heard` with each payload notified under `topic`, from now on."""
+        self._listeners.setdefault(topic, []).append(heard)
+
+    async def check(self) -> list[str]:
+        """Return what is wrong with the database file; empty when it is healthy."""
+
+        async def look(tx: Connection) -> list[str]:
+            found = [str(row[0]) for row in await tx.all("PRAGMA integrity_check")]
+            return [line for line in found if line != "ok"]
+
+        try:
+            return await self.read(look)
+        except StoreDamaged as error:
+            return [error.message]
+
+    async def close(self) -> None:
+        """Finish what is queued and let go of the directory."""
+        writer, self._writer = self._writer, None  # nothing is queued behind the end
+        await asyncio.to_thread(self._readers.shutdown)
+        for raw in self._read_connections:
+            raw.close()
+        self._read_connections.clear()
+        # The last connection to close folds the log into the database; only the writer can.
+        if writer is not None:
+            self._jobs.put(None)
+            await asyncio.to_thread(writer.join)
+        self._release_directory()
+
+    # -- errors --------------------------------------------------------------------------------
+
+    def _explain(self, error: apsw.Error) -> Exception:
+        place = self.path.parent
+        if isinstance(error, apsw.ConstraintError | apsw.SQLError | apsw.MisuseError):
+            return error  # a bug of ours, not of the place
+        if isinstance(error, apsw.FullError):
+            return StoreFull(_FULL.format(place=place))
+        if isinstance(error, apsw.ReadOnlyError | apsw.CantOpenError | apsw.PermissionsError):
+            return StoreReadOnly(
+                f"{self.path} cannot be opened for writing ({error}). Give this user write access "
+                "to the directory and its files, or choose another with --data. Nothing changed."
+            )
+        if isinstance(error, apsw.CorruptError | apsw.NotADBError):
+            return StoreDamaged(
+                f"{self.path} is not a healthy database ({error}). Put it back from a backup or "
+                f"from {self._snapshots_hint()}, keeping the damaged file. Nothing was changed."
+            )
+        if isinstance(error, apsw.BusyError | apsw.LockedError):
+            return StoreUnavailable(
+                f"Another program holds a lock on {self.path}. Close it and try again. "
+                "Nothing was written."
+            )
+        return StoreUnavailable(
+            f"Writing to {place} failed ({error}). Look at the disk, then try again; "
+            "what was confirmed before is safe, and this was not written."
+        )
+
+    def _explain_os(self, error: OSError) -> StoreError:
+        place = self.path.parent
+        if error.errno == 28:  # ENOSPC
+            return StoreFull(_FULL.format(place=place))
+        if isinstance(error, FileExistsError | NotADirectoryError):
+            return StoreReadOnly(
+                f"{place} is a file, and a directory is needed to keep the data in. "
+                "Choose another with --data. Nothing was changed."
+            )
+        return StoreReadOnly(
+            f"The data directory {place} cannot be used ({error.strerror}). Give this user write "
+            "access to it, or choose another with --data. Nothing was changed."
+        )
+
+
+_FULL = (
+    "There is no room left on the disk of {place}. Free some space and try again; what was "
+    "confirmed before is safe, and this was not written."
+)
+
+
+def _resolve(ones: list[_Settled], heard: list[tuple[Callable[[str], None], str]]) -> None:
+    for future, value, error in ones:
+        if future.done():  # nobody waits any more
+            continue
+        if error is None:
+            future.set_result(value)
+        else:
+            future.set_exception(error)
+    for listener, payload in heard:
+        listener(payload)
+
+
+def _version_of(raw: apsw.Connection) -> int:
+    known = raw.execute("SELECT 1 FROM sqlite_schema WHERE name = 'schema_versions'").fetchall()
+    if not known:
+        return 0
+    rows = cast(
+        "list[tuple[int]]",
+        raw.execute("SELECT COALESCE(MAX(version), 0) FROM schema_versions").fetchall(),
+    )
+    return rows[0][0]
+
+
+def _sync_directory(directory: Path) -> None:
+    if sys.platform == "win32":
+        return
+    fd = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+async def open_sqlite(
+    directory: Path,
+    *,
+    readonly: bool = False,
+    migrations: list[Migration] | None = None,
+    vfs: str | None = None,
+) -> SQLite:
+    """Open the database of a data directory, creating it unless `readonly`."""
+    database = SQLite(directory / _FILE, readonly=readonly, vfs=vfs)
+    await asyncio.to_thread(database.open, migrations or load_migrations())
+    return database
+
+
+def holder_of(directory: Path) -> str | None:
+    """Return the id of the process that has a data directory, or None if it is free."""
+    try:
+        fd = os.open(directory / _LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return os.pread(fd, 64, 0).decode("ascii", "replace").strip() or "unknown"
+    finally:
+        os.close(fd)
+    return None

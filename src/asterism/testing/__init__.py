@@ -1,0 +1,1 @@
+"""Test doubles for asterism and its plugins."""

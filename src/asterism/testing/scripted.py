@@ -1,0 +1,60 @@
+"""A model that says what a test tells it to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from itertools import repeat
+from typing import TYPE_CHECKING
+
+from asterism.models import estimate_usage
+from asterism.types.turns import Reply
+
+if TYPE_CHECKING:
+    from asterism.ports import Emit, ModelRequest
+
+Rule = Callable[["ModelRequest"], Reply | str]
+Line = Reply | str | Exception | Rule
+"""One answer: a reply, its text, an error to raise, or a function of the request."""
+
+PIECE = 7
+
+
+class ScriptedModel:
+    """Answers with the lines of a script, one a request, and keeps the requests."""
+
+    def __init__(self, script: Iterable[Line] = (), *, delay: float = 0.0) -> None:
+        self.requests: list[ModelRequest] = []
+        self._script: Iterator[Line] = iter(script)
+        self._delay = delay
+
+    @classmethod
+    def from_rule(cls, rule: Rule, *, delay: float = 0.0) -> ScriptedModel:
+        """Answer every request with what a function makes of it."""
+        return cls(repeat(rule), delay=delay)
+
+    async def complete(self, request: ModelRequest, emit: Emit | None = None) -> Reply:
+        """Say the next line; with `emit`, in small pieces that ignore where words end."""
+        self.requests.append(request)
+        line = next(self._script, None)
+        assert line is not None, f"The script is over; request {len(self.requests)} has no line."
+        if self._delay:
+            await asyncio.sleep(self._delay)
+        if isinstance(line, Exception):
+            raise line
+        said = line(request) if callable(line) else line
+        reply = _whole(said, request) if isinstance(said, str) else said
+        if emit is not None:
+            for kind, text in (("reasoning", reply.reasoning), ("text", reply.text)):
+                for start in range(0, len(text), PIECE):
+                    emit(kind, text[start : start + PIECE])
+                    await asyncio.sleep(0)
+        return reply
+
+    async def close(self) -> None:
+        """There is nothing to let go of."""
+
+
+def _whole(text: str, request: ModelRequest) -> Reply:
+    sent = sum(map(len, request.messages))
+    return Reply(text, usage=estimate_usage(sent, len(text.encode())))

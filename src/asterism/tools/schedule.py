@@ -1,0 +1,130 @@
+"""The tools `schedule` and `heartbeat`: an agent's own future turns, durable like any message."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+from asterism.errors import InvalidInput, ToolError
+from asterism.store import inbox, schedules
+from asterism.tools.tool import Tool, ToolContext, tool
+from asterism.types.ids import new_id
+from asterism.types.schedules import Schedule
+from asterism.types.wire import message_wire
+
+_SPAN = re.compile(r"^(\d+(?:\.\d+)?)\s*(s|sec|seconds?|m|min|minutes?|h|hours?|d|days?|w|weeks?)$")
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+
+
+def next_time(cron: str, after_ms: int) -> int:
+    """Return when a cron rule comes true next, in milliseconds; raise `InvalidInput` if never."""
+    from cronsim import CronSim, CronSimError
+
+    try:
+        found = next(CronSim(cron, datetime.fromtimestamp(after_ms / 1000, UTC)))
+    except (CronSimError, StopIteration) as error:
+        raise InvalidInput(
+            f"{cron!r} is not a cron rule that comes true ({error}). Write five fields, minute "
+            'hour day month weekday, such as "0 9 * * 1-5" for 9:00 UTC on weekdays.'
+        ) from None
+    return int(found.timestamp() * 1000)
+
+
+def _when(when: str, now_ms: int) -> int:
+    """Read "20 minutes" or "2026-12-24T18:00" as a time in milliseconds."""
+    text = when.strip().lower().removeprefix("in ")
+    match = _SPAN.match(text)
+    if match:
+        seconds = float(match[1]) * _SECONDS[match[2][0]]
+        return now_ms + int(seconds * 1000)
+    try:
+        moment = datetime.fromisoformat(when.strip())
+    except ValueError:
+        raise ToolError(
+            f"{when!r} is no time I can read. Write a span such as '20 minutes' or '2 hours', or a "
+            "time such as '2026-12-24T18:00' (UTC)."
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return int(moment.timestamp() * 1000)
+
+
+def _said(moment_ms: int) -> str:
+    return f"{datetime.fromtimestamp(moment_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+@tool(transactional=True)
+async def schedule(
+    ctx: ToolContext,
+    operation: Literal["at", "in", "every", "list", "cancel"],
+    when: str = "",
+    message: str = "",
+    id: str = "",
+) -> str:
+    """Send a message to yourself later: a reminder, a follow-up, something regular.
+
+    Args:
+        operation: at (a time), in (a span), every (a cron rule), list, or cancel.
+        when: For at: "2026-12-24T18:00" (UTC). For in: "20 minutes". For every: "0 9 * * 1-5".
+        message: What to tell yourself then.
+        id: For cancel: which schedule.
+    """
+    if operation == "list":
+        found = await schedules.of_agent(ctx.tx, ctx.agent.id)
+        if not found:
+            return "Nothing is scheduled."
+        return "\n".join(
+            f"{one.id}: {_said(one.due_at)}{f' (every {one.cron})' if one.cron else ''}: {one.text}"
+            for one in found
+        )
+    if operation == "cancel":
+        if not await schedules.cancel(ctx.tx, ctx.agent.id, id):
+            raise ToolError(f"There is no schedule {id!r}. Use operation list to see them.")
+        return f"Schedule {id} is cancelled."
+    if not message.strip():
+        raise ToolError("What should the message say? Give `message`.")
+    try:
+        due = next_time(when, ctx.now) if operation == "every" else _when(when, ctx.now)
+    except InvalidInput as error:
+        raise ToolError(error.message) from None
+    if due > ctx.now + int(timedelta(days=36_500).total_seconds() * 1000):
+        raise ToolError(f"{when!r} is more than a hundred years away.")
+    one = Schedule(
+        id=new_id("sch"),
+        agent_id=ctx.agent.id,
+        text=message,
+        due_at=due,
+        cron=when if operation == "every" else None,
+        channel=ctx.channel if ctx.reply_to else None,
+        reply_to=ctx.reply_to,
+        created_at=ctx.now,
+    )
+    await schedules.put(ctx.tx, one)
+    await ctx.tx.notify("schedule", one.id)
+    return f"Scheduled as {one.id} for {_said(due)}."
+
+
+@tool(transactional=True)
+async def heartbeat(ctx: ToolContext, reason: str) -> str:
+    """Ask for another turn of your own right after this one, to go on with longer work.
+
+    Args:
+        reason: What you will do in that turn; you will read it then.
+    """
+    item = await inbox.put(
+        ctx.tx,
+        ctx.agent.id,
+        new_id("msg"),
+        kind="message",
+        channel=ctx.channel if ctx.reply_to else "heartbeat",
+        body=message_wire("user", f"[heartbeat you asked for] {reason}"),
+        at=ctx.now,
+        reply_to=ctx.reply_to,
+    )
+    if item is None:
+        raise ToolError("This agent has been deleted.")
+    return "You will get another turn after this one."
+
+
+TOOLS: list[Tool] = [schedule, heartbeat]

@@ -1,0 +1,352 @@
+"""`@tool`: a typed function becomes something a model can call.
+
+The docstring is what the model reads, the signature becomes the schema, the return value is the
+result. What a tool declares about its effect decides what a crash in the middle of a call means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, TypeVar, cast, get_type_hints, overload
+
+import orjson
+
+from asterism.errors import ConfigError, ToolError
+from asterism.store.database import Connection
+from asterism.types.agents import Agent
+from asterism.types.turns import Effect
+
+NOT_HAPPENED: Any = object()
+"""What a check returns when the effect did not happen; anything else is the call's result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A person's answer to a question that a call waited for."""
+
+    approved: bool
+    note: str | None = None
+    by: str = ""
+
+
+class NeedsApproval(Exception):
+    """Raised through `ToolContext.ask`: the call must wait for a person."""
+
+    def __init__(self, question: str) -> None:
+        super().__init__(question)
+        self.question = question
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """What a call may know: who calls, in which turn, under which key."""
+
+    agent: Agent
+    turn_id: str
+    key: str
+    """The same for every try of the same call, and for no other call: an idempotency key."""
+    now: int
+    """The time of the call, in milliseconds since 1970."""
+    channel: str = ""
+    reply_to: str | None = None
+    decision: Decision | None = None
+    """The approval this call was given, if it asked for one."""
+    progress: Callable[[str], None] = field(default=lambda _: None)
+    """Show watchers what the call is doing."""
+    transaction: Connection | None = None
+
+    @property
+    def tx(self) -> Connection:
+        """The transaction in which a transactional tool has its effect."""
+        if self.transaction is None:
+            raise RuntimeError("Only a tool declared transactional has a transaction.")
+        return self.transaction
+
+    def ask(self, question: str) -> None:
+        """Go on if a person has approved this call; else park the turn and ask.
+
+        Call it before the tool does anything: the tool is run again from its start.
+        """
+        if self.decision is None:
+            raise NeedsApproval(question)
+
+
+Function = Callable[..., Any]
+Check = Callable[..., Awaitable[Any]]
+
+
+class Tool:
+    """A function that a model may call, with its schema and what it declares."""
+
+    def __init__(
+        self,
+        function: Function,
+        *,
+        name: str,
+        effect: Effect,
+        check: Check | None,
+        ask: bool,
+        timeout: float | None,
+    ) -> None:
+        self.function = function
+        self.name = name
+        self.effect = effect
+        self.ask = ask
+        self.timeout = timeout
+        self._check = check
+        self._async = inspect.iscoroutinefunction(function)
+        self._takes_context, self._parameters = _parameters_of(function)
+        self._description, self._notes = _read_docstring(inspect.getdoc(function) or "")
+        self._schema: Any = None
+        self.__doc__ = function.__doc__
+
+    def __repr__(self) -> str:
+        return f"<tool {self.name}, {self.effect.value}>"
+
+    def wire(self) -> dict[str, Any]:
+        """Return the description that models are given."""
+        return {
+            "type": "function",
+            "function": {
+                "name": self.name,
+                "description": self._description,
+                "parameters": self._json_schema(),
+            },
+        }
+
+    def read(self, arguments: str) -> dict[str, Any]:
+        """Return the arguments of a call, checked and converted; raise `ToolError` if unfit."""
+        from pydantic import ValidationError
+
+        try:
+            given: Any = orjson.loads(arguments) if arguments.strip() else {}
+        except orjson.JSONDecodeError as error:
+            raise ToolError(
+                f"The arguments of {self.name} are not valid JSON ({error}). "
+                "Call it again with a JSON object."
+            ) from None
+        if not isinstance(given, dict):
+            raise ToolError(
+                f"The arguments of {self.name} must be a JSON object such as {{}}, "
+                f"not {type(cast('object', given)).__name__}. Call it again."
+            )
+        try:
+            model = self._model().model_validate(given)
+        except ValidationError as error:
+            faults = "; ".join(
+                f"{'.'.join(str(part) for part in fault['loc']) or 'arguments'}: {fault['msg']}"
+                for fault in error.errors(include_url=False)[:5]
+            )
+            raise ToolError(
+                f"The arguments do not fit {self.name}: {faults}. Correct them and call it again."
+            ) from None
+        return {name: getattr(model, name) for name in self._parameters}
+
+    async def run(self, context: ToolContext, arguments: dict[str, Any]) -> str:
+        """Run the function and return its result as text."""
+        given = (context,) if self._takes_context else ()
+        if self._async:
+            value = await self.function(*given, **arguments)
+        elif self.effect is Effect.TRANSACTIONAL:
+            value = self.function(*given, **arguments)
+        else:
+            value = await asyncio.to_thread(self.function, *given, **arguments)
+        return as_text(value)
+
+    async def happened(self, context: ToolContext, arguments: dict[str, Any]) -> str | None:
+        """Ask whether the call with this key happened; return its result, or None if not."""
+        assert self._check is not None
+        given = (context,) if self._takes_context else ()
+        value = await self._check(*given, **arguments)
+        return None if value is NOT_HAPPENED else as_text(value)
+
+    def _model(self) -> Any:
+        if self._schema is None:
+            from pydantic import ConfigDict, Field, create_model
+
+            hints = get_type_hints(self.function, include_extras=True)
+            fields: dict[str, Any] = {}
+            for name, parameter in self._parameters.items():
+                default = ... if parameter.default is parameter.empty else parameter.default
+                fields[name] = (
+                    hints.get(name, Any),
+                    Field(default, description=self._notes.get(name)),
+                )
+            try:
+                self._schema = create_model(
+                    self.name, __config__=ConfigDict(extra="forbid"), **fields
+                )
+            except Exception as error:
+                raise ConfigError(
+                    f"The signature of tool {self.name!r} cannot be described to a model: {error}"
+                ) from error
+        return self._schema
+
+    def _json_schema(self) -> dict[str, Any]:
+        schema: dict[str, Any] = self._model().model_json_schema()
+        return cast("dict[str, Any]", _without_titles(schema))
+
+
+def as_text(value: Any) -> str:
+    """Return a tool's return value as the text a model reads."""
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return "Done."
+    try:
+        return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS).decode()
+    except TypeError:
+        return str(value)
+
+
+def _parameters_of(function: Function) -> tuple[bool, dict[str, inspect.Parameter]]:
+    parameters = dict(inspect.signature(function).parameters)
+    takes_context = False
+    for name, parameter in list(parameters.items()):
+        if name == "ctx" or parameter.annotation in (ToolContext, "ToolContext"):
+            takes_context = True
+            del parameters[name]
+        elif parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise ConfigError(
+                f"Tool {function.__name__!r} takes *{name}; a model needs each parameter by name."
+            )
+    return takes_context, parameters
+
+
+_ARGUMENT = re.compile(r"^\s+(\w+)(?:\s*\([^)]*\))?:\s*(.*)$")
+
+
+def _read_docstring(text: str) -> tuple[str, dict[str, str]]:
+    """Split a Google-style docstring into what the tool does and a note per argument."""
+    before, _, after = text.partition("\nArgs:\n")
+    notes: dict[str, str] = {}
+    current = ""
+    for line in after.splitlines():
+        if line.strip() and not line.startswith(" "):
+            break  # the next heading
+        match = _ARGUMENT.match(line)
+        if match and (not current or len(line) - len(line.lstrip()) <= 4):
+            current = match[1]
+            notes[current] = match[2].strip()
+        elif current and line.strip():
+            notes[current] = f"{notes[current]} {line.strip()}"
+    return before.strip(), notes
+
+
+def _without_titles(value: Any) -> Any:
+    """Drop the titles that schemas carry; they cost tokens and tell a model nothing."""
+    if isinstance(value, dict):
+        items = cast("dict[str, Any]", value).items()
+        return {
+            key: _without_titles(inner)
+            for key, inner in items
+            if not (key == "title" and isinstance(inner, str))
+        }
+    if isinstance(value, list):
+        return [_without_titles(inner) for inner in cast("list[Any]", value)]
+    return value
+
+
+F = TypeVar("F", bound=Function)
+
+
+@overload
+def tool(function: Function, /) -> Tool: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    transactional: bool = False,
+    repeatable: bool = False,
+    check: Check | None = None,
+    ask: bool = False,
+    timeout: float | None = None,
+) -> Callable[[Function], Tool]: ...
+def tool(
+    function: Function | None = None,
+    /,
+    *,
+    name: str | None = None,
+    transactional: bool = False,
+    repeatable: bool = False,
+    check: Check | None = None,
+    ask: bool = False,
+    timeout: float | None = None,
+) -> Tool | Callable[[Function], Tool]:
+    """Make a typed function callable by models.
+
+    Args:
+        function: The function, when used without parentheses.
+        name: What models call it; the function's own name if not given.
+        transactional: Its effect is made through `ctx.tx` and commits together with its result.
+        repeatable: Running it again with the same arguments and key is harmless.
+        check: Called like the tool after a crash; returns the result if the effect with this
+            `ctx.key` happened, else `NOT_HAPPENED`.
+        ask: A person is asked before each call.
+        timeout: Seconds after which a call is given up.
+    """
+    declared = [transactional, repeatable, check is not None]
+    if sum(declared) > 1:
+        raise ConfigError("A tool is transactional, repeatable or checkable: declare one of them.")
+    effect = Effect.UNKNOWN
+    if transactional:
+        effect = Effect.TRANSACTIONAL
+    elif repeatable:
+        effect = Effect.REPEATABLE
+    elif check is not None:
+        effect = Effect.CHECKABLE
+
+    def wrap(wrapped: Function) -> Tool:
+        return Tool(
+            wrapped,
+            name=name or wrapped.__name__,
+            effect=effect,
+            check=check,
+            ask=ask,
+            timeout=timeout,
+        )
+
+    return wrap if function is None else wrap(function)
+
+
+class Toolbox:
+    """The tools there are, by name."""
+
+    def __init__(self, tools: list[Tool] | None = None) -> None:
+        self._tools: dict[str, Tool] = {}
+        self._wire: dict[tuple[str, ...] | None, bytes | None] = {}
+        for one in tools or ():
+            self.add(one)
+
+    def add(self, one: Tool) -> None:
+        """Offer a tool; a name can be given away once."""
+        if one.name in self._tools and self._tools[one.name] is not one:
+            raise ConfigError(f"Two tools are called {one.name!r}. Rename one with @tool(name=…).")
+        self._tools[one.name] = one
+        self._wire.clear()
+
+    def get(self, name: str, allowed: tuple[str, ...] | None) -> Tool | None:
+        """Return a tool that an agent may call, or None."""
+        if allowed is not None and name not in allowed:
+            return None
+        return self._tools.get(name)
+
+    def names(self, allowed: tuple[str, ...] | None = None) -> list[str]:
+        """Return the names of the tools an agent may call."""
+        return sorted(name for name in self._tools if allowed is None or name in allowed)
+
+    def wire(self, allowed: tuple[str, ...] | None) -> bytes | None:
+        """Return the descriptions for a model as a JSON array, or None if there are none."""
+        if allowed not in self._wire:
+            found = [self._tools[name].wire() for name in self.names(allowed)]
+            self._wire[allowed] = orjson.dumps(found) if found else None
+        return self._wire[allowed]
+
+
+def refuse(message: str) -> NoReturn:
+    """Raise the error that a model reads, so that it can correct itself."""
+    raise ToolError(message)

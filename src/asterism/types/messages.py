@@ -1,0 +1,71 @@
+"""Messages: what comes in, and what must go out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from asterism.types.ids import turn_id_for
+
+
+@dataclass(frozen=True, slots=True)
+class InboxItem:
+    """Something that waits in an agent's inbox for its turn."""
+
+    agent_id: str
+    arrival: int
+    id: str
+    kind: str
+    """`message` opens a turn; `decision` puts a parked turn back to work."""
+    channel: str
+    body: bytes
+    """The wire form of the message, or the decision as JSON."""
+    at: int
+    sender: str | None = None
+    reply_to: str | None = None
+    """Where the answer is delivered; None when whoever asked is waiting or will look."""
+
+    @property
+    def turn_id(self) -> str:
+        """The turn that this item opens."""
+        return turn_id_for(self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """A message was accepted: it is stored and will be answered exactly once."""
+
+    message_id: str
+    turn_id: str
+    agent_id: str
+    duplicate: bool = False
+    """True when the same (channel, external id) had been accepted before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A message on its way out. The same `key` is the same message, however often it is tried."""
+
+    key: str
+    agent_id: str
+    turn_id: str
+    channel: str
+    target: str
+    text: str
+    attempts: int = 0
+    state: str = "waiting"
+    """`waiting`, `sent`, or `dead` (given up; shown by `asterism outbox list`)."""
+    next_at: int = 0
+    created_at: int = 0
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something an owner must be told, such as a call whose outcome is unknown."""
+
+    id: str
+    agent_id: str
+    turn_id: str | None
+    kind: str
+    text: str
+    at: int

@@ -1,0 +1,219 @@
+"""Turns: one message answered, step by step, each step an entry in the journal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import orjson
+
+
+class TurnState(StrEnum):
+    """Where a turn stands."""
+
+    WAITING = "waiting"
+    """Accepted, in the inbox."""
+    OPEN = "open"
+    """Under way, or interrupted and to be taken up again."""
+    PARKED = "parked"
+    """Waits for a person's decision."""
+    DONE = "done"
+    FAILED = "failed"
+    """Ended with an explanation instead of an answer."""
+    STOPPED = "stopped"
+    """Ended because a person said so."""
+
+
+class Effect(StrEnum):
+    """What a crash in the middle of a tool call means."""
+
+    TRANSACTIONAL = "transactional"
+    """Effect and result commit together: it happened or it did not."""
+    REPEATABLE = "repeatable"
+    """Running it again with the same key is harmless."""
+    CHECKABLE = "checkable"
+    """It can be asked whether the effect with this key happened."""
+    UNKNOWN = "unknown"
+    """Nobody can tell: reported, never repeated."""
+
+
+class EntryKind(StrEnum):
+    """The kinds of journal entries. The first three are what the model sees."""
+
+    MESSAGE = "message"
+    REPLY = "reply"
+    RESULT = "result"
+    BEGUN = "begun"
+    PARKED = "parked"
+    ONCE = "once"
+    ENDED = "ended"
+
+
+WIRE_KINDS = frozenset({EntryKind.MESSAGE, EntryKind.REPLY, EntryKind.RESULT})
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of an agent's journal."""
+
+    seq: int
+    turn_id: str
+    kind: EntryKind
+    key: str
+    body: bytes
+    meta: str | None
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one model call, or the sum over a turn."""
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+
+    @property
+    def total(self) -> int:
+        """Tokens in and out."""
+        return self.input + self.output
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input + other.input, self.output + other.output, self.cached + other.cached
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A tool call as the model wrote it; `arguments` is JSON text, perhaps malformed."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a model said: text, calls, or both."""
+
+    text: str = ""
+    calls: tuple[Call, ...] = ()
+    reasoning: str = ""
+    usage: Usage = field(default_factory=Usage)
+    finish: str = "stop"
+
+    def wire(self) -> bytes:
+        """Return the message as it is stored and sent back to the model."""
+        message: dict[str, Any] = {"role": "assistant", "content": self.text or None}
+        if self.calls:
+            message["tool_calls"] = [
+                {
+                    "id": call.id,
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": call.arguments},
+                }
+                for call in self.calls
+            ]
+        elif not self.text:
+            message["content"] = ""
+        return orjson.dumps(message)
+
+    def meta(self) -> str:
+        """Return what is kept beside the wire form, as JSON."""
+        kept: dict[str, Any] = {
+            "in": self.usage.input,
+            "out": self.usage.output,
+            "cached": self.usage.cached,
+            "finish": self.finish,
+        }
+        if self.reasoning:
+            kept["reasoning"] = self.reasoning
+        return orjson.dumps(kept).decode()
+
+    @staticmethod
+    def from_entry(body: bytes, meta: str | None) -> Reply:
+        """Return the reply that an entry of the journal records."""
+        message: dict[str, Any] = orjson.loads(body)
+        kept: dict[str, Any] = orjson.loads(meta) if meta else {}
+        return Reply(
+            text=message.get("content") or "",
+            calls=tuple(
+                Call(call["id"], call["function"]["name"], call["function"]["arguments"])
+                for call in message.get("tool_calls") or ()
+            ),
+            reasoning=kept.get("reasoning", ""),
+            usage=Usage(kept.get("in", 0), kept.get("out", 0), kept.get("cached", 0)),
+            finish=kept.get("finish", "stop"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """A question to a person that a turn waits for."""
+
+    id: str
+    agent_id: str
+    turn_id: str
+    key: str
+    """The call that waits, such as `0/call/0`."""
+    question: str
+    asked_at: int
+    approved: bool | None = None
+    note: str | None = None
+    decided_by: str | None = None
+    decided_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRecord:
+    """A turn as the store knows it."""
+
+    id: str
+    agent_id: str
+    state: TurnState
+    channel: str
+    reply_to: str | None
+    first_seq: int
+    last_seq: int
+    opened_at: int
+    ended_at: int | None = None
+    usage: Usage = field(default_factory=Usage)
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a turn ended (or that it waits), and what it said."""
+
+    turn_id: str
+    agent_id: str
+    state: TurnState
+    text: str
+    usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """One thing a watcher sees while a turn is under way.
+
+    Kinds: `opened`, `text`, `reasoning`, `call`, `progress`, `result`, `again` (a model call is
+    made anew; forget the text of this step), `waiting` (for the store), `gap`, `parked`, `ended`.
+    """
+
+    id: str
+    agent_id: str
+    turn_id: str
+    kind: str
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What came of running a recorded turn again, offline, against what is in the journal."""
+
+    turn_id: str
+    same: bool
+    differences: tuple[str, ...]
+    text: str

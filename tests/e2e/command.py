@@ -1,0 +1,224 @@
+"""The installed command, run as a process of its own, in pipes or at a pseudo-terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import contextlib
+import json
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import threading
+import time
+from collections.abc import Generator
+from fcntl import ioctl
+from pathlib import Path
+from typing import Any, Self
+
+from asterism.testing.openai_server import Fault, OpenAIServer, Raw, answer_by_directives
+from asterism.types.turns import Reply
+
+EXECUTABLE = Path(sys.executable).parent / "asterism"
+PATIENCE = 30.0
+TRACEBACK = "Traceback (most recent call last)"
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+class Command:
+    """`asterism` with a data directory of its own and nothing of the caller's settings."""
+
+    def __init__(self, place: Path) -> None:
+        self.data = place / "data"
+        self.env = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith("ASTERISM_")
+            and not name.endswith("_API_KEY")
+            and name not in ("COLUMNS", "LINES", "NO_COLOR")
+        } | {"ASTERISM_DATA": str(self.data), "TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
+
+    def configure(self, text: str) -> None:
+        """Write `asterism.toml`."""
+        self.data.mkdir(exist_ok=True)
+        (self.data / "asterism.toml").write_text(text, encoding="utf-8")
+
+    def use(self, server: ModelServer, more: str = "") -> None:
+        """Talk to a model server; `more` is added to the configuration."""
+        self.configure(
+            f'model = "local:m"\n{more}\n[models.local]\nretries = 0\n'
+            f'base_url = "{server.base_url}"\n'
+        )
+
+    def run(
+        self, *arguments: str | bytes, stdin: str | bytes = "", data: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end; a traceback anywhere is a failure of the test."""
+        given = stdin.encode() if isinstance(stdin, str) else stdin
+        env = self.env | ({"ASTERISM_DATA": str(data)} if data else {})
+        done = subprocess.run(
+            [EXECUTABLE, *arguments],
+            input=given,
+            capture_output=True,
+            timeout=PATIENCE * 2,
+            env=env,
+            check=False,
+        )
+        out, err = done.stdout.decode(), done.stderr.decode()
+        assert TRACEBACK not in out + err, out + err
+        return subprocess.CompletedProcess(done.args, done.returncode, out, err)
+
+    def ok(self, *arguments: str, stdin: str = "") -> str:
+        """Run a command that must succeed, and return what it printed."""
+        done = self.run(*arguments, stdin=stdin)
+        assert done.returncode == 0, (done.stdout, done.stderr)
+        return done.stdout
+
+    def json(self, *arguments: str) -> Any:
+        """Run a command with `--json` and return what it printed."""
+        return json.loads(self.ok(*arguments, "--json"))
+
+    @contextlib.contextmanager
+    def started(self, *arguments: str) -> Generator[subprocess.Popen[str], None, None]:
+        """Run a command beside the test; it is killed at the end."""
+        process = subprocess.Popen(
+            [EXECUTABLE, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.env,
+        )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.communicate()
+
+    @contextlib.contextmanager
+    def terminal(self, *arguments: str, columns: int = 100) -> Generator[Terminal, None, None]:
+        """Run a command at a pseudo-terminal; it is killed at the end."""
+        terminal = Terminal([str(EXECUTABLE), *arguments], self.env, columns)
+        try:
+            yield terminal
+        finally:
+            terminal.close()
+
+
+class Terminal:
+    """A person at a terminal."""
+
+    def __init__(self, arguments: list[str], env: dict[str, str], columns: int) -> None:
+        self.pid, self._fd = pty.fork()
+        if self.pid == 0:  # pragma: no cover - becomes the command
+            os.execve(arguments[0], arguments, env)
+        ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+        self.raw = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._read = 0
+        self._status: int | None = None
+
+    @property
+    def shown(self) -> str:
+        """All that was printed, without styles."""
+        return _ESCAPES.sub("", self.raw).replace("\r", "")
+
+    def type(self, text: str) -> None:
+        """Type a line."""
+        os.write(self._fd, text.encode() + b"\n")
+
+    def press(self, key: str) -> None:
+        """Press a key, such as `\\x03` for Ctrl-C."""
+        os.write(self._fd, key.encode())
+
+    def expect(self, text: str, timeout: float = PATIENCE) -> str:
+        """Wait until a text is shown after what was expected before; return what came with it."""
+        deadline = time.monotonic() + timeout
+        while True:
+            found = self.shown.find(text, self._read)
+            if found >= 0:
+                start, self._read = self._read, found + len(text)
+                return self.shown[start : self._read]
+            if not self._pump(deadline):
+                raise AssertionError(f"{text!r} was not shown after: {self.shown[self._read :]!r}")
+
+    def ended(self) -> int:
+        """Wait for the end and return the exit code, negative for a signal."""
+        deadline = time.monotonic() + PATIENCE
+        while self._pump(deadline):
+            pass
+        _, status = os.waitpid(self.pid, 0)
+        self._status = status
+        return os.waitstatus_to_exitcode(status)
+
+    def kill(self) -> None:
+        """End the process as a crash would."""
+        os.kill(self.pid, signal.SIGKILL)
+        self.ended()
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        if self._status is None:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        os.close(self._fd)
+        assert TRACEBACK not in self.shown, self.shown
+
+    def _pump(self, deadline: float) -> bool:
+        """Read what was printed; False at the end, and an error when nothing comes in time."""
+        ready, _, _ = select.select([self._fd], [], [], max(0.0, deadline - time.monotonic()))
+        if not ready:
+            raise AssertionError(f"Nothing more was shown after: {self.shown[self._read :]!r}")
+        try:
+            piece = os.read(self._fd, 65536)
+        except OSError:  # Linux says so at the end
+            piece = b""
+        self.raw += self._decoder.decode(piece)
+        return bool(piece)
+
+
+class ModelServer:
+    """The misbehaving model server in a thread, for tests that wait for processes."""
+
+    def __init__(self, latency: float = 0.0) -> None:
+        self._server = OpenAIServer(self._respond, latency=latency)
+        self._asked = threading.Event()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+
+    @property
+    def base_url(self) -> str:
+        return self._server.base_url
+
+    @property
+    def requests(self) -> int:
+        return len(self._server.requests)
+
+    def wait_until_asked(self) -> None:
+        """Return when the first request has come."""
+        assert self._asked.wait(PATIENCE)
+
+    def _respond(self, body: dict[str, Any]) -> Reply:
+        self._asked.set()
+        return answer_by_directives(body)
+
+    def next(self, *faults: Fault | Raw | None) -> None:
+        self._server.next(*faults)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self._server.__aenter__(), self._loop).result(PATIENCE)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        closing = asyncio.run_coroutine_threadsafe(self._server.__aexit__(), self._loop)
+        closing.result(PATIENCE)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(PATIENCE)
+        self._loop.close()

@@ -1,0 +1,142 @@
+"""Every noun of the command line: its lists, its commands, at a terminal and in a pipe."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.command import EXECUTABLE, Command, ModelServer
+from tests.e2e.test_cli_once import with_tools
+
+LISTS = [
+    ("agent", "list"),
+    ("turn", "list"),
+    ("approval", "list"),
+    ("outbox", "list"),
+    ("outbox", "list", "--state", "dead"),
+    ("notice", "list", "--all"),
+    ("schedule", "list"),
+    ("tool", "list"),
+]
+
+
+@pytest.mark.parametrize("arguments", LISTS, ids=" ".join)
+def test_lists_are_json_plain_text_and_tables(asterism: Command, arguments: tuple[str, ...]):
+    asterism.ok("chat", "--once", "hi")
+    found = asterism.json(*arguments)
+    assert isinstance(found, list)
+    plain = asterism.ok(*arguments)
+    assert not set(plain) & set("│┃─━\x1b")
+    with asterism.terminal(*arguments, columns=60) as person:
+        assert person.ended() == 0
+    assert max(map(len, person.shown.splitlines())) <= 60
+
+
+def test_agents_are_created_shown_changed_and_deleted(asterism: Command):
+    made = asterism.json("agent", "create", "aria", "--system", "Be brief.", "--tool", "schedule")
+    assert made["tools"] == ["schedule"]
+    assert asterism.run("agent", "create", "aria").returncode == 1
+    asterism.ok("agent", "edit", "aria", "--model", "local:m", "--all-tools", "--calls", "3")
+    shown = asterism.json("agent", "show", "aria")
+    assert (shown["model"], shown["tools"], shown["version"]) == ("local:m", None, 2)
+    assert shown["limits"]["calls"] == 3
+    assert "Be brief." in asterism.ok("agent", "show", "aria")
+    asterism.ok("agent", "edit", "aria", "--name", "bea")
+    unsure = asterism.run("agent", "delete", "bea")
+    assert unsure.returncode == 2
+    assert "--yes" in unsure.stderr
+    with asterism.terminal("agent", "delete", "bea") as person:
+        person.expect("Delete bea?")
+        person.type("n")
+        assert person.ended() == 1
+    asterism.ok("agent", "delete", "bea", "--yes")
+    assert asterism.json("agent", "list") == []
+
+
+@pytest.mark.promise("X5")
+def test_what_agents_cannot_be_given(asterism: Command):
+    asterism.ok("agent", "create", "aria")
+    for arguments in (
+        ("agent", "edit", "aria"),
+        ("agent", "edit", "aria", "--steps", "0"),
+        ("agent", "edit", "aria", "--tool", "schedule", "--all-tools"),
+        ("agent", "edit", "aria", "--model", "nonsense"),
+        ("agent", "create", "bea", "--system", "a", "--system-file", "b"),
+        ("agent", "create", "bea", "--system-file", "/nowhere/at/all"),
+        ("agent", "create", "two\nlines"),
+    ):
+        done = asterism.run(*arguments)
+        assert done.returncode == 2, arguments
+        assert done.stderr.count("\n") == 1
+    assert asterism.run("agent", "create", "bea", "--tool", "hammer").returncode == 1
+    assert [agent["name"] for agent in asterism.json("agent", "list")] == ["aria"]
+
+
+def test_turns_are_shown_replayed_and_forked(asterism: Command, model: ModelServer):
+    with_tools(asterism, model)
+    asterism.ok("chat", "--once", '[[call:add {"a": 1, "b": 2}]]')
+    (turn,) = asterism.json("turn", "list", "--agent", "aster", "--limit", "5")
+    assert turn["agent"] == "aster"
+    shown = asterism.json("turn", "show", turn["id"])
+    assert [entry["kind"] for entry in shown["entries"]] == ["message", "reply", "result", "reply"]
+    assert "The same" in asterism.ok("turn", "replay", turn["id"])
+    assert asterism.json("turn", "replay", turn["id"])["same"] is True
+    forked = asterism.json("turn", "fork", turn["id"], "--name", "other", "--system", "Sing.")
+    assert (forked["agent"], forked["state"]) == ("other", "done")
+    late = asterism.run("turn", "stop", turn["id"])
+    assert "nothing to stop" in late.stderr
+    assert "There is no turn" in asterism.run("turn", "show", "turn_0").stderr
+
+
+def test_a_waiting_turn_is_stopped(asterism: Command, slow_model: ModelServer):
+    asterism.use(slow_model)
+    with asterism.started("chat", "--once", "never mind") as process:
+        slow_model.wait_until_asked()
+        process.kill()
+        process.wait()
+    (turn,) = asterism.json("turn", "list")
+    assert turn["state"] == "waiting"
+    assert "waiting" in asterism.ok("turn", "show", turn["id"])
+    assert "1 message not answered yet" in asterism.ok("doctor")
+    assert "stopped" in asterism.ok("turn", "stop", turn["id"])
+    assert asterism.json("turn", "list")[0]["state"] == "stopped"
+
+
+def test_a_delivery_that_was_given_up_is_listed(asterism: Command):
+    done = asterism.run("outbox", "retry", "turn_0/answer")
+    assert done.returncode == 1
+    assert "There is no dead delivery" in done.stderr
+
+
+def test_output_that_nobody_reads_any_more(asterism: Command):
+    asterism.ok("agent", "create", "aria")
+    shell = f"{EXECUTABLE} agent list --json | head -c 1"
+    done = subprocess.run(
+        shell, shell=True, env=asterism.env, capture_output=True, timeout=60, check=False
+    )
+    assert done.stdout == b"["
+    assert done.stderr == b""
+
+
+def test_options_are_taken_before_and_behind_the_command(asterism: Command, tmp_path: Path):
+    elsewhere = str(tmp_path / "elsewhere")
+    asterism.ok("--data", elsewhere, "agent", "create", "aria")
+    before = asterism.ok("--json", "--data", elsewhere, "agent", "list")
+    behind = asterism.ok("agent", "list", "--data", elsewhere, "--json")
+    assert json.loads(before) == json.loads(behind) != []
+    assert not asterism.data.exists()
+    done = asterism.run("agent", "list", "--config", str(tmp_path / "none.toml"))
+    assert "none.toml does not exist" in done.stderr
+
+
+def test_version_help_and_completion(asterism: Command):
+    assert asterism.ok("--version").startswith("asterism 0.")
+    assert "doctor" in asterism.ok("--help")
+    assert "edit" in asterism.ok("agent")
+    asterism.env |= {
+        "_ASTERISM_COMPLETE": "complete_bash",
+        "COMP_WORDS": "asterism ag",
+        "COMP_CWORD": "1",
+    }
+    assert asterism.run().stdout.split() == ["agent"]

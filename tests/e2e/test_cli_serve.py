@@ -1,0 +1,109 @@
+"""Processes that run until told to stop."""
+
+import json
+import re
+import signal
+import socket
+import urllib.error
+import urllib.request
+from subprocess import Popen
+
+import pytest
+
+from tests.e2e.command import PATIENCE, Command, ModelServer
+
+
+def url_of(server: "Popen[str]") -> str:
+    assert server.stderr is not None
+    line = server.stderr.readline()
+    found = re.search(r"http://[\d.:]+", line)
+    assert found, line
+    return found[0]
+
+
+def health(url: str) -> tuple[int, dict[str, object]]:
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=PATIENCE) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_serve_tells_its_health_and_stops_when_told(asterism: Command, number: signal.Signals):
+    asterism.ok("agent", "create", "aria")
+    with asterism.started("serve", "--port", "0") as server:
+        url = url_of(server)
+        status, found = health(url)
+        assert status == 200
+        assert found == {
+            "status": "ok",
+            "version": found["version"],
+            "store": "sqlite",
+            "agents": 1,
+            "waiting": 0,
+            "problems": [],
+        }
+        server.send_signal(number)
+        assert server.wait(PATIENCE) == 0
+    assert asterism.ok("chat", "--once", "the directory is free again")
+
+
+def test_serve_goes_on_with_what_was_interrupted(asterism: Command, slow_model: ModelServer):
+    asterism.use(slow_model)
+    with asterism.started("chat", "--once", "hi") as process:
+        slow_model.wait_until_asked()
+        process.kill()
+        process.wait()
+    with asterism.started("serve", "--port", "0") as server:
+        url_of(server)
+        while (state := asterism.json("turn", "list")[0]["state"]) in ("waiting", "open"):
+            assert server.poll() is None
+        assert state == "done"
+
+
+def test_serve_tells_of_a_bad_configuration(asterism: Command):
+    asterism.configure("")
+    with asterism.started("serve", "--port", "0") as server:
+        url = url_of(server)
+        asterism.configure("model = 3\n")
+        assert server.stderr is not None
+        assert "The previous configuration stays in use." in server.stderr.readline()
+        status, found = health(url)
+        assert (status, found["status"]) == (200, "troubled")
+        assert "asterism.toml line 1" in str(found["problems"])
+
+
+@pytest.mark.promise("X5")
+def test_a_port_that_is_taken(asterism: Command):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        done = asterism.run("serve", "--port", port)
+    assert done.returncode == 1
+    assert f"127.0.0.1:{port} cannot be listened at" in done.stderr
+    assert not asterism.data.exists()
+
+
+def test_a_worker_needs_postgresql(asterism: Command):
+    done = asterism.run("worker")
+    assert done.returncode == 2
+    assert "on SQLite one process does it all" in done.stderr
+    assert not asterism.data.exists()
+
+
+@pytest.mark.postgres
+def test_workers_answer_on_postgresql(asterism: Command, model: ModelServer):
+    from asterism.testing.postgres import postgres_server
+
+    with postgres_server().database() as url:
+        asterism.use(model, f'[store]\nurl = "{url}"')
+        with asterism.started("worker") as worker:
+            assert worker.stderr is not None
+            assert "Working" in worker.stderr.readline()
+            assert asterism.ok("chat", "--once", "hi") == "answer to: hi\n"
+            assert asterism.json("turn", "list")[0]["state"] == "done"
+            worker.send_signal(signal.SIGTERM)
+            assert worker.wait(PATIENCE) == 0

@@ -1,0 +1,140 @@
+"""Replay and fork: a recorded turn comes out the same, and can be tried another way."""
+
+from pathlib import Path
+
+import pytest
+
+from asterism import Asterism, ToolContext, TurnState, tool
+from asterism.errors import Conflict, ModelRefused, NotFound
+from asterism.testing.scripted import ScriptedModel
+from asterism.types.turns import Outcome
+from tests.scenes import calls, heard, open_home
+
+
+@tool
+async def act(word: str) -> str:
+    """Act."""
+    if word == "badly":
+        raise ValueError("no")
+    return f"acted {word}"
+
+
+@tool(repeatable=True)
+async def look(where: str) -> str:
+    """Look."""
+    return f"nothing {where}"
+
+
+@tool
+async def pay(ctx: ToolContext, euros: int) -> str:
+    """Pay."""
+    ctx.ask(f"Pay {euros}?")
+    return f"paid {euros}"
+
+
+TOOLS = [act, look, pay]
+
+
+async def replayed(home: Asterism, outcome: Outcome) -> None:
+    replay = await home.replay(outcome.turn_id)
+    assert (replay.same, replay.differences, replay.text) == (True, (), outcome.text)
+
+
+@pytest.mark.promise("T12")
+async def test_a_turn_with_calls_replays_to_the_same_bytes_without_model_or_tools(tmp_path: Path):
+    model = ScriptedModel(
+        [
+            calls(
+                ("act", '{"word": "well"}'),
+                ("look", '{"where": "here"}'),
+                ("look", '{"where": "there"}'),
+                ("act", '{"word": "badly"}'),
+                ("act", '{"word": 3}'),
+                ("nobody", "{}"),
+                ("heartbeat", '{"reason": "more"}'),
+            ),
+            calls(("act", '{"word": "again"}')),
+            "done",
+            "more done",
+        ]
+    )
+    async with open_home(tmp_path, model, tools=TOOLS) as home:
+        await home.create_agent("aria")
+        outcome = await home.ask("aria", "go")
+        asked = len(model.requests)
+        before = await home.turn(outcome.turn_id)
+    # Offline: the tools are gone, the model has nothing to say, the home is only read.
+    async with open_home(tmp_path, ScriptedModel([]), readonly=True) as home:
+        await replayed(home, outcome)
+        assert await home.turn(outcome.turn_id) == before
+    assert len(model.requests) >= asked
+
+
+@pytest.mark.promise("T12")
+async def test_a_turn_that_waited_for_people_replays_with_their_decisions(tmp_path: Path):
+    model = ScriptedModel(
+        [calls(("pay", '{"euros": 5}'), ("pay", '{"euros": 7}')), "meanwhile", "paid one"]
+    )
+    async with open_home(tmp_path, model, tools=TOOLS) as home:
+        await home.create_agent("aria")
+        parked = await home.ask("aria", "pay")
+        assert parked.state is TurnState.PARKED
+        await home.ask("aria", "something else")
+        first, second = await home.approvals()
+        again = await home.wait(await home.decide(first.id, approved=True, note="yes", by="ada"))
+        assert again.state is TurnState.PARKED
+        done = await home.wait(await home.decide(second.id, approved=False, by="ada"))
+        assert done.text == "paid one"
+        await replayed(home, done)
+
+
+@pytest.mark.promise("T12")
+async def test_a_turn_that_failed_replays_as_far_as_it_went(tmp_path: Path):
+    model = ScriptedModel([calls(("look", '{"where": "here"}')), ModelRefused("No key.")])
+    async with open_home(tmp_path, model, tools=TOOLS) as home:
+        await home.create_agent("aria")
+        outcome = await home.ask("aria", "go")
+        assert outcome.state is TurnState.FAILED
+        await replayed(home, outcome)
+
+
+@pytest.mark.promise("T12")
+async def test_a_changed_record_is_told_from_the_replay(tmp_path: Path):
+    model = ScriptedModel([calls(("look", '{"where": "here"}')), "done"])
+    async with open_home(tmp_path, model, tools=TOOLS) as home:
+        await home.create_agent("aria")
+        outcome = await home.ask("aria", "go")
+        await home.database.write(
+            lambda tx: tx.run(
+                "DELETE FROM entries WHERE turn_id = ? AND key = ?", (outcome.turn_id, "1/reply")
+            )
+        )
+        await home.database.write(
+            lambda tx: tx.run(
+                "UPDATE entries SET key = '0/call/7' WHERE turn_id = ? AND key = '0/call/0'",
+                (outcome.turn_id,),
+            )
+        )
+        replay = await home.replay(outcome.turn_id)
+        assert not replay.same
+        assert any("0/call/7" in line for line in replay.differences)
+
+
+@pytest.mark.promise("T12")
+async def test_a_fork_answers_the_same_message_from_the_same_past_another_way(tmp_path: Path):
+    model = ScriptedModel(["one", "two", "three", "two, said otherwise"])
+    async with open_home(tmp_path, model) as home:
+        aria = await home.create_agent("aria", system="Be aria.")
+        await home.ask(aria, "first")
+        second = await home.ask(aria, "second")
+        await home.ask(aria, "third")
+        copy, outcome = await home.fork(second.turn_id, name="other", system="Be another.")
+        assert (copy.name, outcome.text) == ("other", "two, said otherwise")
+        told = [message["content"] for message in heard(model.requests[-1])]
+        assert told == ["Be another.", "first", "one", "second"]
+        # The original has not noticed.
+        assert len(await home.turns(aria)) == 3
+        with pytest.raises(Conflict, match="already"):
+            await home.fork(second.turn_id, name="other")
+        with pytest.raises(NotFound, match="turn_nothing"):
+            await home.fork("turn_nothing")

@@ -1,0 +1,485 @@
+"""Turns through the front door: accepted once, answered in order, ended in plain words."""
+
+# What a process keeps in memory shows nowhere else.
+# pyright: reportPrivateUsage=false
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asterism import Asterism, Limits, Receipt, ToolContext, TurnState, tool
+from asterism.agents.context import Tail
+from asterism.agents.live import LiveAgent
+from asterism.errors import Conflict, InvalidInput, ModelRefused, ModelUnavailable, NotFound
+from asterism.runtime import runtime
+from asterism.store.sqlite import open_sqlite
+from asterism.testing.scripted import ScriptedModel
+from asterism.types.turns import EntryKind, Outcome, Reply, Usage
+from tests.scenes import calls, heard, obedient, open_home, until
+from tests.torture.audit import audit, check_wire
+from tests.torture.disk import MeddledDisk
+
+
+@tool(repeatable=True)
+def echo(word: str) -> str:
+    """Say a word back."""
+    return word
+
+
+async def answers(home: Asterism, receipts: list[Receipt]) -> list[str]:
+    """Wait for all turns and return what they said."""
+    async with asyncio.timeout(20):
+        outcomes = [await home.wait(receipt) for receipt in receipts]
+    return [outcome.text for outcome in outcomes]
+
+
+# -- accepted once -------------------------------------------------------------------------------
+
+
+@pytest.mark.promise("T1")
+async def test_the_same_external_id_is_stored_and_answered_once(tmp_path: Path):
+    model = obedient()
+    async with open_home(tmp_path, model) as home:
+        await home.create_agent("aria")
+        first = await home.send("aria", "hello", channel="mail", external_id="m1")
+        again = await home.send("aria", "hello", channel="mail", external_id="m1")
+        at_once = await asyncio.gather(
+            *(home.send("aria", "x", channel="mail", external_id="m2") for _ in range(8))
+        )
+        assert (again.turn_id, again.duplicate) == (first.turn_id, True)
+        assert len({receipt.turn_id for receipt in at_once}) == 1
+        assert [receipt.duplicate for receipt in at_once].count(False) == 1
+        assert await answers(home, [again, at_once[3]]) == ["answer to: hello", "answer to: x"]
+    assert len(model.requests) == 2
+
+
+@pytest.mark.promise("T1")
+async def test_an_id_counts_within_its_channel_and_after_a_restart(tmp_path: Path):
+    async with open_home(tmp_path) as home:
+        await home.create_agent("aria")
+        mail = await home.send("aria", "hello", channel="mail", external_id="1")
+        chat = await home.send("aria", "hello", channel="chat", external_id="1")
+        bare = [await home.send("aria", "hello") for _ in range(2)]
+        assert len({one.turn_id for one in (mail, chat, *bare)}) == 4
+        await answers(home, [mail, chat, *bare])
+    model = ScriptedModel()
+    async with open_home(tmp_path, model) as home:
+        again = await home.send("aria", "hello", channel="mail", external_id="1")
+        assert (again.turn_id, again.duplicate) == (mail.turn_id, True)
+        assert await answers(home, [again]) == ["answer to: hello"]
+    assert model.requests == []
+
+
+@pytest.mark.promise("T1", "T4")
+async def test_a_message_is_answered_in_its_place_though_its_sender_left_before_the_receipt(
+    tmp_path: Path,
+):
+    async with open_home(tmp_path) as home:
+        aria = await home.create_agent("aria")
+        hasty = asyncio.ensure_future(home.send(aria, "first", channel="c", external_id="1"))
+        await asyncio.sleep(0)  # it is on its way to the store
+        hasty.cancel()
+        second = await home.send(aria, "second", channel="c", external_id="2")
+        assert await answers(home, [second]) == ["answer to: second"]
+        first = await home.send(aria, "first", channel="c", external_id="1")
+        assert first.duplicate
+        assert await answers(home, [first]) == ["answer to: first"]
+        newest, oldest = await home.turns(aria)
+        assert (oldest.id, newest.id) == (first.turn_id, second.turn_id)
+
+
+async def test_a_turn_that_has_ended_can_still_be_waited_for(tmp_path: Path):
+    async with open_home(tmp_path) as home:
+        await home.create_agent("aria")
+        receipt = await home.send("aria", "hello")
+        await until(lambda: _is_over(home, receipt))
+        assert await answers(home, [receipt, receipt]) == ["answer to: hello"] * 2
+
+
+async def _is_over(home: Asterism, receipt: Receipt) -> bool:
+    return (await home.outcome(receipt.turn_id)).state is TurnState.DONE
+
+
+@pytest.mark.promise("X5")
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (" \n", "empty"),
+        ("x" * (runtime.LONGEST_MESSAGE + 1), "1,000,001 characters"),
+        ("half a pair: \ud800", "lone surrogates"),
+    ],
+)
+async def test_what_cannot_be_taken_is_refused_in_a_sentence(
+    tmp_path: Path, text: str, complaint: str
+):
+    async with open_home(tmp_path) as home:
+        await home.create_agent("aria")
+        with pytest.raises(InvalidInput, match=complaint):
+            await home.send("aria", text)
+        assert await home.waiting() == []
+        assert (await home.ask("aria", "next")).text == "answer to: next"
+
+
+@pytest.mark.promise("X5")
+async def test_control_characters_arrive_as_they_are(tmp_path: Path):
+    text = "a\x00b\x07c\x1b[31m\u2028\U0001f600"
+    model = obedient()
+    async with open_home(tmp_path, model) as home:
+        await home.create_agent("aria")
+        assert (await home.ask("aria", text)).text == f"answer to: {text}"
+    assert heard(model.requests[0])[-1]["content"] == text
+
+
+async def test_an_unknown_agent_is_named_with_the_nearest_one(tmp_path: Path):
+    async with open_home(tmp_path) as home:
+        await home.create_agent("aria")
+        with pytest.raises(NotFound, match="Did you mean 'aria'"):
+            await home.send("arya", "hello")
+
+
+# -- order ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.promise("T4")
+async def test_the_model_sees_the_conversation_in_order_also_after_a_restart(tmp_path: Path):
+    async with open_home(tmp_path, tools=[echo]) as home:
+        await home.create_agent("aria", system="Be brief.")
+        await home.ask("aria", 'one [[call:echo {"word": "w"}]]')
+        await home.ask("aria", "two")
+    model = obedient()
+    async with open_home(tmp_path, model, tools=[echo]) as home:
+        await home.ask("aria", "three")
+    told = heard(model.requests[0])
+    assert [message["role"] for message in told] == [
+        "system", "user", "assistant", "tool", "assistant", "user", "assistant", "user",
+    ]  # fmt: skip
+    assert told[0]["content"] == "Be brief."
+    assert told[3] == {
+        "role": "tool",
+        "tool_call_id": told[2]["tool_calls"][0]["id"],
+        "content": "w",
+    }
+    assert told[-1]["content"] == "three"
+
+
+@pytest.mark.promise("T4")
+async def test_a_slow_agent_does_not_hold_up_another(tmp_path: Path):
+    waiting = asyncio.Event()
+
+    @tool(repeatable=True)
+    async def hold() -> None:
+        await waiting.wait()
+
+    async with open_home(tmp_path, tools=[hold]) as home:
+        for name in ("slow", "quick"):
+            await home.create_agent(name)
+        slow = await home.send("slow", "[[call:hold {}]]")
+        async with asyncio.timeout(5):
+            assert (await home.ask("quick", "hello")).text == "answer to: hello"
+        waiting.set()
+        assert (await home.wait(slow)).state is TurnState.DONE
+
+
+# -- limits --------------------------------------------------------------------------------------
+
+ENDLESS = Reply(calls=calls(("echo", '{"word": "w"}')).calls, usage=Usage(40, 10))
+
+
+@pytest.mark.promise("T10")
+@pytest.mark.parametrize(
+    ("limits", "model", "explanation"),
+    [
+        (Limits(steps=3), [ENDLESS] * 3, "the 3 steps"),
+        (Limits(calls=2), [ENDLESS] * 3, "the 2 calls"),
+        (Limits(tokens=120), [ENDLESS] * 3, "150 tokens, and a turn may use 120"),
+    ],
+)
+async def test_a_limit_ends_the_turn_with_an_explanation(
+    tmp_path: Path, limits: Limits, model: list[Reply], explanation: str
+):
+    scripted = ScriptedModel([*model, "well again"])
+    async with open_home(tmp_path, scripted, tools=[echo]) as home:
+        await home.create_agent("aria", limits=limits)
+        outcome = await home.ask("aria", "go on for ever")
+        assert outcome.state is TurnState.FAILED
+        assert explanation in outcome.text
+        assert outcome.text.startswith("I had to stop")
+        assert await home.outcome(outcome.turn_id) == outcome
+        assert (await home.ask("aria", "next")).text == "well again"
+    check_wire(heard(scripted.requests[-1]))
+
+
+@pytest.mark.promise("T10")
+@pytest.mark.parametrize("slow", ["model", "tool"])
+async def test_time_running_out_ends_the_turn_with_an_explanation(tmp_path: Path, slow: str):
+    @tool(repeatable=True)
+    async def hold() -> None:
+        await asyncio.Event().wait()
+
+    model = obedient(delay=60.0 if slow == "model" else 0.0)
+    async with open_home(tmp_path, model, tools=[hold]) as home:
+        await home.create_agent("aria", limits=Limits(seconds=0.1))
+        async with asyncio.timeout(5):
+            outcome = await home.ask("aria", "[[call:hold {}]]")
+        assert outcome.state is TurnState.FAILED
+        assert "longer than the 0.1 s" in outcome.text
+
+
+@pytest.mark.promise("T10")
+@pytest.mark.parametrize("error", [ModelRefused("The key is wrong."), ModelUnavailable("Down.")])
+async def test_a_model_that_does_not_answer_is_explained(tmp_path: Path, error: Exception):
+    async with open_home(tmp_path, ScriptedModel([error, "well again"])) as home:
+        await home.create_agent("aria")
+        outcome = await home.ask("aria", "hello")
+        assert (outcome.state, str(error) in outcome.text) == (TurnState.FAILED, True)
+        assert (await home.ask("aria", "next")).text == "well again"
+
+
+async def test_a_fault_of_ours_ends_the_turn_with_an_explanation(tmp_path: Path):
+    async with open_home(tmp_path, ScriptedModel([ValueError("oops"), "well again"])) as home:
+        await home.create_agent("aria")
+        outcome = await home.ask("aria", "hello")
+        assert outcome.state is TurnState.FAILED
+        assert "ValueError" in outcome.text
+        assert (await home.ask("aria", "next")).text == "well again"
+
+
+async def test_an_empty_answer_is_said_to_be_empty(tmp_path: Path):
+    async with open_home(tmp_path, ScriptedModel([Reply()])) as home:
+        await home.create_agent("aria")
+        assert "empty answer" in (await home.ask("aria", "hello")).text
+
+
+# -- stopping ------------------------------------------------------------------------------------
+
+
+async def stopped(home: Asterism, text: str, started: asyncio.Event) -> Outcome:
+    receipt = await home.send("aria", text)
+    async with asyncio.timeout(5):
+        await started.wait()
+        await home.stop_turn(receipt.turn_id, "Enough.")
+        return await home.wait(receipt)
+
+
+@pytest.mark.promise("T3")
+@pytest.mark.parametrize(("repeatable", "told"), [(True, "Cut short"), (False, "Outcome unknown")])
+async def test_stopping_in_mid_tool_tells_what_is_known_of_it(
+    tmp_path: Path, repeatable: bool, told: str
+):
+    started = asyncio.Event()
+
+    @tool(repeatable=repeatable)
+    async def hold() -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    model = obedient()
+    async with open_home(tmp_path, model, tools=[hold]) as home:
+        await home.create_agent("aria")
+        outcome = await stopped(home, "[[call:hold {}]]", started)
+        assert (outcome.state, outcome.text) == (TurnState.STOPPED, "Enough.")
+        assert (await home.ask("aria", "next")).text == "answer to: next"
+        notices = await home.notices()
+        assert [notice.kind for notice in notices] == ([] if repeatable else ["call.unknown"])
+    messages = heard(model.requests[-1])
+    check_wire(messages)
+    assert told in messages[-2]["content"]
+
+
+async def test_stopping_twice_stops_once_and_the_lane_goes_on(tmp_path: Path):
+    started = asyncio.Event()
+
+    @tool
+    async def hold() -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    async with open_home(tmp_path, tools=[hold]) as home:
+        await home.create_agent("aria")
+        receipt = await home.send("aria", "[[call:hold {}]]")
+        after = [await home.send("aria", text) for text in ("one", "two")]
+        async with asyncio.timeout(5):
+            await started.wait()
+        for _ in range(3):
+            await home.stop_turn(receipt.turn_id)
+            await asyncio.sleep(0)
+        assert (await home.wait(receipt)).state is TurnState.STOPPED
+        assert await answers(home, after) == ["answer to: one", "answer to: two"]
+
+
+@pytest.mark.promise("T2", "T3")
+async def test_stopping_while_a_call_commits_keeps_its_effect_and_its_result(tmp_path: Path):
+    slow, reached, go = threading.Event(), threading.Event(), threading.Event()
+
+    def meddle(operation: str, file: object, data: bytes, offset: int) -> None:
+        if operation == "sync" and slow.is_set():
+            reached.set()
+            go.wait(5)
+
+    @tool(transactional=True)
+    async def note(ctx: ToolContext) -> str:
+        await ctx.tx.run("INSERT INTO noted VALUES (?)", (ctx.key,))
+        slow.set()
+        return "noted"
+
+    disk = MeddledDisk(meddle)
+    database = await open_sqlite(tmp_path, vfs=disk.name)
+    async with open_home(tmp_path, database=database, tools=[note]) as home:
+        await database.write(lambda tx: tx.run("CREATE TABLE noted (key TEXT)"))
+        await home.create_agent("aria")
+        receipt = await home.send("aria", "[[call:note {}]]")
+        await until(reached.is_set)
+        await home.stop_turn(receipt.turn_id)
+        await asyncio.sleep(0)
+        slow.clear()
+        go.set()
+        assert (await home.wait(receipt)).state is TurnState.STOPPED
+        found = await audit(database)
+        (turn,) = found.all_turns()
+        assert list(turn.results.values()) == [("note", "noted")]
+        assert len(await database.read(lambda tx: tx.all("SELECT key FROM noted"))) == 1
+
+
+async def test_there_is_nothing_to_stop_in_a_turn_that_has_ended(tmp_path: Path):
+    async with open_home(tmp_path) as home:
+        await home.create_agent("aria")
+        outcome = await home.ask("aria", "hello")
+        with pytest.raises(Conflict, match="nothing to stop"):
+            await home.stop_turn(outcome.turn_id)
+
+
+# -- what is kept in memory ----------------------------------------------------------------------
+
+
+async def test_agents_leave_memory_and_come_back_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(runtime, "_MOST_LIVE", 2)
+    model = obedient()
+    async with open_home(tmp_path, model) as home:
+        for name in "abcd":
+            await home.create_agent(name)
+        for text in ("one", "two", "three"):
+            for name in "abcd":
+                await home.ask(name, text)
+        said = [message["content"] for message in heard(model.requests[-1])[1:]]
+        assert said == ["one", "answer to: one", "two", "answer to: two", "three"]
+        assert len(home._runtime._live) <= 2
+
+
+async def test_memory_is_counted_as_it_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    async with open_home(tmp_path) as home:
+        for name in "ab":
+            await home.create_agent(name)
+        for _ in range(5):
+            for name in "ab":
+                await home.ask(name, "x" * 1_000)
+        await home.edit_agent("a", system="new")
+        kept = home._runtime._live
+        assert home._runtime._live_bytes == sum(live.tail.size for live in kept.values()) > 0
+        monkeypatch.setattr(runtime, "_MOST_LIVE_BYTES", 1)
+        await home.ask("b", "hello")
+        assert (len(kept), home._runtime._live_bytes) == (0, 0)
+
+
+async def test_an_edit_counts_from_the_next_turn_on(tmp_path: Path):
+    started, go = asyncio.Event(), asyncio.Event()
+
+    @tool(repeatable=True)
+    async def hold() -> None:
+        started.set()
+        await go.wait()
+
+    model = obedient()
+    async with open_home(tmp_path, model, tools=[hold]) as home:
+        await home.create_agent("aria", system="old")
+        under_way = await home.send("aria", "[[call:hold {}]]")
+        await started.wait()
+        await home.edit_agent("aria", system="new")
+        go.set()
+        await home.wait(under_way)
+        await home.ask("aria", "next")
+    systems = [heard(request)[0]["content"] for request in model.requests]
+    assert systems == ["old", "old", "new"]
+
+
+async def test_an_edit_while_an_agent_is_being_read_is_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    model, load = obedient(), runtime.load
+
+    async def read_and_edit(*given: Any) -> LiveAgent:
+        live = await load(*given)
+        if live.agent.system == "old":
+            await home.edit_agent("aria", system="new")
+        return live
+
+    async with open_home(tmp_path, model) as home:
+        await home.create_agent("aria", system="old")
+        monkeypatch.setattr(runtime, "load", read_and_edit)
+        await home.ask("aria", "hello")
+    assert heard(model.requests[0])[0]["content"] == "new"
+
+
+# -- context within its budget -------------------------------------------------------------------
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> list[list[tuple[EntryKind, bytes]]]:
+    """Turns as the journal keeps them: a message, replies with their results, an answer."""
+    wire = st.integers(1, 400).map(lambda size: b"x" * size)
+    turns: list[list[tuple[EntryKind, bytes]]] = []
+    for _ in range(draw(st.integers(1, 12))):
+        entries = [(EntryKind.MESSAGE, draw(wire))]
+        for _ in range(draw(st.integers(0, 3))):
+            entries.append((EntryKind.REPLY, draw(wire)))
+            results = draw(st.integers(1, 3))
+            entries += [(EntryKind.RESULT, draw(wire)) for _ in range(results)]
+        entries.append((EntryKind.REPLY, draw(wire)))
+        turns.append(entries)
+    return turns
+
+
+@given(turns=conversations(), budget=st.integers(1, 300))
+def test_a_cut_starts_at_a_message_and_keeps_the_end(
+    turns: list[list[tuple[EntryKind, bytes]]], budget: int
+):
+    tail, entries = Tail(budget), list[tuple[EntryKind, bytes]]()
+    for turn in turns:
+        tail.append(*turn[0])
+        tail.fit()
+        for kind, wire in turn[1:]:
+            tail.append(kind, wire)
+        entries += turn
+        kept = entries[len(entries) - len(tail.wires) :]
+        assert [wire for _, wire in kept] == tail.wires
+        assert tail.size == sum(map(len, tail.wires))
+        # Every cut is made where a turn begins, so no result is without the call it answers.
+        assert kept[0][0] is EntryKind.MESSAGE
+        starts = [i for i, (kind, _) in enumerate(kept) if kind is EntryKind.MESSAGE]
+        before_this_turn = sum(len(wire) for _, wire in kept[: starts[-1]])
+        assert before_this_turn <= tail.budget
+
+
+@pytest.mark.promise("T4")
+async def test_a_long_conversation_stays_within_the_budget_and_sound(tmp_path: Path):
+    model = obedient()
+    home_of = {"tools": [echo], "settings": {"context": {"tokens": 500}}}
+    async with open_home(tmp_path, model, **home_of) as home:
+        await home.create_agent("aria", system="Be brief.")
+        for number in range(30):
+            await home.ask("aria", f'{number} {"x" * 50} [[call:echo {{"word": "{number}"}}]]')
+    async with open_home(tmp_path, model, **home_of) as home:
+        await home.ask("aria", "at last")
+    sizes = [sum(map(len, request.messages[1:])) for request in model.requests]
+    assert max(sizes) < 500 * 4 + 1_000
+    for request in model.requests:
+        messages = heard(request)
+        assert messages[0]["content"] == "Be brief."
+        assert messages[1]["role"] == "user"
+        check_wire(messages)

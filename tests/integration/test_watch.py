@@ -1,0 +1,172 @@
+"""Watching: signals of a turn as it goes on, and what a watcher that comes back is told."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from asterism import Asterism, Signal, tool
+from asterism.errors import ModelUnavailable
+from asterism.ports import Emit, ModelRequest
+from asterism.runtime import watch
+from asterism.runtime.watch import Hub
+from asterism.testing.scripted import ScriptedModel
+from asterism.types.turns import Reply
+from tests.scenes import calls, obedient, open_home
+
+
+@tool(repeatable=True)
+def echo(word: str) -> str:
+    """Say a word back."""
+    return word
+
+
+async def taken(signals: AsyncGenerator[Signal, None], until: str = "ended") -> list[Signal]:
+    """Read signals up to the first of a kind."""
+    found: list[Signal] = []
+    async with asyncio.timeout(5):
+        async for signal in signals:
+            found.append(signal)
+            if signal.kind == until:
+                return found
+    raise AssertionError(f"no signal {until!r} among {found}")
+
+
+def said(signals: list[Signal], kind: str = "text") -> str:
+    return "".join(signal.data["text"] for signal in signals if signal.kind == kind)
+
+
+@pytest.mark.promise("T5")
+async def test_text_reasoning_and_calls_stream_to_whoever_watches(tmp_path: Path):
+    script = [calls(("echo", '{"word": "w"}')), Reply("the answer", reasoning="let me see")]
+    async with open_home(tmp_path, ScriptedModel(script), tools=[echo]) as home:
+        aria = await home.create_agent("aria")
+        watching = [asyncio.ensure_future(taken(home.watch(aria))) for _ in range(2)]
+        await asyncio.sleep(0)
+        streamed = [signal async for signal in home.stream(aria, "go")]
+        for signals in (streamed, *(await asyncio.gather(*watching))):
+            kinds = list(dict.fromkeys(signal.kind for signal in signals))
+            assert kinds == ["opened", "call", "result", "reasoning", "text", "ended"]
+            assert (said(signals), said(signals, "reasoning")) == ("the answer", "let me see")
+            assert said(signals, "result") == "w"
+            assert signals[-1].data == {"state": "done", "text": "the answer"}
+
+
+@pytest.mark.promise("T5")
+async def test_a_watcher_that_comes_back_misses_nothing(tmp_path: Path):
+    async with open_home(tmp_path) as home:
+        aria = await home.create_agent("aria")
+        whole = [signal async for signal in home.stream(aria, "first")]
+        seen = whole[3]
+        second = await home.ask(aria, "second")
+        async with aclosing(home.watch(aria, after=seen.id)) as signals:
+            rest = await taken(signals)
+            assert said(whole[:4]) + said(rest) == "answer to: first"
+            again = await taken(signals)
+            assert (said(again), again[-1].turn_id) == ("answer to: second", second.turn_id)
+
+
+@pytest.mark.promise("T5")
+async def test_after_a_restart_the_gap_is_told_from_the_journal(tmp_path: Path):
+    async with open_home(tmp_path) as home:
+        aria = await home.create_agent("aria")
+        seen = [signal async for signal in home.stream(aria, "first")][1]
+        missed = [(await home.ask(aria, text)).turn_id for text in ("second", "third")]
+    async with open_home(tmp_path) as home, aclosing(home.watch("aria", after=seen.id)) as signals:
+        first = await anext(signals)
+        assert first.kind == "gap"
+        told = [await anext(signals) for _ in range(3)]
+        assert [one.turn_id for one in told] == [seen.turn_id, *missed]
+        assert [one.data["text"] for one in told] == [
+            f"answer to: {text}" for text in ("first", "second", "third")
+        ]
+        live = asyncio.ensure_future(taken(signals))
+        await asyncio.sleep(0)
+        await home.ask("aria", "fourth")
+        assert said(await live) == "answer to: fourth"
+
+
+@pytest.mark.promise("T5")
+async def test_a_turn_that_ends_while_the_gap_is_told_is_not_missed(tmp_path: Path):
+    async with open_home(tmp_path) as home:
+        await home.create_agent("aria")
+        seen = [signal async for signal in home.stream("aria", "first")][-2]
+    async with open_home(tmp_path) as home, aclosing(home.watch("aria", after=seen.id)) as signals:
+        assert (await anext(signals)).kind == "gap"
+        assert (await anext(signals)).data["text"] == "answer to: first"
+        second = await home.ask("aria", "second")
+        rest = await taken(signals)
+        assert (rest[-1].turn_id, rest[-1].data["text"]) == (second.turn_id, second.text)
+
+
+@pytest.mark.promise("T5")
+async def test_a_long_gap_is_told_whole(tmp_path: Path):
+    async with open_home(tmp_path) as home:
+        aria = await home.create_agent("aria")
+        seen = [signal async for signal in home.stream(aria, "first")][-2]
+        for number in range(120):
+            await home.ask(aria, str(number))
+    async with open_home(tmp_path) as home:
+        async with aclosing(home.watch("aria", after=seen.id)) as signals:
+            told = [await anext(signals) for _ in range(122)]
+        assert [one.kind for one in told] == ["gap", *["ended"] * 121]
+        assert told[-1].data["text"] == "answer to: 119"
+
+
+async def test_a_reply_cut_off_in_mid_stream_is_asked_for_again_and_said_to_be(tmp_path: Path):
+    class CutOff(ScriptedModel):
+        async def complete(self, request: ModelRequest, emit: Emit | None = None) -> Reply:
+            if not self.requests and emit is not None:
+                emit("text", "half of")
+                self.requests.append(request)
+                raise ModelUnavailable("The connection broke.")
+            return await super().complete(request, emit)
+
+    async with open_home(tmp_path, CutOff(["the answer"])) as home:
+        aria = await home.create_agent("aria")
+        signals = [signal async for signal in home.stream(aria, "go")]
+        kinds = [signal.kind for signal in signals]
+        assert kinds.index("again") == kinds.index("text") + 1
+        assert said(signals[kinds.index("again") :]) == "the answer"
+        assert signals[-1].data["state"] == "done"
+
+
+async def test_nothing_is_kept_for_an_agent_that_nobody_watches(tmp_path: Path):
+    model = obedient()
+    async with open_home(tmp_path, model) as home:
+        aria = await home.create_agent("aria")
+        await home.ask(aria, "hello")
+        assert not home.hub.watched(aria.id)
+
+
+@pytest.mark.promise("T5")
+async def test_a_watcher_that_falls_behind_is_told_so(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(watch, "_KEPT", 4)
+    hub = Hub()
+    async with aclosing(hub.watch("a")) as signals:
+        first = asyncio.ensure_future(anext(signals))
+        await asyncio.sleep(0)
+        hub.publish("a", "t", "text", {"text": "0"})
+        assert (await first).data["text"] == "0"
+        for number in range(1, 10):
+            hub.publish("a", "t", "text", {"text": str(number)})
+        behind = await anext(signals)
+        assert behind.kind == "gap"
+        assert [(await anext(signals)).data["text"] for _ in range(4)] == ["6", "7", "8", "9"]
+
+
+async def stopped_reading(home: Asterism) -> None:
+    async with aclosing(home.stream("aria", "go")) as signals:
+        async for _ in signals:
+            return
+
+
+async def test_leaving_a_stream_leaves_the_turn_alone(tmp_path: Path):
+    async with open_home(tmp_path) as home:
+        await home.create_agent("aria")
+        await stopped_reading(home)
+        assert (await home.ask("aria", "next")).text == "answer to: next"
+        first, _ = reversed(await home.turns("aria"))
+        assert (await home.outcome(first.id)).text == "answer to: go"
