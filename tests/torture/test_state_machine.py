@@ -169,7 +169,8 @@ class Household(RuleBasedStateMachine):
             while dropped := asyncio.all_tasks() - {asyncio.current_task()}:
                 for task in dropped:
                     task.cancel()
-                await asyncio.gather(*dropped, return_exceptions=True)
+                # One that was being stopped just now takes the first cancellation for that.
+                await asyncio.wait(dropped, timeout=0.1)
             await self._open.__aexit__(None, None, None)
         await self._start()
 

@@ -104,7 +104,7 @@ def settings_of(life: Life) -> dict[str, Any]:
         "model": "loop:scripted",
         "models": {"loop": {"api": "openai", "base_url": life.model_url, "timeout": 20.0}},
         "outbox": {
-            "timeout": 2.0, "first_delay": 0.02, "longest_delay": 0.2, "attempts": 1_000,
+            "timeout": 2.0, "first_delay": 0.05, "longest_delay": 0.4, "attempts": 1_000,
         },
         "runtime": {"heartbeat": 0.3, "stalled_after": 1.0},
         "store": {"url": life.store_url} if life.store_url else {},

@@ -39,11 +39,14 @@ class Sink:
         self.url = ""
 
     async def take(self, request: web.Request) -> web.Response:
-        """Take a message, and now and then answer as if it had not arrived."""
+        """Take a message; now and then lose it, or answer as if it had not arrived."""
         body = orjson.loads(await request.read())
         assert request.headers["idempotency-key"] == body["key"]
+        chance = self._rng.random()
+        if chance < 0.4:
+            return web.Response(status=503)
         self.received.append(body)
-        return web.Response(status=503 if self._rng.random() < 0.05 else 200)
+        return web.Response(status=503 if chance < 0.45 else 200)
 
     @contextlib.asynccontextmanager
     async def listening(self) -> AsyncGenerator[None, None]:

@@ -89,6 +89,10 @@ class Runtime:
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
+        background = list(self._background)
+        for task in background:
+            task.cancel()
+        await asyncio.gather(*background, return_exceptions=True)
         for waiting in self._waiting.values():
             for future in waiting:
                 future.cancel()

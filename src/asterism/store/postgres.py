@@ -379,9 +379,12 @@ class Postgres:
         loop = asyncio.get_running_loop()
         taken_up: set[str] = set()
         while True:
-            for topic in self._listening.keys() - taken_up:
+            fresh = self._listening.keys() - taken_up
+            for topic in fresh:
                 await raw.execute(SQL("LISTEN {}").format(Identifier(topic)))
-                taken_up.add(topic)
+            taken_up |= fresh
+            # Whoever hears that its topic is taken up may name another one to the ear at once.
+            for topic in fresh:
                 self._listening[topic].set()
             async for notice in raw.notifies(stop_after=1):
                 for listener in self._listeners.get(notice.channel, ()):
