@@ -23,7 +23,7 @@ def opened(place: Path, model: ScriptedModel):
 async def test_the_model_is_shown_what_was_imported(tmp_path: Path):
     model = ScriptedModel(["Hello.", "Miso."])
     async with opened(tmp_path, model) as home:
-        agent = await home.create_agent("aria", system="Be brief.")
+        agent = await home.create_agent("aria", system="Be brief.", tools=[])
         await home.ask(agent, "Hi!")
         turns = await home.import_messages("aria", PAST)
         outcome = await home.ask(agent, "Which cat?")

@@ -130,8 +130,9 @@ async def test_a_fork_answers_the_same_message_from_the_same_past_another_way(tm
         await home.ask(aria, "third")
         copy, outcome = await home.fork(second.turn_id, name="other", system="Be another.")
         assert (copy.name, outcome.text) == ("other", "two, said otherwise")
-        told = [message["content"] for message in heard(model.requests[-1])]
-        assert told == ["Be another.", "first", "one", "second"]
+        system, *told = [message["content"] for message in heard(model.requests[-1])]
+        assert system.startswith("Be another.")
+        assert told == ["first", "one", "second"]
         # The original has not noticed.
         assert len(await home.turns(aria)) == 3
         with pytest.raises(Conflict, match="already"):

@@ -158,7 +158,7 @@ async def test_the_model_sees_the_conversation_in_order_also_after_a_restart(tmp
     assert [message["role"] for message in told] == [
         "system", "user", "assistant", "tool", "assistant", "user", "assistant", "user",
     ]  # fmt: skip
-    assert told[0]["content"] == "Be brief."
+    assert told[0]["content"].startswith("Be brief.")
     assert told[3] == {
         "role": "tool",
         "tool_call_id": told[2]["tool_calls"][0]["id"],
@@ -404,7 +404,7 @@ async def test_an_edit_counts_from_the_next_turn_on(tmp_path: Path):
         go.set()
         await home.wait(under_way)
         await home.ask("aria", "next")
-    systems = [heard(request)[0]["content"] for request in model.requests]
+    systems = [heard(request)[0]["content"][:3] for request in model.requests]
     assert systems == ["old", "old", "new"]
 
 
@@ -423,7 +423,7 @@ async def test_an_edit_while_an_agent_is_being_read_is_not_missed(
         await home.create_agent("aria", system="old")
         monkeypatch.setattr(runtime, "load", read_and_edit)
         await home.ask("aria", "hello")
-    assert heard(model.requests[0])[0]["content"] == "new"
+    assert heard(model.requests[0])[0]["content"].startswith("new")
 
 
 # -- context within its budget -------------------------------------------------------------------
@@ -480,6 +480,6 @@ async def test_a_long_conversation_stays_within_the_budget_and_sound(tmp_path: P
     assert max(sizes) < 500 * 4 + 1_000
     for request in model.requests:
         messages = heard(request)
-        assert messages[0]["content"] == "Be brief."
+        assert messages[0]["content"].startswith("Be brief.")
         assert messages[1]["role"] == "user"
         check_wire(messages)

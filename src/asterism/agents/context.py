@@ -2,12 +2,44 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from asterism.types.agents import Agent
 from asterism.types.turns import EntryKind
+from asterism.types.wire import message_wire
 
 _BYTES_PER_TOKEN = 4
 _KEEP_AFTER_CUT = 0.7
 """When the tail outgrows its budget it is cut well below it, so that the prefix then stays the same
 for many turns and the vendor's cache is of use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A named part of the frozen prefix, and why it is there."""
+
+    name: str
+    text: str
+    why: str
+
+
+_NOTES = (
+    "Messages that begin with [asterism] come from the system you run on, not from a person: they "
+    "tell you what became of calls that waited."
+)
+
+
+def sections_of(agent: Agent) -> list[Section]:
+    """Return the sections of an agent's prefix, in order."""
+    sections = [Section("system", agent.system, "who the agent is and how it behaves")]
+    if agent.tools != ():
+        sections.append(Section("notes", _NOTES, "it has tools, and calls may wait for a person"))
+    return sections
+
+
+def prefix_wire(sections: list[Section]) -> bytes:
+    """Return the prefix as one system message; the same sections give the same bytes."""
+    return message_wire("system", "\n\n".join(one.text for one in sections if one.text.strip()))
 
 
 class Tail:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from asterism.agents.context import Tail
+from asterism.agents.context import Tail, prefix_wire, sections_of
 from asterism.errors import NotFound
 from asterism.store import agents as agents_at_rest
 from asterism.store import journal
 from asterism.store.database import Connection, Database
 from asterism.types.agents import Agent
 from asterism.types.turns import EntryKind
-from asterism.types.wire import message_wire
 
 _FIRST_LOAD = 512
 """Entries read at once while the tail is filled from its end."""
@@ -25,11 +24,11 @@ class LiveAgent:
         self.tail = tail
         self.counted = 0
         """The bytes of the tail that its keeper knows of."""
-        self.system = message_wire("system", agent.system)
+        self.prefix = prefix_wire(sections_of(agent))
 
     def messages(self) -> list[bytes]:
         """Return the context as wire forms: the frozen prefix, then the tail."""
-        return [self.system, *self.tail.wires]
+        return [self.prefix, *self.tail.wires]
 
 
 async def load(
