@@ -110,7 +110,7 @@ async def _is_over(home: Asterism, receipt: Receipt) -> bool:
     ("text", "complaint"),
     [
         (" \n", "empty"),
-        ("x" * (runtime.LONGEST_MESSAGE + 1), "1,000,001 characters"),
+        ("x" * 1_000_001, "1,000,001 characters"),
         ("half a pair: \ud800", "lone surrogates"),
     ],
 )
@@ -483,3 +483,31 @@ async def test_a_long_conversation_stays_within_the_budget_and_sound(tmp_path: P
         assert messages[0]["content"].startswith("Be brief.")
         assert messages[1]["role"] == "user"
         check_wire(messages)
+
+
+@pytest.mark.promise("X5")
+@pytest.mark.parametrize("field", ["external_id", "sender", "reply_to", "channel"])
+@pytest.mark.parametrize(
+    "value", ["a\x00b", "half \ud800", "x" * 10_001], ids=["nul", "half", "long"]
+)
+async def test_what_no_store_can_keep_is_refused_beside_a_message(
+    tmp_path: Path, field: str, value: str
+):
+    async with open_home(tmp_path) as home:
+        await home.create_agent("aria")
+        with pytest.raises(InvalidInput, match=rf"^{field} .*Nothing was stored"):
+            await home.send("aria", "hello", **{field: value})
+        assert await home.waiting() == []
+        assert (await home.ask("aria", "hello")).state is TurnState.DONE
+
+
+@pytest.mark.promise("X5")
+async def test_what_no_store_can_keep_is_refused_in_an_agent(tmp_path: Path):
+    async with open_home(tmp_path) as home:
+        for name, system in (("a\x00", "Be brief."), ("aria", "\ud800")):
+            with pytest.raises(InvalidInput, match="Nothing was stored"):
+                await home.create_agent(name, system=system)
+        await home.create_agent("aria")
+        assert (await home.edit_agent("aria", tools=[])).tools == ()
+        assert (await home.edit_agent("aria", model="a:b")).tools == ()
+        assert (await home.edit_agent("aria", all_tools=True)).tools is None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import difflib
 import logging
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -14,9 +13,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from asterism.agents.turn import Means
+from asterism.app.checks import checked_model, checked_name, checked_system, no_such
 from asterism.app.parts import Parts, make_toolbox, open_database
+from asterism.app.signals import last_signal, signals_of_turn
 from asterism.config import LiveSettings, Settings, data_directory
-from asterism.errors import AsterismError, Conflict, InvalidInput, NotFound
+from asterism.errors import AsterismError, Conflict, NotFound
 from asterism.ports import Channel, Clock, Model
 from asterism.runtime.lanes import Lanes, LocalLanes
 from asterism.runtime.outbox import Outbox
@@ -295,22 +296,13 @@ class Asterism:
     ) -> Agent:
         return Agent(
             id=new_id("agent"),
-            name=_checked_name(name),
-            model=self._checked_model(model or DEFAULT_MODEL),
-            system=DEFAULT_SYSTEM.format(name=name) if system is None else system,
+            name=checked_name(name),
+            model=checked_model(model or DEFAULT_MODEL),
+            system=checked_system(DEFAULT_SYSTEM.format(name=name) if system is None else system),
             created_at=self._clock(),
             tools=self._checked_tools(tools),
             limits=limits or Limits(**self.settings.limits.model_dump()),
         )
-
-    def _checked_model(self, model: str) -> str:
-        vendor, colon, name = model.partition(":")
-        if model != DEFAULT_MODEL and not (vendor and colon and name):
-            raise InvalidInput(
-                f"{model!r} does not name a model; it takes a vendor and a name such as "
-                "'openai:gpt-4.1-mini' or 'demo:guide', or 'default' for the configured one."
-            )
-        return model
 
     def _checked_tools(self, names: Sequence[str] | None) -> tuple[str, ...] | None:
         if names is None:
@@ -318,7 +310,7 @@ class Asterism:
         there = self.toolbox.names()
         for name in names:
             if name not in there:
-                raise NotFound(_no_such("tool", name, there))
+                raise NotFound(no_such("tool", name, there))
         return tuple(names)
 
     async def agent(self, name: str) -> Agent:
@@ -326,7 +318,7 @@ class Asterism:
         found = await self._find_agent(name)
         if found is None:
             everyone = await self.agents()
-            raise NotFound(_no_such("agent", name, [one.name for one in everyone]))
+            raise NotFound(no_such("agent", name, [one.name for one in everyone]))
         return found
 
     async def _find_agent(self, name: str) -> Agent | None:
@@ -355,12 +347,15 @@ class Asterism:
     ) -> Agent:
         """Change an agent; what is not given stays. It counts from its next turn on."""
         agent = await self.agent(name)
+        chosen = agent.tools if tools is None else self._checked_tools(tools)
+        if all_tools:
+            chosen = None
         changed = replace(
             agent,
-            name=_checked_name(new_name) if new_name is not None else agent.name,
-            model=self._checked_model(model) if model is not None else agent.model,
-            system=system if system is not None else agent.system,
-            tools=None if all_tools else self._checked_tools(tools) if tools else agent.tools,
+            name=checked_name(new_name) if new_name is not None else agent.name,
+            model=checked_model(model) if model is not None else agent.model,
+            system=checked_system(system) if system is not None else agent.system,
+            tools=chosen,
             limits=limits or agent.limits,
         )
         if changed.name != agent.name and await self._find_agent(changed.name):
@@ -457,7 +452,9 @@ class Asterism:
         """Hand in a message and yield the signals of its turn, `ended` or `parked` the last."""
         who = agent if isinstance(agent, Agent) else await self.agent(agent)
         async with contextlib.aclosing(
-            self._signals(who.id, lambda: self.send(who, text, **given))
+            signals_of_turn(
+                self.hub, self._runtime.wait, who.id, lambda: self.send(who, text, **given)
+            )
         ) as signals:
             async for signal in signals:
                 yield signal
@@ -478,41 +475,16 @@ class Asterism:
         async def accepted_before() -> Receipt:
             return Receipt("msg_" + turn_id.partition("_")[2], turn_id, agent_id, duplicate=True)
 
-        async with contextlib.aclosing(self._signals(agent_id, accepted_before)) as signals:
+        async with contextlib.aclosing(
+            signals_of_turn(self.hub, self._runtime.wait, agent_id, accepted_before)
+        ) as signals:
             async for signal in signals:
                 yield signal
 
-    async def _signals(
+    def _signals(
         self, agent_id: str, hand_in: Callable[[], Awaitable[Receipt]]
     ) -> AsyncGenerator[Signal, None]:
-        self.hub.keep(agent_id)
-        signals = self.hub.watch(agent_id)
-        first = asyncio.ensure_future(anext(signals))
-        await asyncio.sleep(0)  # the watch has begun before anything is handed in
-        ended: asyncio.Future[Outcome] | None = None
-        try:
-            receipt = await hand_in()
-            ended = asyncio.ensure_future(self._runtime.wait(receipt))
-            while True:
-                await asyncio.wait({first, ended}, return_when=asyncio.FIRST_COMPLETED)
-                if first.done():
-                    signal = first.result()
-                    if signal.turn_id == receipt.turn_id:
-                        if signal.kind not in ("ended", "parked"):
-                            yield signal
-                        else:
-                            break
-                    first = asyncio.ensure_future(anext(signals))
-                elif ended.done():
-                    break
-            outcome = await ended
-            yield _last_signal(outcome)
-        finally:
-            first.cancel()
-            if ended is not None:
-                ended.cancel()
-            await asyncio.gather(first, *([ended] if ended else []), return_exceptions=True)
-            await signals.aclose()
+        return signals_of_turn(self.hub, self._runtime.wait, agent_id, hand_in)
 
     async def watch(
         self, agent: Agent | str, *, after: str | None = None
@@ -531,7 +503,7 @@ class Asterism:
             missed = await self.database.read(lambda tx: journal.ended_since(tx, who.id, since))
             told = {record.id for record in missed}
             for record in missed:
-                yield _last_signal(await self._runtime.outcome(record.id))
+                yield last_signal(await self._runtime.outcome(record.id))
         async with contextlib.aclosing(self.hub.watch(who.id, after)) as signals:
             async for signal in signals:
                 if signal.turn_id not in told:
@@ -686,34 +658,3 @@ class Asterism:
         """Return the schedules of an agent, the next one first."""
         agent_id = agent.id if isinstance(agent, Agent) else (await self.agent(agent)).id
         return await self.database.read(lambda tx: schedules.of_agent(tx, agent_id))
-
-
-def _last_signal(outcome: Outcome) -> Signal:
-    kind = "parked" if outcome.state is TurnState.PARKED else "ended"
-    data = {"state": outcome.state.value, "text": outcome.text}
-    return Signal("", outcome.agent_id, outcome.turn_id, kind, data)
-
-
-def _checked_name(name: str) -> str:
-    if not name.strip() or len(name) > 100 or any(ord(char) < 32 for char in name):
-        raise InvalidInput(
-            f"{name[:40]!r} cannot name an agent: a name has 1 to 100 characters on one line. "
-            "Nothing was created."
-        )
-    return name
-
-
-def _no_such(kind: str, name: str, there: list[str]) -> str:
-    near = difflib.get_close_matches(name, there, 1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    count = len(there)
-    if count == 0:
-        return (
-            f'There is no {kind} named {name!r}, nor any other. "asterism agent create" makes one.'
-        )
-    shown = (
-        f' "asterism {kind} list" shows all {count}.'
-        if kind == "agent"
-        else (f" There are: {', '.join(there)}.")
-    )
-    return f"There is no {kind} named {name!r}.{hint}{shown}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from asterism.errors import Conflict, InvalidInput, NotFound
-from asterism.runtime.runtime import check_text
+from asterism.runtime.checks import check_text
 from asterism.store import inbox, journal
 from asterism.store.database import Connection
 from asterism.store.journal import Draft

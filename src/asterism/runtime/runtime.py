@@ -14,7 +14,8 @@ from asterism.agents.calls import settle_open_calls
 from asterism.agents.live import LiveAgent, load
 from asterism.agents.loop import run_turn
 from asterism.agents.turn import EMPTY_ANSWER, Means, Turn
-from asterism.errors import AsterismError, Conflict, InvalidInput, LaneLost, NotFound
+from asterism.errors import AsterismError, Conflict, LaneLost, NotFound
+from asterism.runtime.checks import check_field, check_text
 from asterism.runtime.lanes import Lanes, LocalLanes
 from asterism.runtime.watch import Bridge, Hub
 from asterism.store import approvals, inbox, journal
@@ -25,7 +26,6 @@ from asterism.types.turns import Entry, Outcome, Reply, TurnRecord, TurnState
 from asterism.types.wire import message_wire
 
 _log = logging.getLogger(__name__)
-LONGEST_MESSAGE = 1_000_000
 _MOST_LIVE_BYTES = 48 * 1024 * 1024
 _MOST_LIVE = 4_096
 _LOOK_AGAIN = 2.0
@@ -119,6 +119,10 @@ class Runtime:
     ) -> Receipt:
         """Store a message; on return it will be answered exactly once, whatever happens."""
         body = message_wire("user", check_text(text))
+        check_field("channel", channel)
+        check_field("external_id", external_id)
+        check_field("sender", sender)
+        check_field("reply_to", reply_to)
         message_id, at = new_id("msg"), self._means.clock()
 
         async def work(tx: Connection) -> InboxItem | Receipt:
@@ -177,6 +181,8 @@ class Runtime:
 
     async def decide(self, approval_id: str, approved: bool, note: str | None, by: str) -> Receipt:
         """Answer a question that a turn waits for; the turn goes on where it stood."""
+        check_field("note", note)
+        check_field("by", by)
         at, message_id = self._means.clock(), new_id("msg")
 
         async def work(tx: Connection) -> Receipt:
@@ -411,25 +417,6 @@ class Runtime:
 
     async def _tell_waiting(self, turn_id: str) -> None:
         self._settle(await self.outcome(turn_id))
-
-
-def check_text(text: str) -> str:
-    """Return a message's text, or raise `InvalidInput` if it cannot be taken."""
-    if not text.strip():
-        raise InvalidInput("The message is empty. Write something; nothing was stored.")
-    if len(text) > LONGEST_MESSAGE:
-        raise InvalidInput(
-            f"The message has {len(text):,} characters, and at most {LONGEST_MESSAGE:,} can be "
-            "taken. Send it in parts. Nothing was stored."
-        )
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise InvalidInput(
-            "The message holds characters that are not valid Unicode (lone surrogates), as when "
-            "bytes of another encoding are read as UTF-8. Send it as UTF-8. Nothing was stored."
-        ) from None
-    return text
 
 
 async def _turn_with_entries(tx: Connection, turn_id: str) -> tuple[TurnRecord | None, list[Entry]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import itertools
 import logging
 import random
@@ -15,12 +14,9 @@ from typing import LiteralString, NoReturn, TypeVar
 import psycopg
 from procrastinate.schema import SchemaManager
 from psycopg import errors
-from psycopg.abc import Buffer
-from psycopg.adapt import Loader
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.pq import Conninfo, Format, TransactionStatus
+from psycopg.pq import Conninfo, TransactionStatus
 from psycopg.sql import SQL, Identifier
-from psycopg.types.numeric import NumericBinaryLoader
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from asterism.errors import (
@@ -41,6 +37,7 @@ from asterism.store.migrate import (
     refuse_newer,
     schema_version,
 )
+from asterism.store.postgres_sql import PlainNumber, tables_of, translate, translate_schema
 from asterism.types.ids import now_ms
 
 T = TypeVar("T")
@@ -72,58 +69,6 @@ _DEFAULTS: dict[str, str] = {
     "keepalives_count": "3",
     "tcp_user_timeout": "10000",
 }
-
-
-# -- one SQL for both engines ------------------------------------------------------------------
-
-_PARTS = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|/\*.*?\*/|\?""", re.DOTALL)
-
-
-@functools.lru_cache(2048)
-def translate(statement: str) -> bytes:
-    """Put psycopg's placeholders in place of `?`, leaving literals, names and comments alone."""
-    escaped = statement.replace("%", "%%")
-    return _PARTS.sub(lambda part: "%s" if part[0] == "?" else part[0], escaped).encode()
-
-
-_TYPES = re.compile(r"""'(?:[^']|'')*'|--[^\n]*|\bBLOB\b|(?<!AS )\bTEXT\b|\)\s*WITHOUT ROWID\b""")
-# SQLite compares text byte by byte; without a collation PostgreSQL follows its host's language.
-_TRANSLATED = {"BLOB": "BYTEA", "TEXT": 'TEXT COLLATE "C"'}
-
-
-def translate_schema(migration: str) -> bytes:
-    """Return a migration in PostgreSQL's words."""
-
-    def put(part: re.Match[str]) -> str:
-        return ")" if part[0].startswith(")") else _TRANSLATED.get(part[0], part[0])
-
-    return _TYPES.sub(put, migration).encode()
-
-
-_TABLES = re.compile(r"^\s*(CREATE|DROP) TABLE (?:IF (?:NOT )?EXISTS )?(\w+)", re.MULTILINE)
-
-
-def _tables_of(migrations: list[Migration], version: int) -> list[str]:
-    tables = {"schema_versions": None}
-    for migration in migrations:
-        if migration.number <= version:
-            for verb, table in _TABLES.findall(migration.sql):
-                if verb == "CREATE":
-                    tables[table] = None
-                else:
-                    tables.pop(table, None)
-    return list(tables)
-
-
-class _PlainNumber(Loader):
-    """Reads NUMERIC, which SUM of whole numbers is on PostgreSQL, as int or float."""
-
-    format = Format.BINARY
-
-    def load(self, data: Buffer) -> int | float:
-        number = NumericBinaryLoader(self.oid, None).load(data)
-        whole = int(number)
-        return whole if whole == number else float(number)
 
 
 # -- a transaction -----------------------------------------------------------------------------
@@ -268,7 +213,7 @@ class Postgres:
         async with raw.transaction():
             await raw.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             await raw.execute(SQL("CREATE SCHEMA {}").format(Identifier(schema)))
-            for table in _tables_of(self._migrations, version):
+            for table in tables_of(self._migrations, version):
                 names = {"copy": Identifier(schema, table), "table": Identifier(table)}
                 for statement in (
                     "CREATE TABLE {copy} (LIKE {table} INCLUDING ALL)",
@@ -404,7 +349,7 @@ class Postgres:
                 known = self._migrations[-1].number
                 if version < known:
                     found.append(f"The schema is {version}, and this release needs {known}.")
-                expected = [*_tables_of(self._migrations, version), "procrastinate_jobs"]
+                expected = [*tables_of(self._migrations, version), "procrastinate_jobs"]
                 for table in expected:
                     found += await _check_table(raw, table)
                 found += await _check_settings(tx)
@@ -522,7 +467,7 @@ def _first_line(error: psycopg.Error) -> str:
 
 
 async def _configure(raw: Raw) -> None:
-    raw.adapters.register_loader("numeric", _PlainNumber)
+    raw.adapters.register_loader("numeric", PlainNumber)
 
 
 async def _is_there(tx: PostgresConnection, table: str) -> bool:

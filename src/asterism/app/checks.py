@@ -1,0 +1,54 @@
+"""What agents may be called and given, each fault in a sentence with the next move."""
+
+from __future__ import annotations
+
+import difflib
+
+from asterism.errors import InvalidInput
+from asterism.runtime.checks import LONGEST_MESSAGE, check_field
+from asterism.types.agents import DEFAULT_MODEL
+
+
+def checked_name(name: str) -> str:
+    """Return an agent's name, or raise `InvalidInput` if it cannot be one."""
+    check_field("The name", name)
+    if not name.strip() or len(name) > 100 or any(ord(char) < 32 for char in name):
+        raise InvalidInput(
+            f"{name[:40]!r} cannot name an agent: a name has 1 to 100 characters on one line. "
+            "Nothing was created."
+        )
+    return name
+
+
+def no_such(kind: str, name: str, there: list[str]) -> str:
+    """Say that something is not there, and what there is instead."""
+    near = difflib.get_close_matches(name, there, 1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    count = len(there)
+    if count == 0:
+        return (
+            f'There is no {kind} named {name!r}, nor any other. "asterism agent create" makes one.'
+        )
+    shown = (
+        f' "asterism {kind} list" shows all {count}.'
+        if kind == "agent"
+        else (f" There are: {', '.join(there)}.")
+    )
+    return f"There is no {kind} named {name!r}.{hint}{shown}"
+
+
+def checked_model(model: str) -> str:
+    """Return the name of a model, or raise `InvalidInput` if it is none."""
+    vendor, colon, name = model.partition(":")
+    if model != DEFAULT_MODEL and not (vendor and colon and name):
+        raise InvalidInput(
+            f"{model!r} does not name a model; it takes a vendor and a name such as "
+            "'openai:gpt-4.1-mini' or 'demo:guide', or 'default' for the configured one."
+        )
+    return model
+
+
+def checked_system(system: str) -> str:
+    """Return a system prompt, or raise `InvalidInput` if it cannot be kept."""
+    check_field("The system prompt", system, LONGEST_MESSAGE)
+    return system
