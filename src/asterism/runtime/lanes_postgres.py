@@ -29,6 +29,8 @@ _POLL = 1.0
 _SWEEP = 30.0
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 10.0
 _FORGET_WORKER_AFTER = 3_600.0
+_RECONNECTING = 5.0
+"""How much longer a worker may be silent after a restart of the server: its pool tries in steps."""
 (_CHANNEL,) = get_channel_for_queues([LANE_QUEUE])
 
 _TAKE = (
@@ -47,8 +49,9 @@ _GIVE_BACK = _PUT_BACK + " WHERE worker_id = ? AND status = 'doing' AND id <> AL
 _RESCUE = (
     _PUT_BACK + " WHERE queue_name = ? AND status = 'doing' AND (worker_id IS NULL OR worker_id IN"
     " (SELECT id FROM procrastinate_workers WHERE last_heartbeat < now() - make_interval(secs => ?)"
-    # After a restart of the server every heartbeat is late, and no worker is to blame.
-    " AND pg_postmaster_start_time() < now() - make_interval(secs => ?)))"
+    # A worker that was not heard of since a restart of the server may be on its way back.
+    " AND (last_heartbeat > pg_postmaster_start_time()"
+    " OR pg_postmaster_start_time() < now() - make_interval(secs => ?))))"
 )
 
 
@@ -201,7 +204,7 @@ class ProcrastinateLanes:
             try:
                 await self._database.write(self._beat)
                 # When all were cut off from the server, the first one back must not rob the rest.
-                if loop.time() - cut_off_at > self._stalled_after:
+                if loop.time() - cut_off_at > self._stalled_after + _RECONNECTING:
                     await self._database.write(self._rescue)
                 if loop.time() - swept_at > _SWEEP:
                     swept_at = loop.time()
@@ -222,7 +225,8 @@ class ProcrastinateLanes:
             self._worker = await _register(tx)
 
     async def _rescue(self, tx: Connection) -> None:
-        stalled = (0, LANE_QUEUE, self._stalled_after, self._stalled_after)
+        after_restart = self._stalled_after + _RECONNECTING
+        stalled = (0, LANE_QUEUE, self._stalled_after, after_restart)
         rescued = await _put_back(tx, _RESCUE, stalled)
         if rescued:
             log.warning("took over %d lanes from workers that have stalled", rescued)
