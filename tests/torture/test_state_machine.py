@@ -112,7 +112,7 @@ class MortalModel(ScriptedModel):
         await self._household.mortal.alive()
         turn_id, _, step = request.key.partition("/")
         if step == "0/reply":
-            self._household.systems[turn_id] = heard(request)[0]["content"]
+            self._household.systems[turn_id] = heard(request)[0]["content"].partition("\n\n")[0]
         self._household.asked[request.key] += 1
         return await self._obedient.complete(request, emit)
 
