@@ -15,7 +15,7 @@ def checked_name(name: str) -> str:
     if not name.strip() or len(name) > 100 or any(ord(char) < 32 for char in name):
         raise InvalidInput(
             f"{name[:40]!r} cannot name an agent: a name has 1 to 100 characters on one line. "
-            "Nothing was created."
+            "Choose another. Nothing was changed."
         )
     return name
 
@@ -24,26 +24,24 @@ def no_such(kind: str, name: str, there: list[str]) -> str:
     """Say that something is not there, and what there is instead."""
     near = difflib.get_close_matches(name, there, 1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    count = len(there)
-    if count == 0:
+    if there:
         return (
-            f'There is no {kind} named {name!r}, nor any other. "asterism agent create" makes one.'
+            f"There is no {kind} named {name!r}.{hint} "
+            f'"asterism {kind} list" shows all {len(there)}.'
         )
-    shown = (
-        f' "asterism {kind} list" shows all {count}.'
-        if kind == "agent"
-        else (f" There are: {', '.join(there)}.")
-    )
-    return f"There is no {kind} named {name!r}.{hint}{shown}"
+    remedy = '"asterism agent create"' if kind == "agent" else "A file named in tools.modules"
+    return f"There is no {kind} named {name!r}, nor any other. {remedy} makes one."
 
 
 def checked_model(model: str) -> str:
     """Return the name of a model, or raise `InvalidInput` if it is none."""
+    check_field("The model", model)
     vendor, colon, name = model.partition(":")
     if model != DEFAULT_MODEL and not (vendor and colon and name):
         raise InvalidInput(
             f"{model!r} does not name a model; it takes a vendor and a name such as "
-            "'openai:gpt-4.1-mini' or 'demo:guide', or 'default' for the configured one."
+            "'openai:gpt-4.1-mini' or 'demo:guide', or 'default' for the configured one. "
+            "Nothing was changed."
         )
     return model
 

@@ -452,9 +452,7 @@ class Asterism:
         """Hand in a message and yield the signals of its turn, `ended` or `parked` the last."""
         who = agent if isinstance(agent, Agent) else await self.agent(agent)
         async with contextlib.aclosing(
-            signals_of_turn(
-                self.hub, self._runtime.wait, who.id, lambda: self.send(who, text, **given)
-            )
+            self._signals(who.id, lambda: self.send(who, text, **given))
         ) as signals:
             async for signal in signals:
                 yield signal
@@ -475,9 +473,7 @@ class Asterism:
         async def accepted_before() -> Receipt:
             return Receipt("msg_" + turn_id.partition("_")[2], turn_id, agent_id, duplicate=True)
 
-        async with contextlib.aclosing(
-            signals_of_turn(self.hub, self._runtime.wait, agent_id, accepted_before)
-        ) as signals:
+        async with contextlib.aclosing(self._signals(agent_id, accepted_before)) as signals:
             async for signal in signals:
                 yield signal
 
