@@ -15,7 +15,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: $(VENV)/.package-stamp ## Start asterism and open a chat (ARGS="..." is passed on)
+run: $(VENV)/.package-stamp $(VENV)/.embedded-stamp ## Start asterism and open a chat (ARGS="..." is passed on)
 	@$(BIN)/asterism $(ARGS)
 
 test: check ## Check, then run every test with branch coverage (ARGS="..." goes to pytest)
@@ -43,8 +43,9 @@ requirements: $(VENV)/.dev-stamp ## Pin the newest versions that pyproject.toml 
 	$(COMPILE) --group uv -o requirements/uv.txt
 	$(COMPILE) --group build -o requirements/build.txt
 	$(COMPILE) pyproject.toml -o requirements/runtime.txt
-	$(COMPILE) pyproject.toml --extra postgres --group dev -c requirements/build.txt \
-	  -c requirements/runtime.txt -o requirements/dev.txt
+	$(COMPILE) pyproject.toml --extra embedded -c requirements/runtime.txt -o requirements/embedded.txt
+	$(COMPILE) pyproject.toml --all-extras --group dev -c requirements/build.txt \
+	  -c requirements/embedded.txt -o requirements/dev.txt
 	$(COMPILE) --group docs -c requirements/dev.txt -o requirements/docs.txt
 
 clean: ## Remove .venv and everything that was built
@@ -84,6 +85,14 @@ endef
 
 $(VENV)/.runtime-stamp: requirements/runtime.txt $(VENV)/.uv-stamp
 	$(call install,what asterism needs to run,--require-hashes -r $<)
+
+# Where there is no build of it for this machine, asterism goes without an embedded model and says so.
+$(VENV)/.embedded-stamp: requirements/embedded.txt $(VENV)/.uv-stamp
+	@echo "Installing what runs the embedded model ..."
+	@{ [ -x $(BIN)/uv ] && $(BIN)/uv pip install --only-binary :all: --python $(BIN)/python --require-hashes -r $<; } \
+	  || $(PIP) install --quiet --only-binary :all: --require-hashes -r $< \
+	  || echo "There is no embedded model for this machine; name another in asterism.toml."
+	@touch $@
 
 $(VENV)/.build-stamp: requirements/build.txt $(VENV)/.uv-stamp
 	$(call install,what builds the package,--require-hashes -r $<)

@@ -10,13 +10,19 @@
     │   ├── StoreReadOnly      the place cannot be written
     │   ├── StoreMissing       a database that was there is gone
     │   ├── StoreTooNew        written by a later release
+    │   ├── StoreTooOld        written by an earlier release, and opened for reading only
     │   ├── StoreDamaged       the file is not a healthy database
     │   └── StoreUnavailable   not now: disk full, I/O error, server out of reach
     │       └── StoreFull      no room left
     ├── ModelError             the language model did not answer
-    │   ├── ModelUnavailable   may work when tried again
-    │   ├── ModelRefused       will not work until something is changed
+    │   ├── ModelUnavailable   out of reach, overloaded or cut off; may work when tried again
+    │   │   └── ModelBusy      has had too many requests; works again after a while
+    │   ├── ModelRefused       will not take this request until something is changed
+    │   │   ├── KeyRefused     the key is missing, wrong or has no quota left
+    │   │   ├── ContextTooLong more than its window holds
+    │   │   └── ContentRefused its content filter objects
     │   └── ModelGarbled       answered, but not in its wire format
+    ├── BudgetReached          the next call could pass a spending cap
     ├── ToolError              raised by a tool; its words are read by the model
     ├── DeliveryError          a channel could not hand over a message
     ├── TurnLimit              a turn ran into one of its limits
@@ -93,6 +99,12 @@ class StoreTooNew(StoreError):
     code = "store.too-new"
 
 
+class StoreTooOld(StoreError):
+    """Written by an earlier release, and not to be changed by whoever only reads."""
+
+    code = "store.too-old"
+
+
 class StoreDamaged(StoreError):
     """The file is not a healthy database."""
 
@@ -122,21 +134,68 @@ class ModelUnavailable(ModelError):
 
     code = "model.unavailable"
 
-    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        retry_after: float | None = None,
+        slow: bool = False,
+        begun: bool = False,
+    ) -> None:
+        """Say what happened.
+
+        Args:
+            message: The sentence for people.
+            retry_after: Seconds that the server wants us to wait.
+            slow: Whether time ran out.
+            begun: Whether the model may have begun to answer, and charge for it.
+        """
         super().__init__(message)
         self.retry_after = retry_after
+        self.slow = slow
+        self.begun = begun
+
+
+class ModelBusy(ModelUnavailable):
+    """Too many requests or tokens a minute; `retry_after` is the server's wish."""
+
+    code = "model.busy"
 
 
 class ModelRefused(ModelError):
-    """A wrong key, an unknown model, a request it will not take."""
+    """An unknown model, a request it will not take."""
 
     code = "model.refused"
+
+
+class KeyRefused(ModelRefused):
+    """The key is missing, wrong, or has no quota left; another key may do."""
+
+    code = "model.key"
+
+
+class ContextTooLong(ModelRefused):
+    """The conversation is longer than the model's window; a shorter one would be taken."""
+
+    code = "model.context"
+
+
+class ContentRefused(ModelRefused):
+    """The vendor's content filter objects; another model may not."""
+
+    code = "model.content"
 
 
 class ModelGarbled(ModelError):
     """Answered, but not in its wire format."""
 
     code = "model.garbled"
+
+
+class BudgetReached(AsterismError):
+    """The worst case of the next model call would pass a spending cap; it was not made."""
+
+    code = "budget.reached"
 
 
 class ToolError(AsterismError):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
 
 from asterism.types.messages import Delivery, Receipt
 from asterism.types.turns import Reply
@@ -27,13 +27,39 @@ class ModelRequest:
     """The step that asks, such as `turn_…/0/reply`; the same for a repeat of the same call."""
     timeout: float
     """Seconds until the caller gives up."""
+    agent_id: str = ""
+    """Who asks: where requests have to queue, agents take turns."""
+    frozen: int = 1
+    """How many of the first messages stay the same from turn to turn; a vendor can cache them."""
+    tool_choice: str = "auto"
+    """`auto`, `none`, `required`, or the name of the one tool to call."""
+    schema: bytes | None = None
+    """The JSON schema that the text of the answer must fulfil, or None."""
+    max_output: int | None = None
+    """The most tokens to write, or None for the vendor's own bound."""
+    thoughts: Mapping[bytes, bytes] = field(default_factory=dict[bytes, bytes])
+    """The vendor's own record of its reasoning (`Reply.thought`) by the wire form of its reply: for
+    the replies of this turn, which some vendors want back."""
+    extra: bytes = b""
+    """Further members of the request's JSON object, for a port that is built on another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What a model can take in."""
+
+    window: int = 0
+    """Tokens of context; 0 where it is not known and the configured budget holds."""
+    compact: bool = False
+    """Small and slow to read: it gets a short prompt and a short past."""
+    images: bool = True
 
 
 class Model(Protocol):
-    """A language model's vendor: takes a request, gives the whole reply.
+    """A language model's vendor: takes a request, gives the whole reply, tries once.
 
     With `emit`, pieces are handed over as they arrive; the reply returned is whole all the same.
-    Raises `ModelUnavailable`, `ModelRefused` or `ModelGarbled`, and nothing else.
+    Raises kinds of `ModelError`, and nothing else. A port may also be `Profiled` and `Warm`.
     """
 
     async def complete(self, request: ModelRequest, emit: Emit | None = None) -> Reply:
@@ -45,12 +71,83 @@ class Model(Protocol):
         ...
 
 
+@runtime_checkable
+class Profiled(Protocol):
+    """A model port that knows what its models can take in."""
+
+    def profile(self, model: str) -> Profile:
+        """Return the profile of a model by its name at the vendor."""
+        ...
+
+
+@runtime_checkable
+class Warm(Protocol):
+    """A model port that can get ready before it is asked."""
+
+    async def warm(self, request: ModelRequest) -> None:
+        """Start what must be started and read the request's messages; write nothing."""
+        ...
+
+
 class ModelFactory(Protocol):
     """What an entry point of the group `asterism.models` names."""
 
     def __call__(self, vendor: str, options: dict[str, Any]) -> Model:
         """Make the model port for a vendor, from its table `[models.<vendor>]`."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Money set aside for one attempt to ask a model."""
+
+    id: str
+    model: str
+    """`vendor:name`."""
+    worst: int
+    """The most that the attempt can cost, in nano-dollars."""
+    max_output: int | None
+    """The most tokens that it may write; goes into the request unless None."""
+
+
+class Purse(Protocol):
+    """The money of one turn: each attempt is reserved at its worst case, and settled after."""
+
+    async def reserve(self, model: str, request: ModelRequest) -> Hold | None:
+        """Set money aside for an attempt to ask `vendor:name`; None where none is counted.
+
+        Raises `BudgetReached` if the worst case would pass a cap; then it must not be asked.
+        """
+        ...
+
+    def settle(self, hold: Hold | None, reply: Reply) -> None:
+        """A whole reply came: what it cost counts."""
+        ...
+
+    def release(self, hold: Hold | None) -> None:
+        """It was refused before anything was produced: nothing was billed."""
+        ...
+
+    def presume(self, hold: Hold | None) -> None:
+        """It was cut off, timed out or was cancelled: its worst case counts, as presumed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One step of a turn, to be put to the models of a chain."""
+
+    models: tuple[str, ...]
+    """As `vendor:name`, in the order they are asked."""
+    compose: Callable[[str, Profile, int], ModelRequest]
+    """Makes the request for a model; the number says how often it was too long, so that a shorter
+    past is sent."""
+    purse: Purse | None
+    """None where no money can be spent."""
+    notify: Callable[[str, str], None]
+    """Tells the owner something, with its kind."""
+    emit: Emit | None = None
+    """Gets the pieces, and the kind `again` with a reason when those of this step are void."""
 
 
 class Accept(Protocol):

@@ -26,7 +26,7 @@ class TestDemo(ModelContract):
         assert "not a language model" in reply.text
         assert "“Are you clever?”" in reply.text
         assert "shown 2 messages" in reply.text
-        assert 'model = "' in reply.text
+        assert '"asterism setup"' in reply.text
 
     async def test_quotes_little_of_a_long_message(self, model: Model):
         reply = await model.complete(ask("word " * 1_000))

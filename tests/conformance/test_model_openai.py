@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from email.utils import formatdate
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asterism.errors import ConfigError, ModelError, ModelGarbled, ModelRefused, ModelUnavailable
+from asterism.errors import (
+    ConfigError,
+    ContextTooLong,
+    KeyRefused,
+    ModelBusy,
+    ModelError,
+    ModelGarbled,
+    ModelRefused,
+    ModelUnavailable,
+)
+from asterism.models.http.trouble import Odd, Rejected
 from asterism.models.openai import OpenAI
 from asterism.models.openai.answer import Answer
-from asterism.models.openai.trouble import Odd, Rejected
 from asterism.ports import Model
 from asterism.testing.openai_server import (
     HTML,
@@ -61,21 +71,13 @@ async def connect(server: OpenAIServer) -> AsyncIterator[Connect]:
     ports: list[OpenAI] = []
 
     def connect(vendor: str = "local", **options: Any) -> OpenAI:
-        defaults = {"base_url": server.base_url, "key": KEY, "retries": 0}
+        defaults = {"base_url": server.base_url, "key": KEY}
         ports.append(OpenAI(vendor, defaults | options))
         return ports[-1]
 
     yield connect
     for port in ports:
         await port.close()
-
-
-@pytest.fixture
-def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    def at_once(attempt: int) -> float:
-        return 0.0
-
-    monkeypatch.setattr("asterism.models.openai._backoff", at_once)
 
 
 @pytest.fixture
@@ -211,7 +213,6 @@ async def test_openai_without_an_address_is_openai(connect: Connect):
         ({"key": "“sk-1”"}, "models.box.key holds characters"),
         ({"key": "sk-1\r\nX-Evil: 1"}, "models.box.key holds characters"),
         ({"timeout": "5s"}, "models.box.timeout is '5s'; a number from 0 up is needed"),
-        ({"retries": -1}, "models.box.retries is -1"),
         ({"options": {"messages": []}}, "sets 'messages', which asterism sets by itself"),
         ({"options": {"seed": 1 << 70}}, "cannot be sent as JSON"),
     ],
@@ -263,18 +264,18 @@ FAULTS: list[tuple[str, Fault | Raw, type[ModelError], str]] = [
         ModelGarbled,
         "names no tool",
     ),
-    ("401", status(401, f"Bad key {KEY}."), ModelRefused, "refused the key (HTTP 401, 'Bad key …"),
-    ("403", status(403), ModelRefused, "Put a valid one into models.local.key."),
+    ("401", status(401, f"Bad key {KEY}."), KeyRefused, "refused the key (HTTP 401, 'Bad key …"),
+    ("403", status(403), KeyRefused, "Put a valid one into models.local.key."),
     ("404", status(404, "No such model"), ModelRefused, "is not there (HTTP 404, 'No such model')"),
     ("400", status(400, "x" * 1000), ModelRefused, f"(HTTP 400, '{'x' * 299}…')"),
     ("422", Raw(b'{"detail":"too hot"}', status=422), ModelRefused, "(HTTP 422, 'too hot')"),
-    ("413", status(413), ModelRefused, "bytes too large (HTTP 413"),
+    ("413", status(413), ContextTooLong, "bytes too large (HTTP 413"),
     ("308", Raw(b"", status=308, headers={"Location": "/v2?x"}), ModelRefused, "(HTTP 308, '/v2')"),
-    ("429", status(429, "slow"), ModelUnavailable, "too many requests (HTTP 429, 'slow')"),
+    ("429", status(429, "slow"), ModelBusy, "too many requests (HTTP 429, 'slow')"),
     (
         "quota",
         status(429, "Pay first.", kind="insufficient_quota"),
-        ModelRefused,
+        KeyRefused,
         "has no quota left for this key (HTTP 429, 'Pay first.')",
     ),
     ("500", status(500, "oops"), ModelUnavailable, "is failing or overloaded (HTTP 500, 'oops')"),
@@ -372,7 +373,7 @@ async def test_a_host_that_does_not_answer(connect: Connect, monkeypatch: pytest
         time.sleep(0.3)
 
     monkeypatch.setattr(socket, "getaddrinfo", slow)
-    monkeypatch.setattr("asterism.models.openai.CONNECT_SECONDS", 0.1)
+    monkeypatch.setattr("asterism.models.http.endpoint.CONNECT_SECONDS", 0.1)
     port = connect(base_url="http://box.example/v1")
     with pytest.raises(ModelUnavailable, match="did not take the connection within 10 seconds"):
         await port.complete(ask("Hello"))
@@ -404,7 +405,7 @@ async def test_a_server_that_speaks_something_else(connect: Connect):
 async def test_more_than_anyone_could_read(
     server: OpenAIServer, connect: Connect, monkeypatch: pytest.MonkeyPatch, streamed: bool
 ):
-    monkeypatch.setattr("asterism.models.openai.LONGEST_ANSWER", 1 << 20)
+    monkeypatch.setattr("asterism.models.http.endpoint.LONGEST_ANSWER", 1 << 20)
     server.next(Raw(b"data: " + b"x" * (2 << 20), STREAM if streamed else "application/json"))
     with pytest.raises(ModelGarbled, match="more than 1 MiB"):
         await connect().complete(ask("Hello"), Pieces() if streamed else None)
@@ -415,46 +416,37 @@ async def test_more_than_anyone_could_read(
 async def test_the_callers_patience_ends(server: OpenAIServer, connect: Connect, fault: Fault):
     server.next(fault)
     with pytest.raises(ModelUnavailable, match=r"no whole answer within 0\.2 seconds"):
-        await connect(retries=5).complete(ask("Hello", timeout=0.2), Pieces())
+        await connect().complete(ask("Hello", timeout=0.2), Pieces())
 
 
-# Asking again
+# Asking again is not its business, but it tells what whoever asks again has to know
 
 
-@pytest.mark.usefixtures("no_pause")
-async def test_asks_again_while_that_may_help(server: OpenAIServer, connect: Connect):
-    server.next(status(503), Fault.REFUSE)
-    reply = await connect(retries=2).complete(ask("Hello"), Pieces())
-    assert reply.text == "answer to: Hello"
-    assert len(server.requests) == 3
-
-
-@pytest.mark.usefixtures("no_pause")
-async def test_gives_up_after_its_retries(server: OpenAIServer, connect: Connect):
-    server.next(*[status(503)] * 5)
-    with pytest.raises(ModelUnavailable, match="503"):
-        await connect(retries=2).complete(ask("Hello"))
-    assert len(server.requests) == 3
-
-
-@pytest.mark.usefixtures("no_pause")
-@pytest.mark.parametrize("fault", [status(401), HTML])
-async def test_does_not_repeat_what_cannot_help(server: OpenAIServer, connect: Connect, fault: Raw):
+@pytest.mark.promise("T8")
+@pytest.mark.parametrize("fault", [status(503), status(401), HTML, Fault.REFUSE, Fault.CUT])
+async def test_it_asks_once(server: OpenAIServer, connect: Connect, fault: Raw | Fault):
     server.next(fault)
     with pytest.raises(ModelError):
-        await connect(retries=2).complete(ask("Hello"))
+        await connect().complete(ask("Hello"), Pieces())
     assert len(server.requests) == 1
 
 
-@pytest.mark.promise("T5")
-@pytest.mark.usefixtures("no_pause")
-async def test_does_not_repeat_what_was_emitted(server: OpenAIServer, connect: Connect):
-    server.next(Fault.CUT)
-    pieces = Pieces()
-    with pytest.raises(ModelUnavailable, match="was cut off"):
-        await connect(retries=2).complete(ask("Hello " * 20), pieces)
-    assert pieces.joined("text").startswith("answer to: Hello")
-    assert len(server.requests) == 1
+@pytest.mark.parametrize(
+    ("fault", "begun", "slow"),
+    [
+        (status(503), False, False),
+        (Fault.CUT, True, False),
+        (Fault.STALL, True, True),
+        (Fault.HANG, True, True),
+    ],
+)
+async def test_it_tells_whether_the_model_may_have_begun(
+    server: OpenAIServer, connect: Connect, fault: Raw | Fault, begun: bool, slow: bool
+):
+    server.next(fault)
+    with pytest.raises(ModelUnavailable) as caught:
+        await connect().complete(ask("Hello", timeout=0.2), Pieces())
+    assert (caught.value.begun, caught.value.slow) == (begun, slow)
 
 
 @pytest.mark.parametrize(
@@ -477,21 +469,91 @@ async def test_the_servers_wish_as_a_date(server: OpenAIServer, connect: Connect
     assert 60 < caught.value.retry_after <= 90
 
 
-@pytest.mark.parametrize(("wish", "patience"), [("31", 60.0), ("5", 3.0)])
-async def test_does_not_wait_longer_than_is_sensible(
-    server: OpenAIServer, connect: Connect, wish: str, patience: float
+# Quirks of servers
+
+
+@pytest.mark.parametrize(
+    ("sent", "kept"),
+    [
+        ('{"at": "here"}', '{"at": "here"}'),
+        ({"at": "here"}, '{"at": "here"}'),
+        ('{"at": "here"}\n\nThat should do.', '{"at": "here"}'),
+        (' {"at": "here"}</tool_call>', '{"at": "here"}'),
+        ('"{\\"at\\": \\"here\\"}"', '{"at": "here"}'),
+        ("", "{}"),
+        (None, "{}"),
+        ("null", "{}"),
+        ('{"at": "he', '{"at": "he'),
+        ("not JSON", "not JSON"),
+    ],
+)
+async def test_arguments_in_all_the_ways_servers_send_them(
+    server: OpenAIServer, connect: Connect, sent: object, kept: str
 ):
-    server.next(status(429, retry_after=wish))
-    with pytest.raises(ModelUnavailable, match="429"):
-        await connect(retries=2).complete(ask("Hello", timeout=patience))
-    assert len(server.requests) == 1
+    call = {"id": "1", "type": "function", "function": {"name": "look", "arguments": sent}}
+    message = {"role": "assistant", "content": None, "tool_calls": [call]}
+    body = {"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
+    server.next(Raw(orjson.dumps(body)))
+    assert (await connect().complete(ask("Hello"))).calls == (Call("1", "look", kept),)
 
 
-async def test_waits_as_long_as_the_server_wishes(server: OpenAIServer, connect: Connect):
-    server.next(status(429, retry_after="0.2"))
-    begun = time.monotonic()
-    await connect(retries=1).complete(ask("Hello"))
-    assert time.monotonic() - begun >= 0.19
+@pytest.mark.parametrize("cut", range(1, 12))
+def test_reasoning_in_tags_is_told_from_text(cut: int):
+    text = "\n<think>Hm, 1 < 2.</think>\n\nYes. <think> is a tag."
+    pieces = Pieces()
+    answer = Answer(pieces)
+    for start in range(0, len(text), cut):
+        delta = {"choices": [{"index": 0, "delta": {"content": text[start : start + cut]}}]}
+        answer.feed(b"data: " + orjson.dumps(delta) + b"\n\n")
+    answer.feed(b"data: [DONE]\n\n")
+    answer.end()
+    reply = answer.reply(100)
+    assert (reply.reasoning, reply.text) == ("Hm, 1 < 2.", "Yes. <think> is a tag.")
+    assert (pieces.joined("reasoning"), pieces.joined("text")) == (reply.reasoning, reply.text)
+
+
+# Wishes
+
+
+@pytest.mark.parametrize(
+    ("wishes", "sent"),
+    [
+        ({"max_output": 50}, {"max_tokens": 50}),
+        ({"tool_choice": "required"}, {"tool_choice": "required"}),
+        ({"tool_choice": "none"}, {"tool_choice": "none"}),
+        (
+            {"tool_choice": "look"},
+            {"tool_choice": {"type": "function", "function": {"name": "look"}}},
+        ),
+        (
+            {"schema": b'{"type":"object"}'},
+            {
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"name": "answer", "schema": {"type": "object"}},
+                }
+            },
+        ),
+        ({"extra": b'"seed":7'}, {"seed": 7}),
+    ],
+)
+async def test_wishes_are_sent(
+    server: OpenAIServer, connect: Connect, wishes: dict[str, Any], sent: dict[str, Any]
+):
+    await connect().complete(replace(ask("Hello", tools=TOOLS), **wishes))
+    assert {name: server.requests[0].body.get(name) for name in sent} == sent
+
+
+async def test_reasoning_goes_back_with_the_reply_it_belongs_to(
+    server: OpenAIServer, connect: Connect
+):
+    said = Reply(calls=(Call("1", "look", "{}"),)).wire()
+    request = replace(ask("Hello"), thoughts={said: b'{"reasoning_content":"Hm."}'})
+    request.messages.append(said)
+    await connect().complete(request)
+    *others, last = server.requests[0].body["messages"]
+    assert last["reasoning_content"] == "Hm."
+    assert all("reasoning_content" not in message for message in others)
 
 
 # The answer
@@ -505,6 +567,7 @@ TWO_CALLS = Reply(
     reasoning="The sky is up. ✨",
     usage=Usage(31, 17, 5),
     finish="tool_calls",
+    thought=orjson.dumps({"reasoning_content": "The sky is up. ✨"}),
 )
 RECORDED = b"".join(events(TWO_CALLS, "m", 0))
 
@@ -582,6 +645,9 @@ replies = st.builds(
 
 @given(replies)
 def test_any_reply_arrives_whole(reply: Reply):
+    if reply.calls and reply.reasoning:
+        thought = orjson.dumps({"reasoning_content": reply.reasoning})
+        reply = replace(reply, thought=thought)
     assert read_whole(orjson.dumps(completion(reply, "m", 0))) == reply
     assert read(*events(reply, "m", 0))[0] == reply
 

@@ -23,6 +23,7 @@ from asterism.errors import (
     StoreMissing,
     StoreReadOnly,
     StoreTooNew,
+    StoreTooOld,
     StoreUnavailable,
 )
 from asterism.store.database import Connection, Database, Row, Values
@@ -462,6 +463,18 @@ async def test_a_newer_schema_is_refused_and_left_alone(engine: Engine) -> None:
     assert await newer.check() == []
     await newer.close()
     assert len(engine.snapshots()) == 0
+
+
+@pytest.mark.promise("X5")
+async def test_an_older_schema_is_not_read_before_it_is_brought_up_to_date(engine: Engine) -> None:
+    await (await engine.open(THINGS)).close()
+    newer = things_and("ALTER TABLE things ADD COLUMN extra TEXT;")
+    with pytest.raises(StoreTooOld, match=r"schema 1.* reads schema 2\b.*Nothing was changed"):
+        await engine.open(newer, readonly=True)
+    await (await engine.open(newer)).close()
+    reader = await engine.open(newer, readonly=True)
+    assert await reader.read(lambda tx: tx.all("SELECT extra FROM things")) == []
+    await reader.close()
 
 
 async def test_a_migration_keeps_the_data_and_a_snapshot_of_it(engine: Engine) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -33,7 +34,9 @@ def test_python_block_runs(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ASTERISM_DATA", str(tmp_path / "data"))
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setenv("ASTERISM_MODELS", str(tmp_path / "models"))
+    for name in [name for name in os.environ if name.endswith("_API_KEY")]:
+        monkeypatch.delenv(name)
     compiled = compile(code, place, "exec", flags=0x2000)  # top-level await is allowed
     result = eval(compiled, {"__name__": "__block__"})
     if inspect.iscoroutine(result):

@@ -19,6 +19,19 @@ ROW = re.compile(
 ROWS = {row["name"]: row for row in ROW.finditer(PAGE)}
 
 
+NAMED = {
+    "models": "<vendor>",
+    "channels": "<name>",
+    "prices": "<model>",
+    "agents": "<name>",
+    "persons": "<name>",
+    "groups": "<name>",
+}
+"""Tables that have a table for each name."""
+WHOLE = {"options", "headers", "long"}
+"""Tables that are one value."""
+
+
 def schema(model: Any = Settings, prefix: str = "") -> dict[str, Any]:
     """Every setting by its name on the page, with its default (`...` if it must be given)."""
     found: dict[str, Any] = {}
@@ -26,10 +39,8 @@ def schema(model: Any = Settings, prefix: str = "") -> dict[str, Any]:
         kind: Any = field.annotation
         if hasattr(kind, "model_fields"):
             found |= schema(kind, f"{prefix}{name}.")
-        elif name == "models":
-            found |= schema(kind.__args__[1], "models.<vendor>.")
-        elif name == "channels":
-            found |= schema(kind.__args__[1], "channels.<name>.")
+        elif name in NAMED:
+            found |= schema(kind.__args__[1], f"{prefix}{name}.{NAMED[name]}.")
         else:
             found[prefix + name] = ... if field.is_required() else field.default
     return found
@@ -82,13 +93,12 @@ def test_example_file_shows_every_setting() -> None:
 
     def names(table: dict[str, Any], prefix: str = "") -> Iterator[str]:
         for name, value in table.items():
-            if isinstance(value, dict) and name != "options":
+            if isinstance(value, dict) and name not in WHOLE:
                 yield from names(value, f"{prefix}{name}.")  # pyright: ignore[reportUnknownArgumentType]
             else:
                 yield prefix + name
 
-    shown = {
-        name.replace("models.local", "models.<vendor>").replace("channels.home", "channels.<name>")
-        for name in names(tomllib.loads(text))
-    }
+    written = names(tomllib.loads(text))
+    table = re.compile(rf"\b({'|'.join(NAMED)})\.[^.]+\.")
+    shown = {table.sub(lambda part: f"{part[1]}.{NAMED[part[1]]}.", name) for name in written}
     assert set(schema()) <= shown

@@ -41,18 +41,26 @@ class Command:
             for name, value in os.environ.items()
             if not name.startswith("ASTERISM_")
             and not name.endswith("_API_KEY")
-            and name not in ("COLUMNS", "LINES", "NO_COLOR")
-        } | {"ASTERISM_DATA": str(self.data), "TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
+            and name not in ("COLUMNS", "LINES", "NO_COLOR", "OLLAMA_HOST")
+        } | {
+            "ASTERISM_DATA": str(self.data),
+            # No weights, no servers of the machine, no questions: tests of these say otherwise.
+            "ASTERISM_MODELS": str(place / "models"),
+            "ASTERISM_SERVERS": "none",
+            "ASTERISM_NONINTERACTIVE": "1",
+            "TERM": "xterm-256color",
+            "LC_ALL": "C.UTF-8",
+        }
 
     def configure(self, text: str) -> None:
         """Write `asterism.toml`."""
         self.data.mkdir(exist_ok=True)
         (self.data / "asterism.toml").write_text(text, encoding="utf-8")
 
-    def use(self, server: ModelServer, more: str = "") -> None:
+    def use(self, server: ModelServer, more: str = "", *, retries: int = 0) -> None:
         """Talk to a model server; `more` is added to the configuration."""
         self.configure(
-            f'model = "local:m"\n{more}\n[models.local]\nretries = 0\n'
+            f'model = "local:m"\n{more}\n[models.local]\nretries = {retries}\n'
             f'base_url = "{server.base_url}"\n'
         )
 
@@ -199,6 +207,10 @@ class ModelServer:
     @property
     def requests(self) -> int:
         return len(self._server.requests)
+
+    @property
+    def bodies(self) -> list[dict[str, Any]]:
+        return [request.body for request in self._server.requests]
 
     def wait_until_asked(self) -> None:
         """Return when the first request has come."""

@@ -91,7 +91,7 @@ def test_a_killed_chat_says_so_at_the_next_start_and_answers(
 
 
 def test_a_model_that_is_cut_off_is_asked_again(asterism: Command, model: ModelServer):
-    asterism.use(model)
+    asterism.use(model, retries=1)
     model.next(Fault.CUT)
     with asterism.terminal("chat") as person:
         person.expect("› ")

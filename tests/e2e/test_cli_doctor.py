@@ -2,8 +2,12 @@
 
 import json
 import socket
+import time
 from typing import Any
 
+import pytest
+
+from asterism.testing.openai_server import Raw
 from tests.e2e.command import Command, ModelServer
 
 
@@ -22,14 +26,16 @@ def test_a_good_day(asterism: Command, model: ModelServer):
     printed = asterism.ok("doctor")
     assert printed.count("✓") == len(found)
     before = model.requests
-    assert "answers" in findings(asterism, "--probe")["model"]["text"]
+    assert "local:m answers after" in findings(asterism)["model"]["text"]
+    assert model.requests == before + 1
+    assert findings(asterism, "--offline")["model"]["state"] == "ok"
     assert model.requests == before + 1
 
 
 def test_the_first_day(asterism: Command):
     found = findings(asterism)
     assert found["data"]["state"] == found["store"]["state"] == found["model"]["state"] == "look"
-    assert "OPENAI_API_KEY" in found["model"]["remedy"]
+    assert "asterism setup" in found["model"]["remedy"]
     assert not asterism.data.exists()
 
 
@@ -55,11 +61,51 @@ def test_a_model_out_of_reach_and_a_key_that_is_missing(asterism: Command):
         f'model = "local:m"\n[models.local]\nbase_url = "http://127.0.0.1:{port}/v1"\n'
     )
     found = findings(asterism, code=1)
-    assert f"127.0.0.1:{port} cannot be reached" in found["model"]["text"]
-    asterism.configure('model = "openai:gpt-4.1-mini"\n')
-    assert "OPENAI_API_KEY is not set" in findings(asterism, code=1)["model"]["text"]
-    asterism.configure('model = "nobody:m"\n')
-    assert "not known" in findings(asterism, code=1)["model"]["text"]
+    assert found["model"]["state"] == "bad"
+    assert f"127.0.0.1:{port}" in found["model"]["text"]
+    for model, lacks in {
+        "openai:gpt-4.1-mini": "OPENAI_API_KEY is not set",
+        "groq:m": "GROQ_API_KEY is not set",
+        "nobody:m": "not known",
+        "embedded:smollm2-135m": "not on this machine",
+    }.items():
+        asterism.configure(f'model = "{model}"\n')
+        for more in ([], ["--offline"]):
+            assert lacks in findings(asterism, *more, code=1)["model"]["text"]
+
+
+def test_every_model_of_every_chain_is_asked_at_the_same_time(
+    asterism: Command, slow_model: ModelServer
+):
+    asterism.use(slow_model, '[models.unused]\nbase_url = "http://127.0.0.1:1/v1"')
+    asterism.ok("agent", "create", "aria", "--model", "local:a, local:b, demo:guide")
+    began = time.monotonic()
+    done = asterism.run("doctor", "--json")
+    told = [one for one in json.loads(done.stdout) if one["check"] == "model"]
+    assert [(one["text"].split()[0], one["state"]) for one in told] == [
+        ("demo:guide", "look"),
+        ("local:a", "ok"),
+        ("local:b", "ok"),
+        ("local:m", "ok"),
+        ("[models.unused]", "ok"),
+    ]
+    assert slow_model.requests == 3
+    assert time.monotonic() - began < 3 * 2.0 + 10  # two seconds each, on any machine
+    assert done.returncode == 0
+
+
+@pytest.mark.promise("X3")
+def test_a_key_that_is_refused_is_told_and_not_shown(asterism: Command, model: ModelServer):
+    echo = b'{"error": {"message": "Incorrect API key provided: sk-hunter2."}}'
+    model.next(Raw(echo, status=401))
+    asterism.env["MY_KEY"] = "sk-hunter2"
+    asterism.use(model)
+    with (asterism.data / "asterism.toml").open("a", encoding="utf-8") as file:
+        file.write('key_env = "MY_KEY"\n')
+    done = asterism.run("doctor")
+    assert done.returncode == 1
+    assert "MY_KEY" in done.stdout
+    assert "hunter2" not in done.stdout + done.stderr
 
 
 def test_a_channel_that_cannot_work(asterism: Command):

@@ -18,6 +18,7 @@ LISTS = [
     ("notice", "list", "--all"),
     ("schedule", "list"),
     ("tool", "list"),
+    ("model", "list"),
 ]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from asterism.testing.openai_server import HTML, MALFORMED, Fault
+from asterism.testing.openai_server import HTML, MALFORMED, Fault, Raw
 from tests.e2e.command import Command, ModelServer
 
 TOOLS = """
@@ -267,3 +267,49 @@ def test_an_interrupted_answer_is_told_at_the_next_start(
     assert done.stdout == "answer to: second\n"
     states = [turn["state"] for turn in asterism.json("turn", "list")]
     assert states == ["done", "done"]
+
+
+def test_an_image_and_a_schema_go_with_a_message(asterism: Command, model: ModelServer):
+    asterism.use(model)
+    png = asterism.data / "dot.png"
+    png.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(32))
+    schema = asterism.data / "schema.json"
+    schema.write_text('{"type": "object", "required": ["n"]}')
+    model.next(Raw(json.dumps(_said('{"n": 1}')).encode()))
+    sent = ("chat", "--once", "look", "--image", str(png), "--schema", str(schema))
+    assert asterism.ok(*sent) == '{"n": 1}\n'
+    body = model.bodies[-1]
+    assert body["messages"][-1]["content"][1]["image_url"]["url"].startswith("data:image/png;")
+    assert body["response_format"]["json_schema"]["schema"]["required"] == ["n"]
+
+
+def _said(text: str) -> dict[str, object]:
+    message = {"role": "assistant", "content": text}
+    return {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+
+
+@pytest.mark.promise("X5")
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--image", "nowhere.png"), "'nowhere.png' cannot be read: no such file"),
+        (("--image", "asterism.toml"), "are no image that models can see"),
+        (("--schema", "nowhere.json"), "'nowhere.json' cannot be read: no such file"),
+        (("--schema", "asterism.toml"), "cannot be read: it is not JSON"),
+        (("--schema", "list.json"), "it holds no JSON object"),
+        (("--schema", "odd.json"), "is no JSON schema: at $.type"),
+    ],
+)
+def test_a_file_that_cannot_go_with_a_message(
+    asterism: Command, model: ModelServer, arguments: tuple[str, str], told: str
+):
+    asterism.use(model)
+    (asterism.data / "list.json").write_text("[]")
+    (asterism.data / "odd.json").write_text('{"type": "thing"}')
+    option, name = arguments
+    there = asterism.data / name
+    file = str(there) if there.exists() else name
+    done = asterism.run("chat", "--once", "look", option, file)
+    assert done.returncode != 0
+    assert told in " ".join(done.stderr.split())
+    assert model.requests == 0

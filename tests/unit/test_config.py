@@ -24,6 +24,7 @@ from asterism.config import (
     config_file,
     data_directory,
     load,
+    vendors,
 )
 from asterism.config.document import Key, key_lines
 from asterism.errors import ConfigError
@@ -119,7 +120,7 @@ def test_postgres_addresses(tmp_path: Path, url: str) -> None:
     assert load(tmp_path, None, {"ASTERISM_STORE__URL": url}).store.url == url
 
 
-def test_default_model(tmp_path: Path) -> None:
+def test_default_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def default(environ: dict[str, str], **overrides: object) -> str:
         return load(tmp_path, None, environ, overrides).default_model
 
@@ -129,6 +130,67 @@ def test_default_model(tmp_path: Path) -> None:
     assert default({}, models={"openai": {"key": "k"}}) == "openai:gpt-4.1-mini"
     assert default({"K": "k"}, models={"openai": {"key_env": "K"}}) == "openai:gpt-4.1-mini"
     assert default({"OPENAI_API_KEY": "k"}, model="local:llama3:8b") == "local:llama3:8b"
+    both = {"OPENAI_API_KEY": "k", "ANTHROPIC_API_KEY": "k", "GROQ_API_KEY": "k"}
+    assert default(both) == "anthropic:claude-haiku-4-5"
+    assert default({"GROQ_API_KEY": "k"}) == "groq:openai/gpt-oss-120b"
+    for installed in (False, True):
+        monkeypatch.setattr(vendors.Vendor, "usable", installed)
+        proposed = "google:gemini-flash-latest" if installed else "demo:guide"
+        assert default({"GEMINI_API_KEY": "k"}) == proposed
+
+
+def put_weights(shelf: Path, name: str, *, own: bool = False, size: int = 8) -> None:
+    """Put verified weights on a shelf, as a pull leaves them."""
+    path = shelf / f"{name}.gguf"
+    path.write_bytes(b"GGUF" + bytes(size - 4))
+    stat = path.stat()
+    note = {"name": name, "size": stat.st_size, "mtime_ns": stat.st_mtime_ns, "own": own}
+    (shelf / f"{name}.gguf.json").write_text(json.dumps(note))
+
+
+def test_weights_on_this_machine_are_the_default_without_a_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vendors, "can_embed", lambda: True)
+    shelf = tmp_path / "models"
+    environ = {"ASTERISM_MODELS": str(shelf)}
+
+    def default(**more: str) -> str:
+        return load(tmp_path, None, environ | more).default_model
+
+    assert default() == "demo:guide"
+    shelf.mkdir()
+    put_weights(shelf, "mine", own=True, size=100)
+    assert default() == "embedded:mine"
+    put_weights(shelf, "small")
+    assert default() == "embedded:small"
+    put_weights(shelf, "large", size=20)
+    assert default() == "embedded:large"
+    (shelf / "large.gguf").write_bytes(b"changed since it was verified")
+    (shelf / "small.gguf.json").write_text("not JSON")
+    assert default() == "embedded:mine"
+    assert default(OPENAI_API_KEY="k") == "openai:gpt-4.1-mini"
+    assert load(tmp_path, None, {}).default_model == "demo:guide"
+    monkeypatch.setattr(vendors, "can_embed", lambda: False)
+    assert default() == "demo:guide"
+
+
+def test_known_vendors_need_no_table() -> None:
+    known = {"demo", "openai", "anthropic"}
+    settings = Settings.model_validate(
+        {"models": {"groq": {"timeout": 5.0}, "vllm": {"base_url": "http://gpu:8000/v1"}}},
+        context={"GROQ_API_KEY": "k"},
+    )
+    assert settings.vendor("ollama").base_url == "http://127.0.0.1:11434/v1"
+    assert settings.vendor("ollama").key_env is None
+    assert settings.vendor("groq").base_url == "https://api.groq.com/openai/v1"
+    assert settings.vendor("groq").key_env == "GROQ_API_KEY"
+    assert settings.vendor("groq").timeout == 5.0
+    assert settings.vendor("vllm").base_url == "http://gpu:8000/v1"
+    assert settings.vendor("openai") == settings.vendor("nobody") == ModelSettings()
+    assert {settings.api_of(name, known) for name in ("ollama", "groq", "xai")} == {"openai"}
+    assert settings.api_of("google", known) == "google"
+    assert settings.api_of("nobody", known) == "nobody"
 
 
 def test_settings_without_load_read_the_process_environment(
@@ -182,6 +244,16 @@ def test_config_file(tmp_path: Path) -> None:
 
 
 BAD_VALUES = {
+    'cassette.file = ""': 'cassette.file is ""; a file is needed, such as "demo.jsonl"',
+    'cassette.mode = "loud"': 'cassette.mode is "loud"; "play" or "record" is needed',
+    "cassette.speed = -1": "cassette.speed is -1; a number from 0 (no pauses) to 1,000 is needed",
+    'cassette.loose = "yes"': 'cassette.loose is "yes"; true or false is needed',
+    "models.x.requests_per_minute = 0": "models.x.requests_per_minute is 0; a whole number from",
+    "models.x.tokens_per_minute = 1.5": "models.x.tokens_per_minute is 1.5; a whole number",
+    'log.format = "xml"': 'log.format is "xml"; ',
+    'telemetry.endpoint = "here"': 'telemetry.endpoint is "here"; ',
+    "telemetry.sample = 2": "telemetry.sample is 2; ",
+    "telemetry.content = 1": "telemetry.content is 1; ",
     'model = "gpt"': 'model is "gpt"; a model as vendor:name is needed, such as "openai:',
     "model = 4": "model is 4; a model as vendor:name",
     'constellation = ""': 'constellation is ""; a name of 1 to 100 characters',
@@ -228,6 +300,26 @@ BAD_VALUES = {
     'channels."a b" = 1': 'channels."a b" is a number; a table is needed, such as [channels.',
     'tools.modules = "a"': 'tools.modules is "a"; a list of modules and .py files',
     'tools.modules = ["a", "b c"]': 'tools.modules[1] is "b c"; a list of modules and .py files',
+    "backup.directory = 3": "backup.directory is 3; a directory is needed, such as",
+    "budget.day = -1": "budget.day is -1; an amount in US dollars is needed, such as 5.0",
+    'budget.month = "5"': 'budget.month is "5"; an amount in US dollars is needed, such as 50.0',
+    "budget.warn_at = 80": "budget.warn_at is 80; a part of the cap above 0 and up to 1 is needed",
+    "budget.max_output = 0": "budget.max_output is 0; a whole number from 1 to",
+    'budget.timezone = "Mars"': 'budget.timezone is "Mars"; the name of a time zone is needed',
+    "budget.each_agent.day = nan": "budget.each_agent.day is nan; an amount in US dollars",
+    "budget.each_agent.month = true": "budget.each_agent.month is true; an amount in US dollars",
+    "budget.each_person.day = []": "budget.each_person.day is a list; an amount in US dollars",
+    "budget.each_person.month = 1e9": "budget.each_person.month is 1000000000.0; an amount in US",
+    "budget.agents.aria = 3": "budget.agents.aria is a number; a table is needed, such as",
+    "prices.x = { input = -1, output = 1 }": "prices.x.input is -1; an amount in US dollars from 0",
+    "prices.x = { input = 1, output = -1 }": "prices.x.output is -1; an amount in US dollars from",
+    "prices.x = { input = 1, output = 1, cached = -1 }": "prices.x.cached is -1; an amount in US",
+    "prices.x = { input = 1, output = 1, written = -1 }": "prices.x.written is -1; an amount in",
+    "prices.x = { input = 1, output = 1, request = -1 }": "prices.x.request is -1; an amount in",
+    "prices.x = { input = 1, output = 1, image = -1 }": "prices.x.image is -1; an amount in US",
+    "prices.x = { input = 1, output = 1, image_tokens = 0 }": "prices.x.image_tokens is 0; a whole",
+    "prices.x = { input = 1, output = 1, long = 1 }": "prices.x.long is a number; a table is",
+    "prices.x = { output = 1 }": "prices.x.input is missing; an amount in US dollars",
     'log.level = "loud"': 'log.level is "loud"; one of "debug", "info", "warning" and "error" is',
     "log.level = 3": "log.level is 3; one of",
     "log = 3": "log is a number; a table is needed, such as [log].",
@@ -269,8 +361,8 @@ def test_a_bad_value_is_tried_for_every_setting() -> None:
         ("storage.url = 1", "storage is not a setting. Did you mean store?"),
         ("limits.model = 1", "limits.model is not a setting. Did you mean model?"),
         ("heartbeat = 1", "heartbeat is not a setting. Did you mean runtime.heartbeat?"),
-        ("log.zzz = 1", "log.zzz is not a setting. Known here: log.level."),
-        ('log."a\\u0007" = 1', 'log."a\\x07" is not a setting. Known here: log.level.'),
+        ("log.zzz = 1", "log.zzz is not a setting. Known here: log.level, log.format."),
+        ('log."a\\u0007" = 1', 'log."a\\x07" is not a setting. Known here: log.level, log.format.'),
     ],
 )
 def test_unknown_setting(file: Path, content: str, told: str) -> None:

@@ -13,6 +13,7 @@ from asterism.agents.turn import Turn
 from asterism.errors import StoreError, ToolError
 from asterism.store.database import Connection
 from asterism.store.journal import Draft
+from asterism.telemetry import ToolWatch, here, within
 from asterism.tools.tool import Decision, NeedsApproval, Tool, ToolContext
 from asterism.types.ids import new_id
 from asterism.types.turns import Approval, Call, Effect, Entry, EntryKind, Reply
@@ -135,20 +136,36 @@ async def _commit_with_effect(
     turn: Turn, ready: _Ready, context: ToolContext
 ) -> str | NeedsApproval | None:
     """Run a transactional tool in the transaction that records its result."""
+    with ToolWatch(ready.call) as watch:
+        return await _run_inside(turn, ready, context, watch)
+
+
+async def _run_inside(
+    turn: Turn, ready: _Ready, context: ToolContext, watch: ToolWatch
+) -> str | NeedsApproval | None:
     asked: list[NeedsApproval] = []
+    around = here()
 
     async def inside(tx: Connection) -> Draft:
+        # On SQLite this runs in the thread of the writer, which does not know the turn.
+        with within(around):
+            return await attempt(tx)
+
+    async def attempt(tx: Connection) -> Draft:
         asked.clear()
+        watch.begin_again()
         try:
             async with tx.savepoint():
                 inner = replace(context, transaction=tx)
-                text = await ready.tool.run(inner, ready.arguments)
+                watch.result = text = await ready.tool.run(inner, ready.arguments)
         except StoreError:
             raise
         except NeedsApproval as question:
             asked.append(question)
+            watch.asked()
             text = ""
         except _FAILURES as error:
+            watch.failed(error)
             text = _tool_failed(ready, error)
         # A call that waits for a person leaves a trace of the try, and its result is staged after.
         if asked or context.decision is not None:
@@ -186,14 +203,24 @@ def _unknown(turn: Turn, call: Call) -> str:
 
 
 async def _attempt(turn: Turn, ready: _Ready, context: ToolContext) -> str | NeedsApproval:
-    tool = ready.tool
     turn.attempted.add(ready.key)
+    with ToolWatch(ready.call) as watch:
+        return await _run_outside(turn, ready, context, watch)
+
+
+async def _run_outside(
+    turn: Turn, ready: _Ready, context: ToolContext, watch: ToolWatch
+) -> str | NeedsApproval:
+    tool = ready.tool
     try:
         async with asyncio.timeout(tool.timeout):
-            return await tool.run(context, ready.arguments)
+            watch.result = result = await tool.run(context, ready.arguments)
+        return result
     except NeedsApproval as question:
+        watch.asked()
         return question
     except TimeoutError as error:
+        watch.failed(error)
         if tool.timeout is None:
             return _tool_failed(ready, error)
         said = f"Error: {tool.name} gave no answer within {tool.timeout:g} s."
@@ -201,6 +228,7 @@ async def _attempt(turn: Turn, ready: _Ready, context: ToolContext) -> str | Nee
             return f"{said} {_unknown(turn, ready.call)}"
         return said
     except _FAILURES as error:
+        watch.failed(error)
         return _tool_failed(ready, error)
 
 

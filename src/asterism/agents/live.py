@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from asterism.agents.context import Tail, prefix_wire, sections_of
 from asterism.errors import NotFound
+from asterism.ports import Profile
 from asterism.store import agents as agents_at_rest
-from asterism.store import journal
+from asterism.store import blobs, journal
 from asterism.store.database import Connection, Database
 from asterism.types.agents import Agent
+from asterism.types.blobs import Blob
 from asterism.types.turns import EntryKind
+from asterism.types.wire import images_in, with_images
 
+_ANY = Profile()
 _FIRST_LOAD = 512
 """Entries read at once while the tail is filled from its end."""
 
@@ -24,11 +28,29 @@ class LiveAgent:
         self.tail = tail
         self.counted = 0
         """The bytes of the tail that its keeper knows of."""
+        self._images: dict[str, Blob] = {}
         self.prefix = prefix_wire(sections_of(agent))
+        self._compact_prefix = prefix_wire(sections_of(agent, compact=True))
 
-    def messages(self) -> list[bytes]:
+    def messages(self, profile: Profile = _ANY) -> list[bytes]:
         """Return the context as wire forms: the frozen prefix, then the tail."""
-        return [self.prefix, *self.tail.wires]
+        if profile.compact:
+            messages = [self._compact_prefix, *self.tail.recent()]
+        else:
+            messages = [self.prefix, *self.tail.wires]
+        if self.tail.pictured:
+            seen = self._images if profile.images else None
+            messages = [with_images(one, seen) if images_in(one) else one for one in messages]
+        return messages
+
+    async def fetch_images(self, database: Database) -> None:
+        """Read the images that the tail names, so that `messages` can show them."""
+        if not self.tail.pictured:
+            return
+        named = {id for wire in self.tail.wires for id in images_in(wire)}
+        self._images = {id: blob for id, blob in self._images.items() if id in named}
+        if lacking := sorted(named - self._images.keys()):
+            self._images |= await database.read(lambda tx: blobs.get(tx, lacking))
 
 
 async def load(

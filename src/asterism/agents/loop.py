@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from dataclasses import replace
+
+import orjson
 
 from asterism.agents.calls import carry_out_decisions, run_calls, settle_open_calls
+from asterism.agents.shape import fault_of, unfenced
 from asterism.agents.turn import Turn
-from asterism.errors import ModelError, ModelUnavailable, TurnLimit
-from asterism.ports import ModelRequest
+from asterism.errors import BudgetReached, ModelError, ModelGarbled, TurnLimit
+from asterism.ports import ModelRequest, Profile, Question
 from asterism.types.turns import Outcome, Reply
 
-_TRIES_AFTER_CUT = 3
+_WINDOW_SHARE = 0.8
+"""How much of a known window the past may fill; the rest is for the answer."""
+_CORRECTIONS = 2
+_NO_THOUGHTS: dict[bytes, bytes] = {}
 
 
 async def run_turn(turn: Turn) -> Outcome:
     """Think and act until the agent has answered or must wait; a limit ends it in plain words."""
     limits = turn.agent.limits
     turn.publish("opened", {"resumed": turn.record is not None})
+    turn.ends_at = time.monotonic() + limits.seconds
     clock = asyncio.timeout(limits.seconds)
     try:
         async with clock:
@@ -30,6 +39,8 @@ async def run_turn(turn: Turn) -> Outcome:
         )
     except TurnLimit as limit:
         explanation = limit.message
+    except BudgetReached as reached:
+        explanation = f"I had to stop: {reached.message}"
     except ModelError as error:
         explanation = f"I could not answer: {error.message} Your message is kept."
     except asyncio.CancelledError:
@@ -47,13 +58,17 @@ async def run_turn(turn: Turn) -> Outcome:
 
 
 async def _think(turn: Turn) -> Outcome:
-    limits, calls = turn.agent.limits, 0
+    limits, calls, misses = turn.agent.limits, 0, 0
     await carry_out_decisions(turn)
     for step in range(limits.steps):
         # `once` gives back the recorded reply if a crash brought us here again.
         reply = await turn.once(f"{step}/reply", lambda step=step: _ask(turn, step))
         if not reply.calls:
-            return await turn.finish(reply)
+            if turn.schema is None or not (fault := fault_of(reply.text, turn.schema)):
+                return await turn.finish(reply)
+            misses += 1
+            _tell_fault(turn, step, fault, misses)
+            continue
         calls += len(reply.calls)
         if calls > limits.calls:
             raise TurnLimit(
@@ -76,30 +91,75 @@ async def _think(turn: Turn) -> Outcome:
 
 
 async def _ask(turn: Turn, step: int) -> Reply:
-    agent = turn.agent
-    model, name = turn.means.model_for(agent.model)
-    request = ModelRequest(
-        model=name,
-        messages=turn.live.messages(),
-        tools=turn.means.toolbox.wire(agent.tools),
-        key=f"{turn.id}/{step}/reply",
-        timeout=agent.limits.seconds,
-    )
-    if not turn.means.watched(agent.id):
-        return await model.complete(request)
-    shown = False
+    means, agent = turn.means, turn.agent
+    tools = means.toolbox.wire(agent.tools)
+    schema = orjson.dumps(turn.schema) if turn.schema is not None else None
+    await turn.live.fetch_images(means.database)
+
+    def compose(model: str, profile: Profile, too_long: int) -> ModelRequest:
+        _fit(turn, profile, too_long)
+        vendor = model.partition(":")[0]
+        return ModelRequest(
+            model=model[len(vendor) + 1 :],
+            messages=turn.live.messages(profile),
+            tools=tools,
+            key=f"{turn.id}/{step}/reply",
+            timeout=turn.seconds_left,
+            agent_id=agent.id,
+            schema=schema,
+            thoughts={
+                wire: thought
+                for wire, (who, thought) in turn.thoughts.items()
+                if who.partition(":")[0] == vendor
+            }
+            if turn.thoughts
+            else _NO_THOUGHTS,
+        )
 
     def emit(kind: str, piece: str) -> None:
-        nonlocal shown
-        shown = True
-        turn.publish(kind, {"text": piece})
+        turn.publish(kind, {"why": piece} if kind == "again" else {"text": piece})
 
-    for _ in range(_TRIES_AFTER_CUT - 1):
-        try:
-            return await model.complete(request, emit)
-        except ModelUnavailable as problem:
-            # Before the first piece the port has tried again by itself.
-            if not shown:
-                raise
-            turn.publish("again", {"why": problem.message})
-    return await model.complete(request, emit)
+    reply = await means.ask(
+        Question(
+            models=means.chain(agent.model),
+            compose=compose,
+            purse=turn.purse,
+            notify=turn.notify_owner,
+            emit=emit if means.watched(agent.id) else None,
+        )
+    )
+    if schema is not None and not reply.calls:
+        reply = replace(reply, text=unfenced(reply.text))
+    if turn.call_ids and not turn.call_ids.isdisjoint(call.id for call in reply.calls):
+        # Some servers begin to count anew with each reply; others do not take an id twice.
+        calls = tuple(replace(call, id=f"{call.id}_{step}") for call in reply.calls)
+        return replace(reply, calls=calls)
+    return reply
+
+
+def _tell_fault(turn: Turn, step: int, fault: str, misses: int) -> None:
+    """Let the agent correct an answer that does not fulfil the schema, some times."""
+    if misses > _CORRECTIONS:
+        raise ModelGarbled(
+            f"an answer in JSON by a schema was asked for, and after {misses} tries {fault}. "
+            "Give the agent another model, or simplify the schema."
+        )
+    if f"{step}/shape" not in turn.recorded:
+        turn.tell(
+            f"{step}/shape",
+            f"Your answer does not fulfil the JSON schema: {fault}. Answer again, with the JSON "
+            f"alone. The schema: {orjson.dumps(turn.schema).decode()}",
+        )
+
+
+def _fit(turn: Turn, profile: Profile, too_long: int) -> None:
+    """Shorten the past that is sent, where the model's window is known or found to be smaller."""
+    tail = turn.live.tail
+    while turn.squeezed < too_long or (
+        profile.window and not profile.compact and tail.tokens > profile.window * _WINDOW_SHARE
+    ):
+        before = tail.size
+        tail.squeeze()
+        turn.squeezed += turn.squeezed < too_long
+        if tail.size == before:
+            return

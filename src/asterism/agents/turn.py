@@ -8,21 +8,25 @@ finds in the journal either that a step happened or that it has no effect yet.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
 from asterism.agents.live import LiveAgent
+from asterism.agents.purse import Spending, TurnPurse
 from asterism.errors import LaneLost, StoreUnavailable
-from asterism.ports import Clock, Model
+from asterism.ports import Clock, Question
 from asterism.store import approvals, inbox, journal, notices, outbox
 from asterism.store.database import Connection, Database
 from asterism.store.journal import Draft
+from asterism.telemetry import Telemetry
 from asterism.tools.tool import Toolbox
 from asterism.types.ids import new_id
 from asterism.types.messages import Delivery, InboxItem, Notice
+from asterism.types.spending import Charge, Payer
 from asterism.types.turns import (
     WIRE_KINDS,
     Approval,
@@ -36,6 +40,8 @@ from asterism.types.turns import (
 )
 from asterism.types.wire import message_wire, plain
 
+T = TypeVar("T")
+
 _FIRST_WAIT, _LONGEST_WAIT = 0.25, 5.0
 EMPTY_ANSWER = "(The model gave an empty answer.)"
 
@@ -46,12 +52,17 @@ class Means:
 
     database: Database
     toolbox: Toolbox
-    model_for: Callable[[str], tuple[Model, str]]
-    """From `vendor:name` to the vendor's port and the name there."""
+    chain: Callable[[str], tuple[str, ...]]
+    """From an agent's model to those that are asked, as `vendor:name`."""
+    ask: Callable[[Question], Awaitable[Reply]]
+    """Puts a question to the models of a chain."""
     watched: Callable[[str], bool]
     publish: Callable[[str, str, str, dict[str, Any]], None]
     """Show watchers of an agent a turn's signal: agent, turn, kind, data."""
     clock: Clock
+    telemetry: Telemetry = field(default_factory=Telemetry)
+    spending: Spending | None = None
+    """Prices and caps; None where no money can be spent."""
 
 
 @dataclass(slots=True)
@@ -62,6 +73,7 @@ class Page:
     notices: list[Notice] = field(default_factory=list[Notice])
     approvals: list[Approval] = field(default_factory=list[Approval])
     deliveries: list[Delivery] = field(default_factory=list[Delivery])
+    charges: list[Charge] = field(default_factory=list[Charge])
     state: TurnState = TurnState.OPEN
     error: str | None = None
     inside: Callable[[Connection], Awaitable[Draft]] | None = None
@@ -103,24 +115,71 @@ class Turn:
             assert item is not None
             self.id, self.channel, self.reply_to = item.turn_id, item.channel, item.reply_to
         self.usage = Usage()
+        self.thoughts: dict[bytes, tuple[str, bytes]] = {}
+        """By the wire form of a reply, who said it and the vendor's record of its reasoning."""
+        self.call_ids: set[str] = set()
+        self.squeezed = 0
+        """How often its past was shortened because a model found it too long."""
+        self.ends_at = float("inf")
         self._page = Page()
+        self._purse: TurnPurse | None = None
         self._flushing: asyncio.Task[Draft | None] | None = None
         if record is None and item is not None:
-            self.stage(EntryKind.MESSAGE, "in", item.body, at=item.at)
+            self.stage(EntryKind.MESSAGE, "in", item.body, meta=_opening(item), at=item.at)
         elif item is not None:
             decision: dict[str, Any] = orjson.loads(item.body)
             self.stage(EntryKind.ONCE, f"{decision['key']}/decision", item.body, at=item.at)
         live.tail.fit()
 
+    @property
+    def seconds_left(self) -> float:
+        """How long the turn may go on."""
+        return max(1.0, min(self.agent.limits.seconds, self.ends_at - time.monotonic()))
+
+    # -- money ---------------------------------------------------------------------------------
+
+    @property
+    def purse(self) -> TurnPurse | None:
+        """The money of this turn; None where none can be spent."""
+        spending = self.means.spending
+        if self._purse is None and spending is not None:
+            agent = self.agent
+            self._purse = TurnPurse(
+                spending,
+                self.means.database,
+                self.means.clock,
+                turn_id=self.id,
+                payer=Payer(agent.id, agent.name, self._person()),
+                seconds=agent.limits.seconds,
+                write=lambda work: self._patiently(lambda: self.means.database.write(work)),
+            )
+        return self._purse
+
+    def _person(self) -> str | None:
+        """Return the account that opened the turn."""
+        sender = self._told_at_opening().get("sender")
+        return f"{self.channel}:{sender}" if sender else None
+
+    @property
+    def schema(self) -> dict[str, Any] | None:
+        """The JSON schema that the answer must fulfil."""
+        schema = self._told_at_opening().get("schema")
+        return orjson.loads(schema) if schema else None
+
+    def _told_at_opening(self) -> dict[str, Any]:
+        opening = self.recorded.get("in")
+        return orjson.loads(opening.meta) if opening is not None and opening.meta else {}
+
     # -- the journal ---------------------------------------------------------------------------
 
     def stage(
         self, kind: EntryKind, key: str, body: bytes, *, meta: str | None = None, at: int = 0
-    ) -> None:
+    ) -> Draft:
         """Note an entry; the next flush writes it."""
         draft = Draft(kind, key, body, at or self.means.clock(), meta)
         self._page.drafts.append(draft)
         self._note(draft)
+        return draft
 
     def _note(self, draft: Draft) -> None:
         self.recorded[draft.key] = draft
@@ -134,8 +193,12 @@ class Turn:
             reply = Reply.from_entry(entry.body, entry.meta)
         else:
             reply = await ask()
-            self.stage(EntryKind.REPLY, key, reply.wire(), meta=reply.meta())
+            entry = self.stage(EntryKind.REPLY, key, reply.wire(), meta=reply.meta())
         self.usage += reply.usage
+        if reply.calls:
+            self.call_ids.update(call.id for call in reply.calls)
+            if reply.thought:
+                self.thoughts[entry.body] = (reply.model, reply.thought)
         return reply
 
     def notify_owner(self, kind: str, text: str) -> None:
@@ -182,6 +245,8 @@ class Turn:
         if not page.drafts and state is TurnState.OPEN and inside is None and not page.notices:
             return None
         self._page = Page()
+        if self._purse is not None:
+            page.charges = self._purse.take(ended=state not in (TurnState.OPEN, TurnState.PARKED))
         # A task of its own, so that stopping the turn cannot leave a write half awaited.
         self._flushing = asyncio.create_task(self._write(page))
         result = await asyncio.shield(self._flushing)
@@ -201,13 +266,18 @@ class Turn:
         """
         if self._page.drafts and self._flushing is None:
             page, self._page = self._page, Page()
+            if self._purse is not None:
+                page.charges = self._purse.take()
             self._flushing = asyncio.create_task(self._write(page))
 
     async def _write(self, page: Page) -> Draft | None:
+        return await self._patiently(lambda: self._commit(page))
+
+    async def _patiently(self, write: Callable[[], Awaitable[T]]) -> T:
         wait = _FIRST_WAIT
         while True:
             try:
-                return await self._commit(page)
+                return await write()
             except StoreUnavailable as problem:
                 # The turn pauses and nothing of it is lost: it goes on when there is room again.
                 self.publish("waiting", {"why": problem.message})
@@ -253,6 +323,8 @@ class Turn:
                 await approvals.put(tx, approval)
             for delivery in page.deliveries:
                 await outbox.put(tx, delivery)
+            if page.charges and self._purse is not None:
+                await self._purse.record(tx, page.charges)
             if page.state is not TurnState.OPEN and self.means.database.distributed:
                 await tx.notify("turn", self.id)
             return result
@@ -324,6 +396,8 @@ class Turn:
             if not done:
                 self._flushing.cancel()
             await asyncio.gather(self._flushing, return_exceptions=True)
+        if self._purse is not None:
+            await self._purse.close()
 
     def publish(self, kind: str, data: dict[str, Any]) -> None:
         """Show watchers what is going on."""
@@ -333,3 +407,10 @@ class Turn:
     def tell(self, key: str, text: str) -> None:
         """Say something to the agent in the middle of its turn."""
         self.stage(EntryKind.MESSAGE, key, message_wire("user", f"[asterism] {text}"))
+
+
+def _opening(item: InboxItem) -> str | None:
+    """Return what is kept beside the message that opens a turn, as JSON."""
+    kept = {"sender": item.sender, "schema": item.schema}
+    kept = {name: value for name, value in kept.items() if value}
+    return orjson.dumps(kept).decode() if kept else None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import uvicorn
 from starlette.applications import Starlette
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from asterism import __version__
@@ -99,7 +99,11 @@ def application(home: Asterism, problems: Callable[[], Sequence[str]] = tuple) -
         found, fit = await _health(home, problems())
         return JSONResponse(found, 200 if fit else 503, {"cache-control": "no-store"})
 
-    return Starlette(routes=[Route("/health", health)])
+    async def metrics(request: Request) -> Response:
+        body, kind = await home.metrics(request.headers.get("accept", ""))
+        return Response(body, 200, {"cache-control": "no-store", "content-type": kind})
+
+    return Starlette(routes=[Route("/health", health), Route("/metrics", metrics)])
 
 
 async def _health(home: Asterism, problems: Sequence[str]) -> tuple[dict[str, Any], bool]:

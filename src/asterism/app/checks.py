@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
+from typing import Any
 
+import orjson
+
+from asterism.agents.shape import fault_of_schema
 from asterism.errors import InvalidInput
 from asterism.runtime.checks import LONGEST_MESSAGE, check_field
-from asterism.types.agents import DEFAULT_MODEL
+from asterism.types.agents import DEFAULT_MODEL, chain_of
 
 
 def checked_name(name: str) -> str:
@@ -34,16 +39,32 @@ def no_such(kind: str, name: str, there: list[str]) -> str:
 
 
 def checked_model(model: str) -> str:
-    """Return the name of a model, or raise `InvalidInput` if it is none."""
+    """Return the name of a model or of several, or raise `InvalidInput` if it is none."""
     check_field("The model", model)
-    vendor, colon, name = model.partition(":")
-    if model != DEFAULT_MODEL and not (vendor and colon and name):
-        raise InvalidInput(
-            f"{model!r} does not name a model; it takes a vendor and a name such as "
-            "'openai:gpt-4.1-mini' or 'demo:guide', or 'default' for the configured one. "
-            "Nothing was changed."
-        )
-    return model
+    if model == DEFAULT_MODEL:
+        return model
+    for one in chain_of(model):
+        vendor, _, name = one.partition(":")
+        if not (vendor and name) or any(char.isspace() for char in one):
+            raise InvalidInput(
+                f"{one!r} does not name a model; it takes a vendor and a name such as "
+                "'openai:gpt-4.1-mini' or 'demo:guide', several of them separated by commas, or "
+                "'default' for the configured one. Nothing was changed."
+            )
+    return ", ".join(chain_of(model))
+
+
+def checked_schema(schema: Mapping[str, Any] | None) -> str | None:
+    """Return a JSON schema as text, or raise `InvalidInput` if it is none."""
+    if schema is None:
+        return None
+    try:
+        text = orjson.dumps(schema).decode()
+    except TypeError as error:
+        raise InvalidInput(f"The schema is no JSON: {error}. Nothing was stored.") from None
+    if fault := fault_of_schema(orjson.loads(text)):
+        raise InvalidInput(f"The schema is no JSON schema: {fault}. Nothing was stored.")
+    return text
 
 
 def checked_system(system: str) -> str:

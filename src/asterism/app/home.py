@@ -12,13 +12,28 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
+import orjson
+
+from asterism.agents.live import load
+from asterism.agents.purse import Spending
 from asterism.agents.turn import Means
-from asterism.app.checks import checked_model, checked_name, checked_system, no_such
+from asterism.app.checks import (
+    checked_model,
+    checked_name,
+    checked_schema,
+    checked_system,
+    no_such,
+)
+from asterism.app.observe import begin_spans, metrics
 from asterism.app.parts import Parts, make_toolbox, open_database
+from asterism.app.replay import replay_tape
 from asterism.app.signals import last_signal, signals_of_turn
+from asterism.app.spend import presume_orphans, read_spend, standings
 from asterism.config import LiveSettings, Settings, data_directory
 from asterism.errors import AsterismError, Conflict, NotFound
-from asterism.ports import Channel, Clock, Model
+from asterism.models.chain import Chain
+from asterism.models.prices import Prices
+from asterism.ports import Channel, Clock, Model, ModelRequest, Warm
 from asterism.runtime.lanes import Lanes, LocalLanes
 from asterism.runtime.outbox import Outbox
 from asterism.runtime.past import append_past, read_past
@@ -26,13 +41,16 @@ from asterism.runtime.replay import replay as replay_turn
 from asterism.runtime.runtime import Runtime
 from asterism.runtime.schedule import Schedules
 from asterism.runtime.watch import Hub, time_of
-from asterism.store import agents, approvals, inbox, journal, notices, outbox, schedules
+from asterism.store import agents, approvals, blobs, inbox, journal, notices, outbox, schedules
 from asterism.store.database import Connection, Database
+from asterism.telemetry import Telemetry
 from asterism.tools.tool import Tool, Toolbox
 from asterism.types.agents import DEFAULT_MODEL, Agent, Limits
+from asterism.types.blobs import image
 from asterism.types.ids import new_id, now_ms
 from asterism.types.messages import Delivery, InboxItem, Notice, Receipt
 from asterism.types.schedules import Schedule
+from asterism.types.spending import Spend, Standing
 from asterism.types.turns import (
     Approval,
     Entry,
@@ -42,7 +60,7 @@ from asterism.types.turns import (
     TurnRecord,
     TurnState,
 )
-from asterism.types.wire import text_of
+from asterism.types.wire import images_in, text_of
 
 _log = logging.getLogger(__name__)
 
@@ -62,20 +80,31 @@ class Asterism:
         self.database = database
         self.toolbox = toolbox
         self.hub = Hub()
+        self.telemetry = Telemetry()
         self._live_settings = settings
         self._clock = clock
         self._parts = Parts(lambda: settings.current)
         self._listening: list[asyncio.Task[None]] = []
         settings.subscribe(self._parts.settings_changed)
+        self._prices = Prices(lambda: settings.current)
         means = Means(
             database=database,
             toolbox=toolbox,
-            model_for=self._parts.model,
+            chain=self._parts.chain,
+            ask=Chain(self._parts.link).ask,
             watched=self.hub.watched,
             publish=self.hub.publish,
             clock=clock,
+            telemetry=self.telemetry,
+            spending=Spending(
+                self.settings.constellation,
+                self._prices.of,
+                lambda: settings.current.budget.budget,
+            ),
         )
-        self._outbox = Outbox(database, self._parts.channel, lambda: self.settings.outbox, clock)
+        self._outbox = Outbox(
+            database, self._parts.channel, lambda: self.settings.outbox, clock, self.telemetry
+        )
         self._runtime = Runtime(
             means,
             self.hub,
@@ -137,6 +166,7 @@ class Asterism:
             database = await open_database(live.current, place, readonly=readonly)
         home = cls(database, live, toolbox, clock)
         home._parts.put(models or {}, channels or {})
+        home._prices.given.update(models or {})
         try:
             if not readonly:
                 await home._start(work)
@@ -145,7 +175,11 @@ class Asterism:
             await home._close(grace)
 
     async def _start(self, work: bool) -> None:
+        await presume_orphans(self.database, self.settings.constellation, self._clock())
         if work:
+            begin_spans(self.telemetry, self.settings)
+            if self._parts.cassette is not None:
+                self._parts.cassette.check()
             self._lanes = self._make_lanes()
             if not self.database.distributed:
                 self.taken_up = await self.unfinished()
@@ -153,7 +187,7 @@ class Asterism:
         if work:
             # What is slow to import is imported now, not in the middle of the first turn.
             with contextlib.suppress(AsterismError):
-                self._parts.model(DEFAULT_MODEL)
+                self._parts.link(self._parts.chain(DEFAULT_MODEL)[0])
             await self._outbox.start()
             await self._schedules.start()
             for name in self._parts.channel_names():
@@ -188,6 +222,7 @@ class Asterism:
         await self._schedules.stop()
         await self._runtime.stop(grace)
         await self._outbox.stop()
+        await self.telemetry.close()
         await self._parts.close()
         await self.database.close()
 
@@ -330,6 +365,27 @@ class Asterism:
         """Return the model an agent thinks with now, as `vendor:name`."""
         return self.settings.default_model if agent.model == DEFAULT_MODEL else agent.model
 
+    async def warm(self, agent: Agent) -> None:
+        """Let the model of an agent get ready while nobody has asked anything yet, if it can."""
+        try:
+            link = self._parts.link(self._parts.chain(agent.model)[0])
+            if not isinstance(link.port, Warm):
+                return
+            live = await load(self.database, agent.id, None, self.settings.context.tokens)
+            await link.port.warm(
+                ModelRequest(
+                    model=link.name,
+                    messages=live.messages(link.profile),
+                    tools=self.toolbox.wire(agent.tools),
+                    key="warm",
+                    timeout=agent.limits.seconds,
+                    agent_id=agent.id,
+                )
+            )
+        except AsterismError as problem:
+            # Whoever asks will be told; this was only a head start.
+            _log.info("%s could not get ready: %s", agent.model, problem.message)
+
     async def agents(self) -> list[Agent]:
         """Return all agents by name."""
         return await self.database.read(lambda tx: agents.everyone(tx, self.settings.constellation))
@@ -417,6 +473,8 @@ class Asterism:
         external_id: str | None = None,
         sender: str | None = None,
         reply_to: str | None = None,
+        images: Sequence[bytes] = (),
+        schema: Mapping[str, Any] | None = None,
     ) -> Receipt:
         """Hand in a message. On return it is stored and will be answered exactly once.
 
@@ -427,6 +485,8 @@ class Asterism:
             external_id: The message's id there; the same id again is the same message.
             sender: Who says it.
             reply_to: Where in the channel the answer is delivered.
+            images: PNG, JPEG, GIF or WebP files that belong to the message.
+            schema: A JSON schema; the answer's text will be JSON that fulfils it.
         """
         agent_id = agent.id if isinstance(agent, Agent) else (await self.agent(agent)).id
         return await self._runtime.accept(
@@ -436,6 +496,8 @@ class Asterism:
             external_id=external_id,
             sender=sender,
             reply_to=reply_to,
+            images=[image(one) for one in images],
+            schema=checked_schema(schema),
         )
 
     async def ask(self, agent: Agent | str, text: str, **given: Any) -> Outcome:
@@ -544,10 +606,20 @@ class Asterism:
             )
         return found
 
-    async def replay(self, turn_id: str) -> Replay:
-        """Run a recorded turn again, offline, and tell whether it comes out the same."""
+    async def replay(self, turn_id: str, *, cassette: Path | str | None = None) -> Replay:
+        """Run a recorded turn again, offline, and tell whether it comes out the same.
+
+        Args:
+            turn_id: The turn, which must have ended.
+            cassette: A tape of what went over the wire: models are heard from it through their wire
+                formats, and requests composed now are compared with those on it, byte for byte.
+        """
         record, entries = await self.turn(turn_id)
-        return await replay_turn(self.database, record, entries)
+        if cassette is None:
+            return await replay_turn(self.database, record, entries)
+        return await replay_tape(
+            self.database, self.settings, self.toolbox, record, entries, Path(cassette)
+        )
 
     async def fork(
         self,
@@ -583,7 +655,17 @@ class Asterism:
                 f"There is an agent named {copy.name!r} already. Name the fork with --name. "
                 "Nothing was created."
             )
-        return copy, await self.ask(copy, text_of(entries[0].body), channel="fork")
+        said, opening = entries[0], orjson.loads(entries[0].meta or "{}")
+        named = images_in(said.body)
+        shown = await self.database.read(lambda tx: blobs.get(tx, named)) if named else {}
+        outcome = await self.ask(
+            copy,
+            text_of(said.body),
+            channel="fork",
+            images=[shown[id].body for id in named],
+            schema=orjson.loads(opening["schema"]) if "schema" in opening else None,
+        )
+        return copy, outcome
 
     async def waiting(self) -> list[InboxItem]:
         """Return what was accepted and waits for its turn."""
@@ -597,6 +679,17 @@ class Asterism:
             return await agents.count(tx, constellation), await inbox.count(tx, constellation)
 
         return await self.database.read(read)
+
+    async def metrics(self, accept: str = "") -> tuple[bytes, str]:
+        """Return the metrics in a text format that Prometheus reads, and the format's type."""
+        return await metrics(
+            self.database,
+            self.settings.constellation,
+            self.telemetry,
+            self._parts.breakers(),
+            now=self._clock(),
+            accept=accept,
+        )
 
     async def unfinished(self) -> list[str]:
         """Return the ids of turns that were accepted and have not ended: waiting or interrupted."""
@@ -634,6 +727,23 @@ class Asterism:
         """Note that the owner has seen these."""
         at = self._clock()
         await self.database.write(lambda tx: notices.mark_seen(tx, list(ids), at))
+
+    # -- money ---------------------------------------------------------------------------------
+
+    async def spend(self, days: int = 30, *, agent: Agent | str | None = None) -> Spend:
+        """Return what was spent in the last days, today among them, and how the caps stand."""
+        agent_id: str | None = None
+        if agent is not None:
+            agent_id = agent.id if isinstance(agent, Agent) else (await self.agent(agent)).id
+        settings, now = self.settings, self._clock()
+        return await self.database.read(
+            lambda tx: read_spend(tx, settings, self._prices.of, now, days, agent_id)
+        )
+
+    async def caps(self) -> list[Standing]:
+        """Return how much of each cap is used in the day or the month that it runs for."""
+        settings, now = self.settings, self._clock()
+        return await self.database.read(lambda tx: standings(tx, settings, now))
 
     # -- out and later -------------------------------------------------------------------------
 

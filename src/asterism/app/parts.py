@@ -7,17 +7,24 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from asterism import plugins
-from asterism.config import ModelSettings, Settings
+from asterism.config import Settings
 from asterism.errors import AsterismError, ConfigError, NotFound
+from asterism.models.chain import Link, Server
+from asterism.models.pace import Pace
 from asterism.ports import Channel, Model
 from asterism.store.database import Database
 from asterism.store.sqlite import open_sqlite
 from asterism.tools.tool import Tool, Toolbox
-from asterism.types.agents import DEFAULT_MODEL
+from asterism.types.agents import DEFAULT_MODEL, chain_of
+
+if TYPE_CHECKING:
+    from asterism.models.http.cassette import Cassette
 
 
 class Parts:
@@ -26,6 +33,8 @@ class Parts:
     def __init__(self, settings: Callable[[], Settings]) -> None:
         self._settings = settings
         self._models: dict[str, Model] = {}
+        self._servers: dict[str, Server] = {}
+        self._links: dict[str, Link] = {}
         self._channels: dict[str, Channel] = {}
         self._retired: list[Model | Channel] = []
 
@@ -34,19 +43,44 @@ class Parts:
         self._models.update(models)
         self._channels.update(channels)
 
+    @cached_property
+    def cassette(self) -> Cassette | None:
+        """The tape that is recorded or played, if one is configured."""
+        wanted = self._settings().cassette
+        if wanted.file is None:
+            return None
+        from asterism.models.http.cassette import Cassette
+
+        return Cassette(wanted.file, wanted.mode, speed=wanted.speed, loose=wanted.loose)
+
     def channel_names(self) -> set[str]:
         """Return the names of all channels there are."""
         return {*self._settings().channels, *self._channels}
 
-    def model(self, model: str) -> tuple[Model, str]:
-        """Return the port and the name there of a model: `openai:gpt-4.1-mini`, or `default`."""
-        if model == DEFAULT_MODEL:
-            model = self._settings().default_model
+    def chain(self, model: str) -> tuple[str, ...]:
+        """Return the models that an agent's names, as `vendor:name`; `default` is configured."""
+        return chain_of(self._settings().default_model if model == DEFAULT_MODEL else model)
+
+    def link(self, model: str) -> Link:
+        """Return the port and all that is known of a model such as `openai:gpt-4.1-mini`."""
+        link = self._links.get(model)
+        if link is not None:
+            return link
         vendor, _, name = model.partition(":")
+        settings = self._settings().vendor(vendor)
         port = self._models.get(vendor)
         if port is None:
-            port = self._models[vendor] = make_model(self._settings(), model)
-        return port, name
+            port = self._models[vendor] = make_model(self._settings(), model, self.cassette)
+        server = self._servers.get(vendor)
+        if server is None:
+            pace = Pace(settings.requests_per_minute, settings.tokens_per_minute)
+            server = self._servers[vendor] = Server(pace=pace)
+        link = self._links[model] = Link(model, port, name, server, settings.retries)
+        return link
+
+    def breakers(self) -> dict[str, bool]:
+        """Return whether each vendor that was asked is left alone since it fails."""
+        return {vendor: server.breaker.is_open for vendor, server in self._servers.items()}
 
     def channel(self, name: str) -> Channel:
         """Return a channel by its name in the configuration."""
@@ -66,18 +100,22 @@ class Parts:
         for vendor in list(self._models):
             if old.models.get(vendor) != new.models.get(vendor):
                 self._retired.append(self._models.pop(vendor))
+                self._servers.pop(vendor, None)
+                self._links.clear()
         for name in list(self._channels):
             if old.channels.get(name) != new.channels.get(name):
                 self._retired.append(self._channels.pop(name))
 
     async def close(self) -> None:
         """Close everything that was made."""
+        for server in self._servers.values():
+            server.pace.close()
         for part in (*self._models.values(), *self._channels.values(), *self._retired):
             with contextlib.suppress(Exception):
                 await part.close()
 
 
-def make_model(settings: Settings, model: str) -> Model:
+def make_model(settings: Settings, model: str, cassette: Cassette | None = None) -> Model:
     """Return a port to the vendor that a model such as `openai:gpt-4.1-mini` names."""
     vendor = model.partition(":")[0]
     known = plugins.names("models")
@@ -88,9 +126,10 @@ def make_model(settings: Settings, model: str) -> Model:
             f"The model {model!r} names the vendor {vendor!r}, which is not known. Known: "
             f"{there}. Add a table [models.{vendor}] with its base_url to asterism.toml."
         )
-    configured = settings.models.get(vendor, ModelSettings())
+    configured = settings.vendor(vendor)
     options = configured.model_dump(exclude={"api"})
     options["key"] = configured.key.get_secret_value() if configured.key else None
+    options["cassette"] = cassette
     port: Model = plugins.load("models", api)(vendor, options)
     return port
 

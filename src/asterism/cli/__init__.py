@@ -13,10 +13,13 @@ from asterism.cli import (
     approval,
     chat,
     doctor,
+    model,
     notice,
     outbox,
     schedule,
     serve,
+    setup,
+    spend,
     tool,
     turn,
     worker,
@@ -38,10 +41,13 @@ for name, noun in (
     ("notice", notice.app),
     ("schedule", schedule.app),
     ("tool", tool.app),
+    ("model", model.app),
 ):
     app.add_typer(noun, name=name)
 command(app)(serve.serve)
 command(app)(worker.worker)
+command(app)(setup.setup)
+command(app)(spend.spend)
 command(app)(doctor.doctor)
 
 

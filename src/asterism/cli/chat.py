@@ -7,12 +7,15 @@ import signal
 import sys
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
+from asterism.cli.attach import Images, Schema, read_image, read_schema
+from asterism.cli.first_run import choose_model
 from asterism.cli.home import Household, household
-from asterism.cli.options import Options
+from asterism.cli.options import Options, Play, Record
 from asterism.cli.outcome import report
 from asterism.cli.output import Column, Output
 from asterism.cli.prompt import Prompt
@@ -42,32 +45,58 @@ Once = Annotated[
     ),
 ]
 
+Yes = Annotated[
+    bool, typer.Option("--yes", "-y", help="Ask nothing at a first start; take what is there.")
+]
 
-def chat(options: Options, agent: AgentName = None, once: Once = None) -> None:
+
+def chat(
+    options: Options,
+    agent: AgentName = None,
+    once: Once = None,
+    image: Images = None,
+    schema: Schema = None,
+    yes: Yes = False,
+    record: Record = None,
+    play: Play = None,
+) -> None:
     """Talk to an agent. With --once or in a pipe: one message in, its answer out."""
+    options = options.with_cassette(record, play)
     interactive = sys.stdin.isatty() and sys.stdout.isatty()
     if once is None and interactive and not options.json:
+        if image or schema:
+            raise InvalidInput(
+                "--image and --schema go with --once TEXT or a message from a pipe. In a "
+                "conversation, /image FILE TEXT shows an image. Nothing was sent."
+            )
+        if play is None:
+            choose_model(options, yes=yes)
         _converse(options, agent)
     else:
-        _ask_once(options, agent, _standard_input() if once in (None, "-") else once or "")
+        given: dict[str, Any] = {
+            "images": [read_image(path) for path in image or ()],
+            "schema": read_schema(schema) if schema else None,
+        }
+        text = _standard_input() if once in (None, "-") else once or ""
+        _ask_once(options, agent, text, given)
 
 
 # -- one question ------------------------------------------------------------------------------
 
 
-def _ask_once(options: Options, agent: str | None, text: str) -> None:
+def _ask_once(options: Options, agent: str | None, text: str, given: dict[str, Any]) -> None:
     with household(options, grace=_GRACE) as house:
         who = house.run(_whom(house.home, agent))
         older = len(house.home.taken_up)
         if older and not options.json:
             said = f"Took up {plural(older, 'message')} accepted before the last stop."
             print(said, file=sys.stderr)  # noqa: T201
-        outcome = _answered(house, who, text)
+        outcome = _answered(house, who, text, given)
     report(outcome, who.name, json=options.json)
 
 
-def _answered(house: Household, who: Agent, text: str) -> Outcome:
-    receipt = house.run(house.home.send(who, text, channel=CHANNEL))
+def _answered(house: Household, who: Agent, text: str, given: dict[str, Any]) -> Outcome:
+    receipt = house.run(house.home.send(who, text, channel=CHANNEL, **given))
     ended = house.start(house.home.wait(receipt))
     try:
         return ended.result()
@@ -132,6 +161,7 @@ class Chat:
         "agents": "all agents",
         "agent": "NAME talk to another agent",
         "turns": "the latest turns of this agent",
+        "image": "FILE [TEXT] show an image",
         "approve": "[ID] let a call happen that waits for you",
         "deny": "[ID] [WHY] do not let it happen",
         "quit": "leave; Ctrl-D does too",
@@ -146,6 +176,7 @@ class Chat:
         self._shown: set[str] = set()
         """Turns that were followed on the screen."""
         self._overhearing: Future[None] = house.start(self._overhear(agent))
+        self._warming: Future[None] = house.start(self._home.warm(agent))
 
     # -- the beginning -------------------------------------------------------------------------
 
@@ -175,8 +206,8 @@ class Chat:
         self._screen.note("This is the built-in demo model, not a language model.")
         if usual.startswith("demo:"):
             self._screen.note(
-                "For a real one, set OPENAI_API_KEY or name a model in asterism.toml "
-                '("asterism doctor" shows where).'
+                'For a real one, run "asterism setup": it finds keys and servers, '
+                "or fetches a model that runs on this machine."
             )
         else:
             self._screen.note(f"asterism agent edit {agent.name} --model default gives it {usual}.")
@@ -239,12 +270,22 @@ class Chat:
             "agents": self._agents,
             "agent": self._switch,
             "turns": self._turns,
+            "image": self._image,
             "approve": self._approve,
             "deny": self._deny,
         }
         if name not in commands:
             raise NotFound(f"There is no command /{name}. /help shows what there is.")
         commands[name](rest.strip())
+
+    def _image(self, rest: str) -> None:
+        name, _, text = rest.partition(" ")
+        if not name:
+            raise InvalidInput("Write which image to show, as in /image photo.png What is this?")
+        images = [read_image(Path(name))]
+        said = text.strip() or "What do you see?"
+        self._watch(self._home.stream(self._agent, said, channel=CHANNEL, images=images))
+        self._screen.gap()
 
     def _watch(self, signals: AsyncGenerator[Signal, None]) -> None:
         """Show a turn until it ends; Ctrl-C stops it, and a second one leaves."""
@@ -303,6 +344,8 @@ class Chat:
         self._agent = self._house.run(self._home.agent(name))
         self._overhearing.cancel()
         self._overhearing = self._house.start(self._overhear(self._agent))
+        self._warming.cancel()
+        self._warming = self._house.start(self._home.warm(self._agent))
         self._introduce()
 
     def _turns(self, _: str) -> None:

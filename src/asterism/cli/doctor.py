@@ -7,13 +7,13 @@ import os
 import shutil
 import sys
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
-from urllib.parse import urlsplit
 
 import typer
 
+from asterism.cli.finding import BAD, LOOK, OK, Finding
 from asterism.cli.options import Options
 from asterism.cli.output import Output, console
 from asterism.cli.text import plural, printable
@@ -23,37 +23,24 @@ if TYPE_CHECKING:
     from asterism.app import Asterism
     from asterism.config import Settings
 
-OK, LOOK, BAD = "ok", "look", "bad"
 _MARKS = {OK: ("✓", "green"), LOOK: ("!", "yellow"), BAD: ("✗", "red")}
 _LITTLE_ROOM, _NO_ROOM = 500_000_000, 20_000_000
-_PATIENCE = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What one check found."""
-
-    check: str
-    state: str
-    """`ok`, `look` (works, but look at it) or `bad` (does not work)."""
-    text: str
-    remedy: str = ""
 
 
 def doctor(
     options: Options,
-    probe: Annotated[
-        bool, typer.Option("--probe", help="Ask the models a word, which may cost a little.")
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Do not ask the models, only look at what is here.")
     ] = False,
 ) -> None:
-    """Say what is wrong and how to put it right.
+    """Say what is wrong and how to put it right, and ask each model for one token.
 
-    It only reads, and so works beside a running process.
+    Of what is at rest it only reads, and so works beside a running process.
     """
     from asterism.cli import log
 
     log.start(None)
-    findings = asyncio.run(_examine(options, probe=probe))
+    findings = asyncio.run(_examine(options, offline=offline))
     out = Output(json=options.json)
     if out.json:
         out.data([asdict(finding) for finding in findings])
@@ -77,14 +64,16 @@ def _print(findings: list[Finding]) -> None:
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 0))
     for finding in findings:
         mark, style = _MARKS[finding.state]
-        told = Text(printable(finding.text))
+        told = Text(printable(finding.text), overflow="fold")
         if finding.remedy:
             told.append(f"\n→ {printable(finding.remedy)}", style)
         table.add_row(Text(mark, style), Text(finding.check, "bold"), told)
     screen.print(table)
 
 
-async def _examine(options: Options, *, probe: bool) -> list[Finding]:
+async def _examine(options: Options, *, offline: bool) -> list[Finding]:
+    from asterism.cli.model_check import check_models
+
     place = options.place
     findings = [_python(), *_directory(place)]
     settings, finding = _configuration(options)
@@ -93,7 +82,7 @@ async def _examine(options: Options, *, probe: bool) -> list[Finding]:
         return findings
     models = {settings.default_model}
     findings += [finding async for finding in _store(options, settings, models)]
-    findings += [await _model(settings, model, probe=probe) for model in sorted(models)]
+    findings += await check_models(settings, models, offline=offline)
     return [*findings, *_channels(settings)]
 
 
@@ -228,67 +217,7 @@ async def _stuck(home: Asterism) -> Finding:
     return Finding("turns", LOOK, f"longer than they may be: {', '.join(stuck[:5])}", remedy)
 
 
-# -- models and channels -------------------------------------------------------------------------
-
-
-async def _model(settings: Settings, model: str, *, probe: bool) -> Finding:
-    from asterism.app import make_model
-    from asterism.ports import ModelRequest
-    from asterism.types.wire import message_wire
-
-    try:
-        port = make_model(settings, model)
-    except AsterismError as error:
-        return Finding("model", BAD, error.message)
-    try:
-        if probe:
-            asked = [message_wire("user", "Say ok.")]
-            name = model.partition(":")[2]
-            await port.complete(ModelRequest(name, asked, None, "doctor", 60.0))
-            return Finding("model", OK, f"{model} answers")
-        return await _reach(settings, model)
-    except AsterismError as error:
-        return Finding("model", BAD, error.message)
-    finally:
-        await port.close()
-
-
-async def _reach(settings: Settings, model: str) -> Finding:
-    """See, without asking the model anything, whether it could be asked."""
-    from asterism import plugins
-    from asterism.models.openai import OPENAI_URL
-
-    vendor = model.partition(":")[0]
-    if settings.api_of(vendor, plugins.names("models")) == "demo":
-        remedy = 'Set OPENAI_API_KEY, or name another with model = "vendor:name" in asterism.toml.'
-        return Finding("model", LOOK, f"{model} is built in, and no language model.", remedy)
-    if missing := _missing_key(settings, vendor):
-        remedy = f"Set it, or write key under [models.{vendor}] in asterism.toml."
-        return Finding("model", BAD, f"{model} needs a key, but {missing} is not set.", remedy)
-    configured = settings.models.get(vendor)
-    parts = urlsplit((configured.base_url if configured else None) or OPENAI_URL)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    try:
-        async with asyncio.timeout(_PATIENCE):
-            _, writer = await asyncio.open_connection(parts.hostname, port)
-        writer.close()
-    except (OSError, TimeoutError) as error:
-        said = f"{model}: {parts.hostname}:{port} cannot be reached ({error or 'no answer'})."
-        return Finding("model", BAD, said, "Start it, or correct base_url in asterism.toml.")
-    return Finding(
-        "model", OK, f"{model} at {parts.hostname}:{port} can be reached; --probe asks it"
-    )
-
-
-def _missing_key(settings: Settings, vendor: str) -> str | None:
-    """Return the environment variable that should hold a vendor's key, if there is no key."""
-    configured = settings.models.get(vendor)
-    if configured and (configured.key or not (configured.key_env or vendor == "openai")):
-        return None
-    if configured and configured.base_url and not configured.key_env:
-        return None
-    variable = (configured.key_env if configured else None) or "OPENAI_API_KEY"
-    return None if os.environ.get(variable) else variable
+# -- channels ------------------------------------------------------------------------------------
 
 
 def _channels(settings: Settings) -> Iterator[Finding]:

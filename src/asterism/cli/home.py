@@ -38,12 +38,13 @@ async def opened(
     async with Asterism.open(
         options.data,
         config=options.config,
+        settings=options.settings,
         work=work,
         readonly=readonly,
         grace=grace,
         on_problem=on_problem,
     ) as home:
-        log.set_level(home.settings.log.level)
+        log.follow(home.settings)
         yield home
 
 
@@ -136,7 +137,7 @@ def household(
     async def keep() -> None:
         async with opened(options, work=True, grace=grace, on_problem=on_problem) as home:
             if follow:
-                home.follow_configuration(lambda new: log.set_level(new.log.level))
+                home.follow_configuration(log.follow)
             house = Household(home, asyncio.get_running_loop())
             ready.set_result(house)
             await house.leaving.wait()

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import tempfile
 import traceback
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+if TYPE_CHECKING:
+    from asterism.config import Settings
 
 FILE = "asterism.log"
 _LARGEST, _KEPT = 1_000_000, 3
+_SECRET_NAME = re.compile(r"(key|token|secret|password)$", re.IGNORECASE)
 
 
 class _LogFile(RotatingFileHandler):
@@ -23,6 +31,8 @@ class _LogFile(RotatingFileHandler):
 
 def start(place: Path | None, level: str = "warning") -> None:
     """Send what is logged to the file in `place`, or nowhere, and never to the terminal."""
+    from asterism.telemetry.logs import TextLines, TurnFilter
+
     handler: logging.Handler = logging.NullHandler()
     if place is not None:
         handler = _LogFile(
@@ -33,23 +43,47 @@ def start(place: Path | None, level: str = "warning") -> None:
             errors="backslashreplace",
             delay=True,
         )
-        handler.setFormatter(
-            logging.Formatter("%(asctime)s %(levelname)s %(name)s (%(process)d): %(message)s")
-        )
+        handler.addFilter(TurnFilter())
+        handler.setFormatter(TextLines(()))
     logging.basicConfig(handlers=[handler], force=True)
     logging.captureWarnings(capture=True)
-    set_level(level)
-
-
-def set_level(level: str) -> None:
-    """Write what is at least this grave."""
     logging.getLogger().setLevel(level.upper())
+
+
+def follow(settings: Settings) -> None:
+    """Write as the configuration says, and never a key or a password that it knows."""
+    from asterism.telemetry.logs import JsonLines, TextLines
+
+    lines = JsonLines if settings.log.format == "json" else TextLines
+    formatter = lines(secrets_of(settings, os.environ))
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, _LogFile):
+            handler.setFormatter(formatter)
+    logging.getLogger().setLevel(settings.log.level.upper())
+
+
+def secrets_of(settings: Settings, environ: Mapping[str, str]) -> set[str]:
+    """Return what must not be written, from the configuration and the environment."""
+    found = {value for name, value in environ.items() if _SECRET_NAME.search(name)}
+    for model in settings.models.values():
+        if model.key is not None:
+            found.add(model.key.get_secret_value())
+    for header in settings.telemetry.headers.values():
+        found.add(header.get_secret_value())
+    for channel in settings.channels.values():
+        found |= {
+            value
+            for name, value in channel.options.items()
+            if isinstance(value, str) and _SECRET_NAME.search(name)
+        }
+    if settings.store.url and (password := urlsplit(settings.store.url).password):
+        found |= {password, unquote(password)}
+    return found
 
 
 def write_fault(place: Path, error: BaseException) -> Path:
     """Append a traceback to the log and return the file; elsewhere if the log cannot be written."""
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    text = f"{now} FAULT\n{''.join(traceback.format_exception(error))}\n"
+    text = _told(error)
     spare = Path(tempfile.gettempdir()) / f"asterism-{os.getpid()}.log"
     for file in (place / FILE, spare):
         try:
@@ -59,3 +93,21 @@ def write_fault(place: Path, error: BaseException) -> Path:
             continue
         return file
     return spare
+
+
+def _told(error: BaseException) -> str:
+    """Return a fault as the log in use writes it."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, _LogFile) and handler.formatter is not None:
+            fault = logging.makeLogRecord(
+                {
+                    "name": "asterism",
+                    "levelno": logging.CRITICAL,
+                    "levelname": "FAULT",
+                    "msg": "a fault inside asterism",
+                    "exc_info": (type(error), error, error.__traceback__),
+                }
+            )
+            return f"{handler.format(fault)}\n"
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return f"{now} FAULT\n{''.join(traceback.format_exception(error))}\n"

@@ -5,14 +5,15 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, ParamSpec
 
 import typer
 
 from asterism.cli.problem import told
+from asterism.errors import InvalidInput
 
 _PANEL = "Options of every command"
 
@@ -37,6 +38,18 @@ Config = Annotated[
 Json = Annotated[
     bool, typer.Option("--json", help="Print JSON, for programs.", rich_help_panel=_PANEL)
 ]
+Record = Annotated[
+    Path | None,
+    typer.Option(
+        "--record", metavar="FILE", help="Append what goes over the wire to models to this tape."
+    ),
+]
+Play = Annotated[
+    Path | None,
+    typer.Option(
+        "--play", metavar="FILE", help="Let models answer from this tape, without any network."
+    ),
+]
 
 P = ParamSpec("P")
 
@@ -48,6 +61,8 @@ class Options:
     data: Path | None = None
     config: Path | None = None
     json: bool = False
+    settings: Mapping[str, object] = field(default_factory=dict[str, object])
+    """Settings that win over file and environment."""
 
     @property
     def place(self) -> Path:
@@ -59,8 +74,28 @@ class Options:
     def over(self, outer: Options) -> Options:
         """Return these options, with those of `outer` where nothing was said here."""
         return Options(
-            self.data or outer.data, self.config or outer.config, self.json or outer.json
+            self.data or outer.data,
+            self.config or outer.config,
+            self.json or outer.json,
+            {**outer.settings, **self.settings},
         )
+
+    def with_cassette(self, record: Path | None, play: Path | None) -> Options:
+        """Return these options with a tape to record or to play, if one is named."""
+        if record is None and play is None:
+            return self
+        if record is not None and play is not None:
+            raise InvalidInput(
+                "--record and --play exclude each other: a tape that plays needs no model. Give "
+                "one of them. Nothing was done."
+            )
+        if play is not None:
+            from asterism.models.http.cassette import settings_to_play
+
+            return replace(self, settings={**self.settings, **settings_to_play(play)})
+        assert record is not None
+        tape = {"cassette.file": str(record.absolute()), "cassette.mode": "record"}
+        return replace(self, settings={**self.settings, **tape})
 
 
 def command(

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from asterism.cli import log
 from asterism.cli.home import opened
-from asterism.cli.options import Options
+from asterism.cli.options import Options, Play, Record
 from asterism.cli.stop import until_told
 from asterism.cli.text import printable
+
+if TYPE_CHECKING:
+    from asterism.config import Settings
 
 _log = logging.getLogger(__name__)
 
@@ -24,13 +27,15 @@ def serve(
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")
     ] = 8283,
+    record: Record = None,
+    play: Play = None,
 ) -> None:
     """Start everything, with an HTTP server.
 
     Turns, schedules and deliveries are worked on until Ctrl-C or SIGTERM; GET /health tells how
-    it goes.
+    it goes, GET /metrics tells Prometheus.
     """
-    asyncio.run(_serve(options, host, port))
+    asyncio.run(_serve(options.with_cassette(record, play), host, port))
 
 
 async def _serve(options: Options, host: str, port: int) -> None:
@@ -46,11 +51,11 @@ async def _serve(options: Options, host: str, port: int) -> None:
     socket = bind(host, port)  # before anything starts: the port may be taken
     async with opened(options, work=True, on_problem=heed) as home:
 
-        def changed_to(level: str) -> None:
+        def changed(new: Settings) -> None:
             problems.clear()
-            log.set_level(level)
+            log.follow(new)
 
-        home.follow_configuration(lambda new: changed_to(new.log.level))
+        home.follow_configuration(changed)
         async with Server(home, socket, lambda: problems) as server:
             _say(f"Listening at {server.url}, for example {server.url}/health. Ctrl-C stops.")
             await until_told()

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
@@ -84,18 +85,28 @@ def show(options: Options, turn: TurnId) -> None:
 
 
 @command(app, "replay")
-def replay(options: Options, turn: TurnId) -> None:
+def replay(
+    options: Options,
+    turn: TurnId,
+    wire: Annotated[
+        Path | None,
+        typer.Option(
+            "--wire", metavar="FILE", help="Hear models from this tape; compare requests too."
+        ),
+    ] = None,
+) -> None:
     """Run a recorded turn again, offline, and compare it with what was recorded."""
 
     async def errand(home: Asterism) -> Replay:
-        return await home.replay(turn)
+        return await home.replay(turn, cassette=wire)
 
     found = visit(options, errand, readonly=True)
     out = Output(json=options.json)
     if out.json:
         out.data(found)
     elif found.same:
-        out.line(f"The same, entry by entry. It ends with: {found.text}")
+        how = "entry by entry" if wire is None else "entry by entry and byte by byte on the wire"
+        out.line(f"The same, {how}. It ends with: {found.text}")
     else:
         out.line(f"Not the same: {plural(len(found.differences), 'difference')}.")
         for difference in found.differences:

@@ -30,7 +30,7 @@ async def _work(options: Options) -> None:
             'so use "asterism serve" or "asterism chat". Nothing was started.'
         )
     async with opened(options, work=True) as home:
-        home.follow_configuration(lambda new: log.set_level(new.log.level))
+        home.follow_configuration(log.follow)
         print("Working; Ctrl-C or SIGTERM stops.", file=sys.stderr)  # noqa: T201
         await until_told()
         print("Stopping; turns under way get a moment to finish.", file=sys.stderr)  # noqa: T201

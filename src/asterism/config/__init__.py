@@ -6,7 +6,6 @@ from asterism.config.settings import (
     ChannelSettings,
     ContextSettings,
     LimitSettings,
-    LogSettings,
     ModelSettings,
     OutboxSettings,
     RuntimeSettings,
@@ -14,6 +13,7 @@ from asterism.config.settings import (
     StoreSettings,
     ToolSettings,
 )
+from asterism.config.telemetry import LogSettings, TelemetrySettings
 
 __all__ = [
     "NEEDS_RESTART",
@@ -29,6 +29,7 @@ __all__ = [
     "RuntimeSettings",
     "Settings",
     "StoreSettings",
+    "TelemetrySettings",
     "ToolSettings",
     "config_file",
     "data_directory",

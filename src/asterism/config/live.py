@@ -16,7 +16,7 @@ from asterism.errors import ConfigError
 
 _log = logging.getLogger(__name__)
 
-NEEDS_RESTART = frozenset({"constellation", "runtime", "store", "tools"})
+NEEDS_RESTART = frozenset({"cassette", "constellation", "runtime", "store", "telemetry", "tools"})
 """What a running process keeps; everything else changes live."""
 
 

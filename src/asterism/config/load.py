@@ -23,7 +23,16 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 PREFIX = "ASTERISM_"
-RESERVED = frozenset({"ASTERISM_CONFIG", "ASTERISM_DATA", "ASTERISM_TORTURE"})
+RESERVED = frozenset(
+    {
+        "ASTERISM_CONFIG",
+        "ASTERISM_DATA",
+        "ASTERISM_MODELS",
+        "ASTERISM_NONINTERACTIVE",
+        "ASTERISM_SERVERS",
+        "ASTERISM_TORTURE",
+    }
+)
 """Variables that are read by others and are no settings."""
 _MOST_PROBLEMS = 20
 
@@ -74,7 +83,11 @@ def load(
         for module in settings.tools.modules
     )
     tools = settings.tools.model_copy(update={"modules": modules})
-    return settings.model_copy(update={"tools": tools})
+    cassette = settings.cassette
+    if cassette.file is not None:
+        file = path.parent / cassette.file
+        cassette = cassette.model_copy(update={"file": str(file)})
+    return settings.model_copy(update={"tools": tools, "cassette": cassette})
 
 
 @dataclass(frozen=True, slots=True)

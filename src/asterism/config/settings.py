@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import (
     BaseModel,
@@ -17,6 +17,10 @@ from pydantic import (
     field_validator,
 )
 
+from asterism.config.budget import BudgetSettings, PriceSettings
+from asterism.config.cassette import CassetteSettings
+from asterism.config.telemetry import LogSettings, TelemetrySettings
+from asterism.config.vendors import DEMO, Vendor, usual_model, vendors
 from asterism.types.agents import Limits
 
 _MOST = 1_000_000_000
@@ -56,6 +60,15 @@ class StoreSettings(_Table):
         )
 
 
+_PER_MINUTE: Any = Field(
+    default=None,
+    ge=1,
+    le=_MOST,
+    description=f"a whole number from 1 to {_MOST:,}",
+    examples=[500],
+)
+
+
 class ModelSettings(_Table):
     """One vendor of language models."""
 
@@ -83,6 +96,8 @@ class ModelSettings(_Table):
     )
     timeout: Seconds = 120.0
     retries: Retries = 2
+    requests_per_minute: int | None = _PER_MINUTE
+    tokens_per_minute: int | None = _PER_MINUTE
     options: dict[str, Any] = Field(default={}, repr=False)
 
 
@@ -172,11 +187,14 @@ class ToolSettings(_Table):
     )
 
 
-class LogSettings(_Table):
-    """What is written to the log."""
+class BackupSettings(_Table):
+    """Where copies of everything go."""
 
-    level: Literal["debug", "info", "warning", "error"] = Field(
-        default="warning", description='one of "debug", "info", "warning" and "error"'
+    directory: str | None = Field(
+        default=None,
+        min_length=1,
+        description="a directory",
+        examples=["/mnt/backup/asterism"],
     )
 
 
@@ -185,7 +203,7 @@ class Settings(_Table):
 
     model: str | None = Field(
         default=None,
-        pattern=r"^[^:\s]+:\S+$",
+        pattern=r"^[^:,\s]+:[^,\s]+(\s*,\s*[^:,\s]+:[^,\s]+)*$",
         description="a model as vendor:name",
         examples=["openai:gpt-4.1-mini"],
     )
@@ -196,31 +214,63 @@ class Settings(_Table):
     )
     store: StoreSettings = StoreSettings()
     models: dict[str, ModelSettings] = {}
+    budget: BudgetSettings = BudgetSettings()
+    prices: dict[str, PriceSettings] = {}
     limits: LimitSettings = LimitSettings()
     context: ContextSettings = ContextSettings()
     runtime: RuntimeSettings = RuntimeSettings()
     outbox: OutboxSettings = OutboxSettings()
     channels: dict[str, ChannelSettings] = {}
     tools: ToolSettings = ToolSettings()
+    backup: BackupSettings = BackupSettings()
+    cassette: CassetteSettings = CassetteSettings()
     log: LogSettings = LogSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
 
-    _has_openai_key: bool = PrivateAttr(default=False)
+    _usual: str = PrivateAttr(default=DEMO)
+    _key_variables: dict[str, str] = PrivateAttr(default={})
 
     def model_post_init(self, context: Mapping[str, str] | None, /) -> None:
-        """Note whether OpenAI can be asked; `context` is the environment, if not the process's."""
-        openai = self.models.get("openai", ModelSettings())
-        variable = openai.key_env or "OPENAI_API_KEY"
+        """Note whom to ask if none is named; `context` is the environment, if not the process's."""
         environ = os.environ if context is None else context
-        self._has_openai_key = openai.key is not None or bool(environ.get(variable))
+
+        def has_key(vendor: Vendor) -> bool:
+            own = self.models.get(vendor.name, ModelSettings())
+            variable = own.key_env or vendor.key_variable(environ)
+            return own.key is not None or bool(variable and environ.get(variable))
+
+        if self.model is None:
+            self._usual = usual_model(has_key, environ)
+        self._key_variables = {
+            vendor.name: variable
+            for vendor in vendors().values()
+            if (variable := vendor.key_variable(environ))
+        }
 
     @property
     def default_model(self) -> str:
         """The model of agents that name none."""
-        return self.model or ("openai:gpt-4.1-mini" if self._has_openai_key else "demo:guide")
+        return self.model or self._usual
+
+    def vendor(self, name: str) -> ModelSettings:
+        """The settings of a vendor, with what is known of it where nothing is configured."""
+        own, known = self.models.get(name, ModelSettings()), vendors().get(name)
+        if known is None or known.base_url is None or own.base_url:
+            return own
+        facts = {
+            "base_url": known.base_url,
+            "key_env": own.key_env or (None if own.key else self._key_variables.get(name)),
+        }
+        return own.model_copy(update=facts)
 
     def api_of(self, vendor: str, known: Collection[str]) -> str:
         """The wire format a vendor speaks, where `known` are those that are installed."""
         configured = self.models.get(vendor)
         if configured and configured.api:
             return configured.api
-        return "openai" if configured and vendor not in known else vendor
+        if vendor in known:
+            return vendor
+        there = vendors().get(vendor)
+        if there and (there.api in known or not configured):
+            return there.api
+        return "openai" if configured else vendor

@@ -18,10 +18,7 @@ CALL = re.compile(r"^\s*call\s+([\w.-]+)\s*(\{.*)?$", re.DOTALL)
 WORD = re.compile(r"\s*\S+\s*")
 
 ABOUT = "I am the demo model built into asterism, not a language model: I answer by a few rules."
-REAL_MODEL = (
-    'To talk to a real model, write model = "openai:gpt-4.1-mini" into asterism.toml '
-    "and set OPENAI_API_KEY."
-)
+REAL_MODEL = 'To talk to a real model, run "asterism setup".'
 
 
 class Demo:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextvars import Context
 from typing import Protocol
 
 from asterism.types.messages import InboxItem
@@ -86,7 +87,8 @@ class LocalLanes:
         lane = self._lanes.get(agent_id)
         if lane is None:
             lane = self._lanes[agent_id] = _Lane()
-            task = asyncio.create_task(self._run(agent_id, lane))
+            # In a context of its own: whoever puts a lane to work may be in the middle of a turn.
+            task = asyncio.create_task(self._run(agent_id, lane), context=Context())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         return lane

@@ -14,6 +14,7 @@ from asterism.ports import Channel, Clock
 from asterism.runtime.pump import Pump
 from asterism.store import notices, outbox
 from asterism.store.database import Connection, Database
+from asterism.telemetry import Telemetry
 from asterism.types.ids import new_id
 from asterism.types.messages import Delivery, Notice
 
@@ -31,8 +32,10 @@ class Outbox:
         channel_for: Callable[[str], Channel],
         settings: Callable[[], OutboxSettings],
         clock: Clock,
+        telemetry: Telemetry | None = None,
     ) -> None:
         self._database = database
+        self._telemetry = telemetry or Telemetry()
         self._channel_for = channel_for
         self._settings = settings
         self._clock = clock
@@ -89,17 +92,19 @@ class Outbox:
         self._pump.kick()
 
     async def _try(self, delivery: Delivery, settings: OutboxSettings) -> None:
-        try:
-            channel = self._channel_for(delivery.channel)
-            async with asyncio.timeout(settings.timeout):
-                await channel.deliver(delivery)
-        except Exception as error:  # noqa: BLE001 - whatever a channel raises, the delivery stays
-            await self._failed(delivery, error, settings)
-        else:
-            now = self._clock()
-            await self._database.write(lambda tx: outbox.sent(tx, delivery.key, now))
+        with self._telemetry.delivery(delivery) as watch:
+            try:
+                channel = self._channel_for(delivery.channel)
+                async with asyncio.timeout(settings.timeout):
+                    await channel.deliver(delivery)
+            except Exception as error:  # noqa: BLE001 - whatever it raises, the delivery stays
+                watch.outcome = await self._failed(delivery, error, settings)
+            else:
+                now = self._clock()
+                await self._database.write(lambda tx: outbox.sent(tx, delivery.key, now))
 
-    async def _failed(self, delivery: Delivery, error: Exception, settings: OutboxSettings) -> None:
+    async def _failed(self, delivery: Delivery, error: Exception, settings: OutboxSettings) -> str:
+        """Record what went wrong; return what becomes of the delivery."""
         if isinstance(error, TimeoutError):
             said = f"no answer within {settings.timeout:g} s"
         else:
@@ -131,3 +136,4 @@ class Outbox:
                 )
 
         await self._database.write(work)
+        return "dead" if given_up else "failed"

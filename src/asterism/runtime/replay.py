@@ -7,7 +7,7 @@ the loop writes can be compared, byte for byte.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import orjson
 
 from asterism.agents.turn import Means
 from asterism.errors import Conflict, ModelError
-from asterism.ports import Emit, ModelRequest
+from asterism.ports import Profile, Question
 from asterism.runtime.runtime import Runtime
 from asterism.runtime.watch import Hub
 from asterism.store import agents, approvals, inbox, journal
@@ -37,27 +37,44 @@ from asterism.types.turns import (
 )
 from asterism.types.wire import text_of
 
+_READ_AT_ONCE = 512
+
 
 class _EndOfRecording(ModelError):
     """The turn went no further than this."""
 
 
+Wire = Callable[[Question, list[bytes], Reply | None], Awaitable[Reply | None]]
+"""Answers a question from a tape of what went over the wire, with the past that the models saw and
+the reply that was recorded; None if the tape has no such exchange."""
+
+
 class _RecordedModel:
     """Says what was said."""
 
-    def __init__(self, entries: list[Entry]) -> None:
+    def __init__(
+        self,
+        entries: list[Entry],
+        wire: Wire | None = None,
+        past: Callable[[int | None], Awaitable[list[bytes]]] | None = None,
+    ) -> None:
         self._replies = {entry.key: entry for entry in entries if entry.kind is EntryKind.REPLY}
+        self._wire = wire
+        self._past = past
 
-    async def complete(self, request: ModelRequest, emit: Emit | None = None) -> Reply:
+    async def answer(self, question: Question) -> Reply:
         """Return the recorded reply of the step that asks."""
-        del emit
+        request = question.compose(question.models[0], Profile(), 0)
         entry = self._replies.get(request.key.partition("/")[2])
-        if entry is None:
+        recorded = Reply.from_entry(entry.body, entry.meta) if entry is not None else None
+        if self._wire is not None and self._past is not None:
+            past = await self._past(entry.seq if entry is not None else None)
+            played = await self._wire(question, past, recorded)
+            if played is not None:
+                return played
+        if recorded is None:
             raise _EndOfRecording("The recording ends here.")
-        return Reply.from_entry(entry.body, entry.meta)
-
-    async def close(self) -> None:
-        """Nothing to let go of."""
+        return recorded
 
 
 class _RecordedTool(Tool):
@@ -90,9 +107,14 @@ class _RecordedTool(Tool):
 class _RecordedTools(Toolbox):
     """Every tool there ever was."""
 
-    def __init__(self, entries: list[Entry]) -> None:
+    def __init__(self, entries: list[Entry], real: Toolbox | None) -> None:
         super().__init__()
         self._recorded = {entry.key: entry for entry in entries}
+        self._real = real
+
+    def wire(self, allowed: tuple[str, ...] | None) -> bytes | None:
+        """Return the descriptions that a model would be given now."""
+        return self._real.wire(allowed) if self._real is not None else None
 
     def get(self, name: str, allowed: tuple[str, ...] | None) -> Tool:
         """Return the recorded tool of that name."""
@@ -108,8 +130,20 @@ def _publish_nothing(agent_id: str, turn_id: str, kind: str, data: dict[str, Any
     """Show nobody: a replay has no watchers."""
 
 
-async def replay(database: Database, record: TurnRecord, entries: list[Entry]) -> Replay:
-    """Run a turn again and compare what it writes with what it wrote then."""
+async def replay(
+    database: Database,
+    record: TurnRecord,
+    entries: list[Entry],
+    *,
+    toolbox: Toolbox | None = None,
+    wire: Wire | None = None,
+    budget: int = 0,
+) -> Replay:
+    """Run a turn again and compare what it writes with what it wrote then.
+
+    With `wire`, models are heard through it instead of from the journal, each with the past of up
+    to `budget` bytes before the turn, and with the tools of `toolbox` to choose from.
+    """
     if record.state is TurnState.OPEN:
         raise Conflict(
             f"Turn {record.id} is still under way. Replay it when it has ended; nothing was done."
@@ -120,10 +154,12 @@ async def replay(database: Database, record: TurnRecord, entries: list[Entry]) -
         scratch = await open_sqlite(Path(place))
         try:
             await scratch.write(lambda tx: _lay_out(tx, agent, record, entries))
-            outcome, written = await _run(scratch, agent, record, entries)
+            model = _RecordedModel(entries, wire, lambda seq: _past(database, record, seq, budget))
+            tools = _RecordedTools(entries, toolbox)
+            outcome, written = await _run(scratch, agent, record, entries, model, tools)
         finally:
             await scratch.close()
-    differences = tuple(_differences(entries, written))
+    differences = tuple(_differences(entries, written, whole=wire is not None))
     text = outcome.text if outcome.state is TurnState.DONE else record.error or outcome.text
     return Replay(record.id, not differences, differences, text)
 
@@ -133,6 +169,7 @@ async def _lay_out(tx: Connection, agent: Agent, record: TurnRecord, entries: li
     limits = replace(agent.limits, seconds=86_400.0)
     await agents.create(tx, "replay", replace(agent, limits=limits))
     await tx.run("UPDATE agents SET length = ? WHERE id = ?", (record.first_seq - 1, agent.id))
+    opening: dict[str, Any] = orjson.loads(entries[0].meta or "{}")
     await inbox.put(
         tx,
         agent.id,
@@ -141,17 +178,44 @@ async def _lay_out(tx: Connection, agent: Agent, record: TurnRecord, entries: li
         channel=record.channel,
         body=entries[0].body,
         at=entries[0].at,
+        sender=opening.get("sender"),
+        schema=opening.get("schema"),
     )
 
 
+async def _past(
+    database: Database, record: TurnRecord, seq: int | None, budget: int
+) -> list[bytes]:
+    """Return what came before an entry of a turn: all since it began, and `budget` bytes more."""
+
+    async def read(tx: Connection) -> list[bytes]:
+        newest_first: list[bytes] = []
+        before, older = record.last_seq + 1 if seq is None else seq, 0
+        while older <= budget and (
+            rows := await journal.wire_before(tx, record.agent_id, before, _READ_AT_ONCE)
+        ):
+            for at, _, _, body in rows:
+                newest_first.append(body)
+                before = at
+                older += len(body) if at < record.first_seq else 0
+        return newest_first[::-1]
+
+    return await database.read(read)
+
+
 async def _run(
-    scratch: Database, agent: Agent, record: TurnRecord, entries: list[Entry]
+    scratch: Database,
+    agent: Agent,
+    record: TurnRecord,
+    entries: list[Entry],
+    model: _RecordedModel,
+    tools: _RecordedTools,
 ) -> tuple[Outcome, list[Entry]]:
-    model = _RecordedModel(entries)
     means = Means(
         database=scratch,
-        toolbox=_RecordedTools(entries),
-        model_for=lambda name: (model, name),
+        toolbox=tools,
+        chain=lambda name: (name,),
+        ask=model.answer,
         watched=lambda _: False,
         publish=_publish_nothing,
         clock=lambda: record.opened_at,
@@ -195,7 +259,8 @@ def _with_old_ids(entry: Entry, recorded: list[Entry], asked: dict[str, str]) ->
     return replace(entry, body=body)
 
 
-def _differences(recorded: list[Entry], written: list[Entry]) -> Iterator[str]:
+def _differences(recorded: list[Entry], written: list[Entry], *, whole: bool) -> Iterator[str]:
+    """Yield what differs in the wire forms, and with `whole` in what came along with replies."""
     then = {entry.key: entry for entry in recorded if entry.kind in WIRE_KINDS}
     now = {entry.key: entry for entry in written if entry.kind in WIRE_KINDS}
     for key in then | now:
@@ -205,3 +270,5 @@ def _differences(recorded: list[Entry], written: list[Entry]) -> Iterator[str]:
             yield f"{key}: new in the replay."
         elif then[key].body != now[key].body:
             yield f"{key}: other text than recorded."
+        elif whole and then[key].kind is EntryKind.REPLY and then[key].meta != now[key].meta:
+            yield f"{key}: other reasoning, tokens or ending than recorded."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import orjson
@@ -18,8 +18,9 @@ from asterism.errors import AsterismError, Conflict, LaneLost, NotFound
 from asterism.runtime.checks import check_field, check_text
 from asterism.runtime.lanes import Lanes, LocalLanes
 from asterism.runtime.watch import Bridge, Hub
-from asterism.store import approvals, inbox, journal
+from asterism.store import approvals, blobs, inbox, journal
 from asterism.store.database import Connection, Database
+from asterism.types.blobs import Blob
 from asterism.types.ids import new_id, turn_id_for
 from asterism.types.messages import InboxItem, Receipt
 from asterism.types.turns import Entry, Outcome, Reply, TurnRecord, TurnState
@@ -116,9 +117,11 @@ class Runtime:
         external_id: str | None = None,
         sender: str | None = None,
         reply_to: str | None = None,
+        images: Sequence[Blob] = (),
+        schema: str | None = None,
     ) -> Receipt:
         """Store a message; on return it will be answered exactly once, whatever happens."""
-        body = message_wire("user", check_text(text))
+        body = message_wire("user", check_text(text), images)
         check_field("channel", channel)
         check_field("external_id", external_id)
         check_field("sender", sender)
@@ -132,6 +135,8 @@ class Runtime:
                 )
                 if former is not None:
                     return Receipt(former[0], turn_id_for(former[0]), former[1], duplicate=True)
+            for one in images:
+                await blobs.put(tx, one, at)
             item = await inbox.put(
                 tx,
                 agent_id,
@@ -142,6 +147,7 @@ class Runtime:
                 at=at,
                 sender=sender,
                 reply_to=reply_to,
+                schema=schema,
                 announce=False,
             )
             if item is None:
@@ -251,6 +257,17 @@ class Runtime:
         return arrival
 
     async def _run(self, turn: Turn) -> Outcome:
+        item, waited = turn.item, None
+        if item is not None:
+            waited = max(0, self._means.clock() - item.at) / 1000
+        resumed = turn.record is not None
+        with self._means.telemetry.turn(
+            turn.agent, turn.id, resumed=resumed, waited=waited
+        ) as watch:
+            watch.outcome = outcome = await self._answer(turn)
+        return outcome
+
+    async def _answer(self, turn: Turn) -> Outcome:
         try:
             return await run_turn(turn)
         except AsterismError as error:

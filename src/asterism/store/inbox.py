@@ -5,7 +5,7 @@ from __future__ import annotations
 from asterism.store.database import Connection, Row
 from asterism.types.messages import InboxItem
 
-_COLUMNS = "agent_id, arrival, id, kind, channel, body, at, sender, reply_to"
+_COLUMNS = "agent_id, arrival, id, kind, channel, body, at, sender, reply_to, schema"
 
 
 def _item(row: Row) -> InboxItem:
@@ -47,6 +47,7 @@ async def put(
     at: int,
     sender: str | None = None,
     reply_to: str | None = None,
+    schema: str | None = None,
     announce: bool = True,
 ) -> InboxItem | None:
     """Put something at the end of an agent's inbox; None if there is no such agent.
@@ -61,11 +62,9 @@ async def put(
     )
     if row is None:
         return None
-    item = InboxItem(agent_id, row[0], message_id, kind, channel, body, at, sender, reply_to)
-    await tx.run(
-        f"INSERT INTO inbox ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (agent_id, row[0], message_id, kind, channel, body, at, sender, reply_to),
-    )
+    values = (agent_id, row[0], message_id, kind, channel, body, at, sender, reply_to, schema)
+    item = InboxItem(*values)
+    await tx.run(f"INSERT INTO inbox ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
     await tx.enqueue(agent_id)
     if announce:
         await tx.notify("lane", agent_id)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from asterism.errors import StoreTooNew
+from asterism.errors import StoreTooNew, StoreTooOld
 from asterism.store.database import Connection
 from asterism.types.ids import now_ms
 
@@ -54,4 +54,15 @@ def refuse_newer(version: int, migrations: list[Migration], snapshots: str) -> N
         raise StoreTooNew(
             f"The database has schema {version}, and this release knows schemas up to {known}. "
             f"Upgrade asterism, or go back to a snapshot ({snapshots}). Nothing was changed."
+        )
+
+
+def refuse_older(version: int, migrations: list[Migration]) -> None:
+    """Raise `StoreTooOld` if the database lacks what this release reads."""
+    known = migrations[-1].number if migrations else 0
+    if 0 < version < known:
+        raise StoreTooOld(
+            f"The database has schema {version}, and this release reads schema {known}. Start "
+            '"asterism" or "asterism worker" once: it is brought up to date then, after a snapshot.'
+            " Nothing was changed."
         )

@@ -35,6 +35,7 @@ from asterism.store.migrate import (
     load_migrations,
     record_version,
     refuse_newer,
+    refuse_older,
     schema_version,
 )
 from asterism.store.postgres_sql import PlainNumber, tables_of, translate, translate_schema
@@ -193,6 +194,7 @@ class Postgres:
                     f"The database {self.address} holds no asterism yet. "
                     '"asterism worker" sets it up; [store] url names another database.'
                 )
+            refuse_older(version, self._migrations)
             return
         pending = [migration for migration in self._migrations if migration.number > version]
         if pending and version > 0:

@@ -34,6 +34,7 @@ from asterism.store.migrate import (
     load_migrations,
     record_version,
     refuse_newer,
+    refuse_older,
     schema_version,
 )
 from asterism.types.ids import now_ms
@@ -158,6 +159,7 @@ class SQLite:
             raw = self._connect(write=not self.readonly)
             if self.readonly:
                 refuse_newer(_version_of(raw), migrations, self._snapshots_hint())
+                refuse_older(_version_of(raw), migrations)
                 raw.close()
                 return
             self._bring_up_to_date(raw, migrations)

@@ -19,6 +19,11 @@ DEFAULT_MODEL = "default"
 """The model of an agent that names none: whichever the configuration says at each turn."""
 
 
+def chain_of(model: str) -> tuple[str, ...]:
+    """Return the models that are asked one after the other: `a:b, c:d` names two."""
+    return tuple(name.strip() for name in model.split(","))
+
+
 @dataclass(frozen=True, slots=True)
 class Agent:
     """A lasting identity: who it is, which model it thinks with, what it may use."""
@@ -26,6 +31,8 @@ class Agent:
     id: str
     name: str
     model: str
+    """`vendor:name`, several of them separated by commas (the next is asked when one fails), or
+    `default`."""
     system: str
     created_at: int
     tools: tuple[str, ...] | None = None

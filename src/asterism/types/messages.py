@@ -23,6 +23,8 @@ class InboxItem:
     sender: str | None = None
     reply_to: str | None = None
     """Where the answer is delivered; None when whoever asked is waiting or will look."""
+    schema: str | None = None
+    """The JSON schema that the answer must fulfil."""
 
     @property
     def turn_id(self) -> str:

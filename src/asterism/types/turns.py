@@ -71,8 +71,13 @@ class Usage:
     """Tokens of one model call, or the sum over a turn."""
 
     input: int = 0
+    """Tokens in, those from the vendor's cache among them."""
     output: int = 0
     cached: int = 0
+    written: int = 0
+    """Tokens in that the vendor put into its cache, which some charge extra for."""
+    estimated: bool = field(default=False, compare=False)
+    """Whether the vendor did not count, so that it is a guess."""
 
     @property
     def total(self) -> int:
@@ -81,7 +86,11 @@ class Usage:
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
-            self.input + other.input, self.output + other.output, self.cached + other.cached
+            self.input + other.input,
+            self.output + other.output,
+            self.cached + other.cached,
+            self.written + other.written,
+            self.estimated or other.estimated,
         )
 
 
@@ -103,6 +112,10 @@ class Reply:
     reasoning: str = ""
     usage: Usage = field(default_factory=Usage)
     finish: str = "stop"
+    thought: bytes = b""
+    """The vendor's own record of its reasoning as JSON, which it may want back in this turn."""
+    model: str = ""
+    """Which model of the agent's chain said it, as `vendor:name`."""
 
     def wire(self) -> bytes:
         """Return the message as it is stored and sent back to the model."""
@@ -128,8 +141,14 @@ class Reply:
             "cached": self.usage.cached,
             "finish": self.finish,
         }
+        if self.usage.written:
+            kept["written"] = self.usage.written
+        if self.model:
+            kept["model"] = self.model
         if self.reasoning:
             kept["reasoning"] = self.reasoning
+        if self.thought:
+            kept["thought"] = orjson.Fragment(self.thought)
         return orjson.dumps(kept).decode()
 
     @staticmethod
@@ -144,8 +163,15 @@ class Reply:
                 for call in message.get("tool_calls") or ()
             ),
             reasoning=kept.get("reasoning", ""),
-            usage=Usage(kept.get("in", 0), kept.get("out", 0), kept.get("cached", 0)),
+            usage=Usage(
+                kept.get("in", 0),
+                kept.get("out", 0),
+                kept.get("cached", 0),
+                kept.get("written", 0),
+            ),
             finish=kept.get("finish", "stop"),
+            thought=orjson.dumps(kept["thought"]) if "thought" in kept else b"",
+            model=kept.get("model", ""),
         )
 
 

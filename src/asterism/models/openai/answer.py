@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Any, cast
 import orjson
 
 from asterism.models import estimate_usage
-from asterism.models.openai.trouble import Odd, Rejected, is_html, shorten
+from asterism.models.http.text import Lines, Text, mend, parse
+from asterism.models.http.trouble import Odd, Rejected
 from asterism.types.turns import Call, Reply, Usage
 
 if TYPE_CHECKING:
     from asterism.ports import Emit
+
+
+_HINT = "It usually ends in /v1."
 
 
 class Answer:
@@ -23,12 +27,15 @@ class Answer:
         self.done = False
         self.finish = ""
         self._emit = emit
-        self._rest: list[bytes] = []
-        self._text = _Text()
-        self._reasoning = _Text()
+        self._lines = Lines()
+        self._text = Text()
+        self._reasoning = Text()
+        self._details: list[Any] = []
+        self._think = _Think()
         self._calls: list[_CallDraft] = []
         self._open: dict[int, _CallDraft] = {}
         self._usage = Usage()
+        self._sent_as = ""
 
     def take(self, body: bytes) -> None:
         """Take a whole body."""
@@ -37,7 +44,7 @@ class Answer:
             self.feed(body)
             self.end()
             return
-        whole = _table(_parse(body))
+        whole = _table(parse(body, _HINT))
         if whole.get("error"):
             raise Rejected.from_table(whole)
         choices = _list(whole.get("choices"))
@@ -48,49 +55,58 @@ class Answer:
         self._take_usage(whole.get("usage"))
         self.finish = _string(choice.get("finish_reason"))
         self.done = True
+        self._check()
 
     def feed(self, chunk: bytes) -> None:
         """Take the next bytes of an event stream, wherever they were cut."""
-        self._rest.append(chunk)
-        if b"\n" not in chunk:
-            return
-        *lines, rest = b"".join(self._rest).split(b"\n")
-        self._rest = [rest]
-        for line in lines:
-            # An event is one line here; others are comments, event names and keep-alives.
-            if line.startswith(b"data:"):
-                self._take_event(line[5:].strip())
+        for event in self._lines.feed(chunk):
+            self._take_event(event)
 
     def end(self) -> None:
         """Take the last line, which may lack its break, and check that the reply is whole."""
         self.feed(b"\n")
         if not (self.done or self.finish):
             raise ConnectionAbortedError
+        self._check()
 
     def reply(self, sent: int) -> Reply:
         """Return the reply to a request of `sent` bytes."""
+        for is_thought, piece in self._think.rest():
+            (self._reasoning if is_thought else self._text).add(piece)
         text, reasoning = str(self._text), str(self._reasoning)
         calls: dict[str, Call] = {}
         for index, draft in enumerate(self._calls):
-            if not draft.name:
-                raise Odd("with a tool call that names no tool. Ask again.")
             id = draft.id or f"call_{index}"
             while id in calls:
                 id += "_"
-            calls[id] = Call(id, draft.name, str(draft.arguments) or "{}")
+            calls[id] = Call(id, draft.name, _arguments(str(draft.arguments)))
         usage = self._usage
         if not usage.total:
             said = text + reasoning + "".join(c.name + c.arguments for c in calls.values())
             usage = estimate_usage(sent, len(said.encode()))
         finish = self.finish or ("tool_calls" if calls else "stop")
-        return Reply(text, tuple(calls.values()), reasoning, usage, finish)
+        return Reply(
+            text, tuple(calls.values()), reasoning, usage, finish, self._thought() if calls else b""
+        )
+
+    def _check(self) -> None:
+        if not all(draft.name for draft in self._calls):
+            raise Odd("with a tool call that names no tool. Ask again.")
+
+    def _thought(self) -> bytes:
+        """Return what the server may want back with this reply, in the names it used itself."""
+        if self._details:
+            return orjson.dumps({"reasoning_details": self._details})
+        if self._sent_as:
+            return orjson.dumps({self._sent_as: str(self._reasoning)})
+        return b""
 
     def _take_event(self, data: bytes) -> None:
         if data == b"[DONE]":
             self.done = True
         if self.done or not data:
             return
-        event = _table(_parse(data))
+        event = _table(parse(data, _HINT))
         if event.get("error"):
             raise Rejected.from_table(event)
         self._take_usage(event.get("usage"))
@@ -111,12 +127,23 @@ class Answer:
             )
 
     def _take_part(self, part: dict[str, Any]) -> None:
-        if reasoning := _string(part.get("reasoning_content") or part.get("reasoning")):
-            self._show("reasoning", self._reasoning.add(reasoning))
+        for name in ("reasoning_content", "reasoning"):
+            if reasoning := _string(part.get(name)):
+                self._sent_as = name
+                self._show("reasoning", self._reasoning.add(reasoning))
+                break
+        self._details += _list(part.get("reasoning_details") or [])
         if text := _string(part.get("content") or part.get("refusal")):
-            self._show("text", self._text.add(text))
+            self._take_text(text)
         for position, call in enumerate(_list(part.get("tool_calls") or [])):
             self._take_call(_table(call), position)
+
+    def _take_text(self, text: str) -> None:
+        for is_thought, piece in self._think.split(text):
+            if is_thought:
+                self._show("reasoning", self._reasoning.add(piece))
+            else:
+                self._show("text", self._text.add(piece))
 
     def _show(self, kind: str, piece: str) -> None:
         if piece and self._emit is not None:
@@ -125,7 +152,7 @@ class Answer:
 
     def _take_call(self, part: dict[str, Any], position: int) -> None:
         function = _table(part.get("function") or {})
-        id, name = _mend(_string(part.get("id"))), _mend(_string(function.get("name")))
+        id, name = mend(_string(part.get("id"))), mend(_string(function.get("name")))
         index = part.get("index")
         index = index if isinstance(index, int) else position
         draft = self._open.get(index)
@@ -143,25 +170,54 @@ class Answer:
             draft.arguments.add(json.dumps(arguments, ensure_ascii=False))
 
 
-class _Text:
-    """Text that comes in pieces; half a surrogate pair waits for the other half."""
+_OPEN, _CLOSE = "<think>", "</think>"
 
-    __slots__ = ("_half", "_pieces")
+
+class _Think:
+    """Tells reasoning from text where a server sends both as text, the former in <think> tags.
+
+    Only at the beginning of a reply: later on the tags may be what the text is about.
+    """
+
+    __slots__ = ("_held", "_state")
 
     def __init__(self) -> None:
-        self._pieces: list[str] = []
-        self._half = ""
+        self._state: str = "before"
+        self._held: str = ""
 
-    def add(self, piece: str) -> str:
-        """Take a piece; return what can be shown by now."""
-        piece = self._half + piece
-        self._half = piece[-1:] if "\ud800" <= piece[-1:] <= "\udbff" else ""
-        piece = _mend(piece[:-1] if self._half else piece)
-        self._pieces.append(piece)
-        return piece
+    def split(self, piece: str) -> list[tuple[bool, str]]:
+        """Return pieces and whether they are reasoning; the end of one may wait for the next."""
+        if self._state == "after":
+            return [(False, piece)]
+        if self._state == "closed":
+            return self._finish(piece.lstrip())
+        held = self._held + piece
+        if self._state == "before":
+            start = held.lstrip()
+            if _OPEN.startswith(start[: len(_OPEN)]) and len(start) < len(_OPEN):
+                self._held = held
+                return []
+            if not start.startswith(_OPEN):
+                return self._finish(held)
+            self._state, held = "inside", start[len(_OPEN) :]
+        thought, closed, text = held.partition(_CLOSE)
+        if closed:
+            self._state, self._held = "closed", ""
+            return [(True, thought), *self._finish(text.lstrip())]
+        kept = next((n for n in range(len(_CLOSE) - 1, 0, -1) if held.endswith(_CLOSE[:n])), 0)
+        self._held = held[len(held) - kept :] if kept else ""
+        return [(True, held[: len(held) - kept])]
 
-    def __str__(self) -> str:
-        return "".join(self._pieces) + _mend(self._half)
+    def rest(self) -> list[tuple[bool, str]]:
+        """Return what was held back, at the end of a reply."""
+        held, self._held = self._held, ""
+        return [(self._state == "inside", held)] if held else []
+
+    def _finish(self, text: str) -> list[tuple[bool, str]]:
+        if not text:
+            return []
+        self._state, self._held = "after", ""
+        return [(False, text)]
 
 
 class _CallDraft:
@@ -172,26 +228,27 @@ class _CallDraft:
     def __init__(self) -> None:
         self.id = ""
         self.name = ""
-        self.arguments = _Text()
+        self.arguments = Text()
 
 
-def _parse(data: bytes) -> Any:
+def _arguments(text: str) -> str:
+    """Return the arguments of a call as JSON text, without what some models add to it."""
+    if not text.strip():
+        return "{}"
     try:
-        return orjson.loads(data)
-    except orjson.JSONDecodeError as error:
-        if is_html(data):
-            raise Odd(
-                "with an HTML page (HTTP 200) instead of JSON. Is base_url right? It usually ends "
-                "in /v1."
-            ) from None
-        # The standard library also takes halves of surrogate pairs, which are mended later.
+        value: Any = json.loads(text)
+    except ValueError:
         try:
-            return json.loads(data.decode(errors="replace"))
+            value, end = json.JSONDecoder().raw_decode(text.lstrip())
         except (ValueError, RecursionError):
-            raise Odd(
-                f"with malformed JSON ({error}): {shorten(data[:2000].decode(errors='replace'))!r}."
-                " Ask again; if it stays so, its server is at fault."
-            ) from None
+            return text
+        return text.lstrip()[:end] if isinstance(value, dict) else text
+    except RecursionError:
+        return text
+    # JSON inside of a JSON string.
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        return _arguments(value)
+    return "{}" if value is None else text
 
 
 def _table(value: Any) -> dict[str, Any]:
@@ -207,9 +264,7 @@ def _list(value: Any) -> list[Any]:
 
 
 def _other_shape() -> Odd:
-    return Odd(
-        "with JSON that is not a chat completion. Is base_url right? It usually ends in /v1."
-    )
+    return Odd(f"with JSON that is not a chat completion. Is base_url right? {_HINT}")
 
 
 def _string(value: Any) -> str:
@@ -223,12 +278,3 @@ def _string(value: Any) -> str:
 
 def _count(value: Any) -> int:
     return value if isinstance(value, int) and value > 0 else 0
-
-
-def _mend(text: str) -> str:
-    """Replace halves of surrogate pairs, which no encoding can hold; join whole pairs."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text

@@ -4,19 +4,57 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import orjson
 
-from asterism.errors import ModelError, ModelGarbled, ModelRefused, ModelUnavailable
-
-if TYPE_CHECKING:
-    from aiohttp import ClientResponse
+from asterism.errors import (
+    ContentRefused,
+    ContextTooLong,
+    KeyRefused,
+    ModelBusy,
+    ModelError,
+    ModelGarbled,
+    ModelRefused,
+    ModelUnavailable,
+)
 
 CONNECT_SECONDS = 10.0
+
+# Only OpenAI and llama.cpp say it with a code; the others, and proxies, say it in words such as
+# "prompt is too long: 201000 tokens > 200000 maximum" (Anthropic), "This model's maximum context
+# length is 8192 tokens" (OpenAI, vLLM), "exceeds the available context size" (llama.cpp), "input
+# length and `max_tokens` exceed context limit" (Anthropic); seen 2026-11.
+_TOO_LONG = re.compile(
+    r"context.?(length|window|size|limit)|prompt is too long|too many (input )?tokens"
+    r"|maximum (number of )?(input )?tokens|input is too long|exceeds? the max\w* .*tokens",
+    re.IGNORECASE,
+)
+_TOO_LONG_CODES = frozenset({"context_length_exceeded", "exceed_context_size_error"})
+_FILTER_CODES = frozenset(
+    {"content_filter", "content_policy_violation", "ResponsibleAIPolicyViolation"}
+)
+_NO_QUOTA_CODES = frozenset({"insufficient_quota", "billing_error", "billing_hard_limit_reached"})
+_STATUS_OF_TYPE = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "api_error": 500,
+    "server_error": 500,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+"""What an error that comes in the middle of a stream, without a status of its own, would have."""
 
 
 class Odd(Exception):
@@ -27,35 +65,51 @@ class Rejected(Exception):
     """The server says no, in a status and words of its own."""
 
     def __init__(
-        self, status: int, words: str, code: object = None, retry_after: float | None = None
+        self, status: int, words: str, code: str = "", retry_after: float | None = None
     ) -> None:
         super().__init__(status, words)
         self.status, self.words, self.code, self.retry_after = status, words, code, retry_after
+
+    @property
+    def is_too_long(self) -> bool:
+        """Whether the conversation does not fit the model's window."""
+        if self.code in _TOO_LONG_CODES:
+            return True
+        return self.status in {400, 413, 422} and bool(_TOO_LONG.search(self.words[:2000]))
+
+    @property
+    def is_out_of_quota(self) -> bool:
+        """Whether the key is sound and nothing is left to spend with it."""
+        # Anthropic says so with 400, invalid_request_error and these words; seen 2026-11.
+        broke = self.status == 400 and "credit balance is too low" in self.words
+        return self.code in _NO_QUOTA_CODES or self.status == 402 or broke
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether a content filter objects; Anthropic says so in words only."""
+        return self.code in _FILTER_CODES or (
+            self.status == 400 and "content filter" in self.words[:2000].lower()
+        )
 
     @staticmethod
     def from_table(table: dict[str, Any]) -> Rejected:
         """Read an error that came in place of an answer, under a status of success."""
         words, code = _words(table)
-        return Rejected(code if isinstance(code, int) and 400 <= code < 600 else 500, words, code)
+        status = int(code) if code.isdecimal() else _STATUS_OF_TYPE.get(code, 500)
+        return Rejected(status if 400 <= status < 600 else 500, words, code)
 
     @staticmethod
-    async def from_response(response: ClientResponse) -> Rejected:
+    def from_body(status: int, headers: Mapping[str, str], body: bytes) -> Rejected:
         """Read what a server says with a status that is no success."""
-        from aiohttp import ClientError
-
-        body = b""
-        with suppress(ClientError, OSError):
-            body = await response.content.read(1 << 16)
-        words, code = body.decode(errors="replace"), None
-        if response.status < 400:
-            words = response.headers.get("Location", "").partition("?")[0]
+        words, code = body.decode(errors="replace"), ""
+        if status < 400:
+            words = headers.get("Location", "").partition("?")[0]
         elif is_html(body):
             words = "an HTML page"
         else:
             with suppress(orjson.JSONDecodeError):
                 words, code = _words(orjson.loads(body))
-        wait = _seconds(response.headers.get("Retry-After", ""))
-        return Rejected(response.status, words, code, wait)
+        return Rejected(status, words, code, _wait(headers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +131,14 @@ class Peer:
         if isinstance(error, Rejected):
             return self._explain_status(error, model, size)
         kind, told = self._told(error)
+        if kind is ModelUnavailable:
+            from aiohttp import ClientConnectorError, ConnectionTimeoutError
+
+            return ModelUnavailable(
+                f"{self.named(model)} {told}",
+                slow=isinstance(error, TimeoutError),
+                begun=not isinstance(error, ClientConnectorError | ConnectionTimeoutError),
+            )
         return kind(f"{self.named(model)} {told}")
 
     def _told(self, error: Exception) -> tuple[type[ModelError], str]:
@@ -117,12 +179,29 @@ class Peer:
         # A server may quote the key it was given; one as short as "none" is no secret.
         words = error.words.replace(self.key, "…") if len(self.key) > 7 else error.words
         said = f"HTTP {error.status}, {shorten(words)!r}" if words else f"HTTP {error.status}"
-        passing = False
+        kind, told, remedy = self._told_of_status(error, said, size)
+        message = f"{self.named(model)} {told} {remedy}"
+        if issubclass(kind, ModelUnavailable):
+            return kind(message, retry_after=error.retry_after)
+        return kind(message)
+
+    def _told_of_status(
+        self, error: Rejected, said: str, size: int
+    ) -> tuple[type[ModelError], str, str]:
+        another = "or give the agent another model."
+        if error.is_out_of_quota:
+            told = f"has no quota left for this key ({said})."
+            return KeyRefused, told, f"Add to it at the vendor, {another}"
+        if error.is_too_long:
+            told = f"has too small a window for this conversation ({said})."
+            return ContextTooLong, told, f"Shorten it, {another}"
+        if error.is_filtered:
+            told = f"did not answer, since its content filter objects ({said})."
+            return ContentRefused, told, f"Say it otherwise, {another}"
+        kind: type[ModelError] = ModelRefused
         match error.status:
-            case _ if error.code == "insufficient_quota":
-                told = f"has no quota left for this key ({said})."
-                remedy = "Add to it at the vendor, or give the agent another model."
             case 401 | 403:
+                kind = KeyRefused
                 told = f"{'refused the key' if self.key else 'wants a key'} ({said})."
                 remedy = f"Put a valid one into {self.key_name}."
             case 404 | 405:
@@ -130,24 +209,22 @@ class Peer:
                 remedy = f"Check its name, and that models.{self.vendor}.base_url is right; it"
                 remedy += " usually ends in /v1."
             case 413:
+                kind = ContextTooLong
                 told = f"found the request of {size:,} bytes too large ({said})."
-                remedy = "Shorten the conversation, or give the agent another model."
+                remedy = f"Shorten the conversation, {another}"
             case 429:
-                told, passing = f"has had too many requests ({said}).", True
+                kind, told = ModelBusy, f"has had too many requests ({said})."
                 remedy = f"Ask again {_when(error.retry_after)}."
             case status if status >= 500 or status in {408, 409, 425}:
-                told, passing = f"is failing or overloaded ({said}).", True
+                kind, told = ModelUnavailable, f"is failing or overloaded ({said})."
                 remedy = f"Ask again {_when(error.retry_after)}."
             case status if status < 400:
                 told = f"sends requests on to another address ({said})."
                 remedy = f"Put the right one into models.{self.vendor}.base_url."
             case _:
                 told = f"did not take the request ({said})."
-                remedy = "Change what it objects to, or give the agent another model."
-        message = f"{self.named(model)} {told} {remedy}"
-        if passing:
-            return ModelUnavailable(message, retry_after=error.retry_after)
-        return ModelRefused(message)
+                remedy = f"Change what it objects to, {another}"
+        return kind, told, remedy
 
 
 def is_html(body: bytes) -> bool:
@@ -161,15 +238,25 @@ def shorten(text: str, limit: int = 300) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def _words(error: Any) -> tuple[str, object]:
+def _words(error: Any) -> tuple[str, str]:
     """Find message and code in what servers send as an error."""
-    code: object = None
+    code = ""
     while isinstance(error, dict):
         table = cast("dict[str, Any]", error)
-        code = table.get("code") or code
+        # A code in letters says most; llama.cpp repeats the status there and tells more by type.
+        given = [str(each) for each in (table.get("code"), table.get("type")) if each]
+        given = [each for each in given if each != "error"]
+        code = next((each for each in given if not each.isdecimal()), given[0] if given else code)
         fallback = "" if "message" in table else repr(table)
         error = table.get("error") or table.get("message") or table.get("detail") or fallback
     return error if isinstance(error, str) else repr(error), code
+
+
+def _wait(headers: Mapping[str, str]) -> float | None:
+    """Return how long a server wants us to wait."""
+    with suppress(KeyError, ValueError):
+        return max(0.0, min(float(headers["retry-after-ms"]) / 1000, 1e6))
+    return _seconds(headers.get("Retry-After", ""))
 
 
 def _seconds(retry_after: str) -> float | None:

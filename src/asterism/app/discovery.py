@@ -1,0 +1,220 @@
+"""Which models are to be had here: keys in the environment, servers on loopback, weights."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+import orjson
+
+from asterism.config.vendors import EMBEDDED, Vendor, can_embed, models_directory, vendors
+from asterism.errors import InvalidInput
+
+PATIENCE = 0.3
+"""Seconds for all servers together, which are asked at the same time."""
+_LARGEST = 1 << 20
+_MOST_NAMES = 50
+_NO_CHAT = ("embed", "rerank", "whisper", "tts", "bge-", "minilm", "clip")
+"""What the names of models have in them that do not chat."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A model that could be used."""
+
+    model: str
+    """`vendor:name`."""
+    where: str
+    """Where it was found: a variable, an address, this machine."""
+    why: str
+    """What speaks for it, or what is missing, in a clause."""
+    ready: bool
+    """It can be asked as it is, without a download or an installation."""
+    base_url: str | None = None
+    """Where it is reached, if that is not what is known of the vendor."""
+    others: tuple[str, ...] = ()
+    """Further models at the same place."""
+
+    @property
+    def vendor(self) -> str:
+        """Whose model it is."""
+        return self.model.partition(":")[0]
+
+    @property
+    def name(self) -> str:
+        """What the vendor calls it."""
+        return self.model.partition(":")[2]
+
+    @property
+    def embedded(self) -> bool:
+        """It runs on this machine, in a process of ours."""
+        return self.vendor == EMBEDDED
+
+
+async def discover(environ: Mapping[str, str], *, patience: float = PATIENCE) -> list[Finding]:
+    """Return what is to be had here, the best to propose first; nothing but loopback is asked."""
+    served = await _servers(environ, patience)
+    found = [*_keys(environ), *served]
+    found.sort(key=lambda one: not one.ready)
+    return [*found, *_weights(environ)]
+
+
+def _keys(environ: Mapping[str, str]) -> list[Finding]:
+    return [
+        _by_key(vendor, variable)
+        for vendor in vendors().values()
+        if (variable := vendor.key_variable(environ)) and environ.get(variable)
+    ]
+
+
+def _by_key(vendor: Vendor, variable: str) -> Finding:
+    model = f"{vendor.name}:{vendor.model}"
+    if vendor.usable:
+        return Finding(model, variable, f"{vendor.title}, paid by use", ready=True)
+    why = f"{vendor.title} needs a library that is not installed (pip install 'asterism[vendors]')"
+    return Finding(model, variable, why, ready=False)
+
+
+def _weights(environ: Mapping[str, str]) -> list[Finding]:
+    from asterism.models.embedded.weights import Shelf, amount
+
+    shelf = Shelf(models_directory(environ))
+    found: list[Finding] = []
+    for name, weights in shelf.known().items():
+        here = shelf.path(name) is not None
+        where = "this machine" if here else "to be downloaded"
+        why = f"{amount(weights.size)}: {weights.about}"
+        found.append(Finding(f"{EMBEDDED}:{name}", where, why, ready=here and can_embed()))
+    found.sort(key=lambda one: not one.ready)
+    return found
+
+
+# -- servers on loopback -------------------------------------------------------------------------
+
+
+async def _servers(environ: Mapping[str, str], patience: float) -> list[Finding]:
+    places = server_addresses(environ)
+    asked = [asyncio.ensure_future(_ask(vendors()[name], url)) for name, url in places.items()]
+    if asked:
+        _, late = await asyncio.wait(asked, timeout=patience)
+        for task in late:
+            task.cancel()
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    return [one for one in answers if isinstance(one, Finding)]
+
+
+def server_addresses(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return where each kind of server is looked for, as `http://host:port` by vendor.
+
+    ASTERISM_SERVERS says otherwise: `ollama=127.0.0.1:11500, vllm=127.0.0.1:9000`, or `none`.
+    """
+    known = {name: vendor for name, vendor in vendors().items() if vendor.names}
+    if wish := environ.get("ASTERISM_SERVERS", "").strip():
+        if wish == "none":
+            return {}
+        return dict(_wished(part, known) for part in wish.split(","))
+    places = {name: (vendor.base_url or "").removesuffix("/v1") for name, vendor in known.items()}
+    if "ollama" in places and (host := environ.get("OLLAMA_HOST", "").strip()):
+        places["ollama"] = _ollama_address(host)
+    return {name: url for name, url in places.items() if _is_loopback(url)}
+
+
+def _wished(part: str, known: Collection[str]) -> tuple[str, str]:
+    name, _, address = (piece.strip() for piece in part.partition("="))
+    url = address if "://" in address else f"http://{address}"
+    if name not in known or not _is_loopback(url):
+        raise InvalidInput(
+            f"ASTERISM_SERVERS holds {part.strip()!r}; a kind of server ({', '.join(known)}) and "
+            'an address on this machine are needed, such as "ollama=127.0.0.1:11500", or "none". '
+            "No server was asked."
+        )
+    return name, url.rstrip("/")
+
+
+def _ollama_address(host: str) -> str:
+    """Read OLLAMA_HOST as Ollama does: parts may be missing, and 0.0.0.0 means every address.
+
+    https://github.com/ollama/ollama/blob/main/envconfig/config.go, 2026-11-16
+    """
+    scheme, there, rest = host.partition("://")
+    if not there:
+        scheme, rest = "http", host
+    port = 11434 if not there else {"https": 443}.get(scheme, 80)
+    with contextlib.suppress(ValueError):
+        parts = urlsplit(f"//{rest}")
+        name = parts.hostname or "127.0.0.1"
+        if name in ("0.0.0.0", "::"):  # noqa: S104 - where it listens; here it is asked
+            name = "127.0.0.1"
+        shown = f"[{name}]" if ":" in name else name
+        return f"{scheme}://{shown}:{parts.port or port}"
+    return ""
+
+
+def _is_loopback(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname or "", parts.port
+        return parts.scheme == "http" and (
+            host == "localhost" or ipaddress.ip_address(host).is_loopback
+        )
+    except ValueError:
+        return False
+
+
+async def _ask(vendor: Vendor, url: str) -> Finding | None:
+    """Return what a server offers; None if there is none, or something else answers there."""
+    try:
+        body = await _get(url, vendor.names)
+        names = _names(orjson.loads(body))
+    except (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError):
+        return None
+    chatting = [name for name in names if not any(word in name.lower() for word in _NO_CHAT)]
+    base_url = f"{url}/v1"
+    if not chatting:
+        why = f"{vendor.title} is running here, but has no model to chat with"
+        return Finding(f"{vendor.name}:", url, why, ready=False) if names == [] else None
+    return Finding(
+        f"{vendor.name}:{chatting[0]}",
+        url,
+        f"{vendor.title} on this machine, free",
+        ready=True,
+        base_url=None if base_url == vendor.base_url else base_url,
+        others=tuple(f"{vendor.name}:{name}" for name in chatting[1:]),
+    )
+
+
+def _names(answer: Any) -> list[str]:
+    """Read a list of models: the `data[].id` of OpenAI's format, or Ollama's `models[].name`."""
+    place, key = ("data", "id") if "data" in answer else ("models", "name")  # llama.cpp has both
+    listed = cast("list[Any]", answer[place])
+    names = [one[key] for one in listed[:_MOST_NAMES]]
+    return [name for name in names if isinstance(name, str) and name and name.isprintable()]
+
+
+async def _get(url: str, path: str) -> bytes:
+    """Fetch a small page from a server on loopback, without a key or a cookie.
+
+    HTTP/1.0, so that the answer comes in one piece and ends with the connection; a whole client
+    would take longer to import than all servers take to answer.
+    """
+    parts = urlsplit(url)
+    reader, writer = await asyncio.open_connection(parts.hostname, parts.port or 80)
+    try:
+        writer.write(f"GET {path} HTTP/1.0\r\nHost: {parts.netloc}\r\n\r\n".encode())
+        head = await reader.readuntil(b"\r\n\r\n")
+        if head.split(b" ", 2)[1] != b"200":
+            raise ValueError
+        body = b""
+        while len(body) < _LARGEST and (piece := await reader.read(65536)):
+            body += piece
+            with contextlib.suppress(ValueError):
+                orjson.loads(body)  # some keep the connection open all the same
+                break
+        return body
+    finally:
+        writer.close()

@@ -1,0 +1,195 @@
+"""A turn replayed from a tape: requests are composed anew and answered by what was recorded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from asterism import plugins
+from asterism.app.parts import make_model
+from asterism.config import ModelSettings, Settings
+from asterism.errors import ModelError
+from asterism.models.http.cassette import Asked, Cassette, Exchange, Playing, first_difference
+from asterism.ports import Model, ModelRequest, Profile, Profiled, Question
+from asterism.runtime.replay import replay
+from asterism.store import blobs
+from asterism.store.database import Database
+from asterism.tools.tool import Toolbox
+from asterism.types.blobs import Blob
+from asterism.types.turns import Entry, Replay, Reply, TurnRecord
+from asterism.types.wire import images_in, with_images
+
+_BYTES_PER_TOKEN = 4
+_MESSAGE = b'{"role":"user"'
+
+
+async def replay_tape(
+    database: Database,
+    settings: Settings,
+    toolbox: Toolbox,
+    record: TurnRecord,
+    entries: list[Entry],
+    path: Path,
+) -> Replay:
+    """Run a turn again with models heard from a tape, and compare requests as well as replies."""
+    deck = _Deck(path)
+    models = _TapedModels(settings, deck, database)
+    try:
+        found = await replay(
+            database,
+            record,
+            entries,
+            toolbox=toolbox,
+            wire=models.answer,
+            budget=settings.context.tokens * _BYTES_PER_TOKEN,
+        )
+    finally:
+        await models.close()
+    differences = (*models.differences, *found.differences)
+    return replace(found, same=not differences, differences=differences)
+
+
+class _Composed(Exception):
+    """A request was composed, and no more than that was wanted."""
+
+
+class _Deck(Cassette):
+    """Plays one exchange whatever is asked, and tells what was asked."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "play")
+        self.chosen: Exchange | None = None
+        self.body = b""
+
+    def play(self, asked: Asked) -> Playing:
+        """Return the chosen exchange."""
+        self.body = asked.body
+        if self.chosen is None:
+            raise _Composed
+        return Playing(self.chosen, 0.0)
+
+
+class _TapedModels:
+    """The models that a turn heard, each behind its real wire format."""
+
+    def __init__(self, settings: Settings, deck: _Deck, database: Database) -> None:
+        self.differences: list[str] = []
+        self._settings = settings
+        self._deck = deck
+        self._database = database
+        self._ports: dict[tuple[str, str], Model] = {}
+
+    async def answer(
+        self, question: Question, past: list[bytes], recorded: Reply | None
+    ) -> Reply | None:
+        """Play what was answered in a step; tell how the requests differ from those of then."""
+        key = question.compose(question.models[0], Profile(), 0).key
+        step = key.partition("/")[2]
+        exchanges = [one for one in self._deck.exchanges if one.asked.key == key]
+        if not exchanges:
+            self.differences.append(f"{step}: not on the tape; taken from the journal.")
+        named = sorted({id for wire in past for id in images_in(wire)})
+        images = await self._database.read(lambda tx: blobs.get(tx, named)) if named else {}
+        heard: Reply | None = None
+        problem: ModelError | None = None
+        for exchange in exchanges:
+            try:
+                reply = await self._play(exchange, question, past, images, step)
+            except ModelError as error:
+                problem = error
+            else:
+                # A process that was killed may have asked twice, and kept the second reply.
+                if heard is None or recorded is None or heard.wire() != recorded.wire():
+                    heard = reply
+        if heard is None and problem is not None and recorded is None:
+            raise problem
+        return heard
+
+    async def close(self) -> None:
+        """Let go of the ports."""
+        for port in self._ports.values():
+            await port.close()
+
+    async def _play(
+        self,
+        exchange: Exchange,
+        question: Question,
+        past: list[bytes],
+        images: dict[str, Blob],
+        step: str,
+    ) -> Reply:
+        port = self._port(exchange)
+        model, body = exchange.asked.model, exchange.asked.body
+        profile = port.profile(model.partition(":")[2]) if isinstance(port, Profiled) else Profile()
+        # The window is left out: how much of the past was sent is told by the tape.
+        request = question.compose(
+            model, Profile(compact=profile.compact, images=profile.images), 0
+        )
+        seen = images if profile.images else None
+        past = [with_images(wire, seen) if images_in(wire) else wire for wire in past]
+        streamed, most = exchange.wishes
+        nearest = request
+        for max_output in dict.fromkeys((None, most)):
+            wanted = replace(request, max_output=max_output)
+            nearest = await self._with_past(port, wanted, past, body, streamed=streamed)
+            if self._deck.body == body:
+                break
+        else:
+            told = first_difference(body, self._deck.body)
+            self.differences.append(
+                f"{step}, line {exchange.line} of the tape: another request; {told}."
+            )
+        self._deck.chosen = exchange
+        try:
+            reply = await port.complete(nearest, _show_nobody if streamed else None)
+        finally:
+            self._deck.chosen = None
+        return replace(reply, model=model)
+
+    async def _with_past(
+        self, port: Model, request: ModelRequest, past: list[bytes], body: bytes, *, streamed: bool
+    ) -> ModelRequest:
+        """Return the request with as much of the past as makes it as long as the recorded one.
+
+        What a process keeps of a long past depends on when it was started, so that it cannot be
+        told from the journal.
+        """
+        head = request.messages[0]
+        # What is left of a past that was cut begins with a message.
+        starts = [at for at, wire in enumerate(past) if wire.startswith(_MESSAGE)] or [0]
+        low, high = 0, len(starts) - 1
+        while low < high:
+            middle = (low + high) // 2
+            tried = replace(request, messages=[head, *past[starts[middle] :]])
+            if len(await self._compose(port, tried, streamed=streamed)) > len(body):
+                low = middle + 1
+            else:
+                high = middle
+        chosen = replace(request, messages=[head, *past[starts[low] :]])
+        await self._compose(port, chosen, streamed=streamed)
+        return chosen
+
+    async def _compose(self, port: Model, request: ModelRequest, *, streamed: bool) -> bytes:
+        self._deck.body = b""
+        try:
+            await port.complete(request, _show_nobody if streamed else None)
+        except _Composed:
+            return self._deck.body
+        return b""
+
+    def _port(self, exchange: Exchange) -> Model:
+        vendor, address = exchange.asked.model.partition(":")[0], exchange.asked.address
+        port = self._ports.get((vendor, address))
+        if port is None:
+            own = self._settings.models.get(vendor, ModelSettings())
+            api = None if vendor in plugins.names("models") else exchange.api
+            there = {"base_url": address, "api": own.api or api}
+            models = {**self._settings.models, vendor: own.model_copy(update=there)}
+            settings = self._settings.model_copy(update={"models": models})
+            port = make_model(settings, exchange.asked.model, self._deck)
+            self._ports[vendor, address] = port
+        return port
+
+
+def _show_nobody(kind: str, piece: str) -> None:
+    """Have a reply streamed, as it was then, though nobody watches."""

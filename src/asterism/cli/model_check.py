@@ -1,0 +1,107 @@
+"""Whether the models that are configured answer, as `asterism doctor` asks them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from asterism.cli.finding import BAD, LOOK, OK, Finding
+from asterism.errors import AsterismError
+
+if TYPE_CHECKING:
+    from asterism.config import Settings
+
+PATIENCE = 20.0
+"""Seconds that a model has for its one token."""
+
+
+async def check_models(
+    settings: Settings, models: Iterable[str], *, offline: bool
+) -> list[Finding]:
+    """Ask every model of these chains for one token, all at the same time."""
+    from asterism.types.agents import chain_of
+
+    named = sorted({one for model in models for one in chain_of(model)})
+    findings = await asyncio.gather(*(_check(settings, model, offline=offline) for model in named))
+    in_use = {model.partition(":")[0] for model in named}
+    unused = [vendor for vendor in settings.models if vendor not in in_use]
+    return [*findings, *(_unused(vendor) for vendor in unused)]
+
+
+def _unused(vendor: str) -> Finding:
+    said = f"[models.{vendor}] is configured, and no agent uses it; it was not asked"
+    return Finding("model", OK, said)
+
+
+async def _check(settings: Settings, model: str, *, offline: bool) -> Finding:
+    from asterism import plugins
+    from asterism.config.vendors import EMBEDDED
+
+    vendor, _, name = model.partition(":")
+    if settings.api_of(vendor, plugins.names("models")) == "demo":
+        said = f"{model} is built in, and no language model."
+        return Finding("model", LOOK, said, '"asterism setup" finds or fetches a real one.')
+    if vendor == EMBEDDED and (problem := _lacks_weights(name)):
+        return problem
+    if offline:
+        return _by_looks(settings, model)
+    return await _ask(settings, model, embedded=vendor == EMBEDDED)
+
+
+async def _ask(settings: Settings, model: str, *, embedded: bool) -> Finding:
+    from asterism.app.trial import try_model
+
+    try:
+        async with asyncio.timeout(PATIENCE):
+            trial = await try_model(settings, model, most=1)
+    except AsterismError as error:
+        return Finding("model", BAD, error.message)
+    except TimeoutError:
+        said = f"{model} said nothing within {PATIENCE:g} s."
+        return Finding("model", BAD, said, "Ask it again when its server is less busy.")
+    how = "; it ran in a process of its own, which has ended" if embedded else ""
+    return Finding("model", OK, f"{model} answers after {trial.seconds:.1f} s{how}")
+
+
+def _by_looks(settings: Settings, model: str) -> Finding:
+    """See, without asking anybody, whether a model could be asked."""
+    from asterism import plugins
+
+    vendor = model.partition(":")[0]
+    known = plugins.names("models")
+    if settings.api_of(vendor, known) not in known:
+        said = f"{model} names the vendor {vendor!r}, which is not known or lacks its plugin."
+        return Finding("model", BAD, said, f"Known: {', '.join(known)}. See [models.{vendor}].")
+    if variable := missing_key(settings, vendor):
+        remedy = f"Set it, or write key under [models.{vendor}] in asterism.toml."
+        return Finding("model", BAD, f"{model} needs a key, but {variable} is not set.", remedy)
+    return Finding("model", OK, f"{model} is configured; without --offline it is asked")
+
+
+def missing_key(settings: Settings, vendor: str) -> str | None:
+    """Return the environment variable that should hold a vendor's key, if there is no key."""
+    from asterism.config.vendors import vendors
+
+    own, known = settings.models.get(vendor), vendors().get(vendor)
+    if own and (own.key or (own.base_url and not own.key_env)):
+        return None
+    variable = (own.key_env if own else None) or (known and known.key_variable(os.environ))
+    return variable if variable and not os.environ.get(variable) else None
+
+
+def _lacks_weights(name: str) -> Finding | None:
+    from asterism.config.vendors import can_embed
+    from asterism.models.embedded.weights import Shelf
+
+    if not can_embed():
+        said = f"embedded:{name} needs xllamacpp, which is not installed."
+        return Finding("model", BAD, said, "pip install 'asterism[embedded]'")
+    try:
+        if Shelf().path(name) is not None:
+            return None
+    except AsterismError as error:
+        return Finding("model", BAD, error.message)
+    said = f"The weights of embedded:{name} are not on this machine."
+    return Finding("model", BAD, said, f'"asterism model pull {name}" gets them.')

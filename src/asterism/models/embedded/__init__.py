@@ -1,0 +1,277 @@
+"""The embedded model: weights on this machine and a child process that answers from them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from asterism.errors import (
+    ConfigError,
+    ContextTooLong,
+    ModelError,
+    ModelGarbled,
+    ModelRefused,
+    ModelUnavailable,
+    NotFound,
+)
+
+if TYPE_CHECKING:
+    from asterism.models.embedded.keeper import Care, Keeper, Running
+    from asterism.models.embedded.prompt import Prompt, Sieve
+    from asterism.ports import Emit, ModelRequest, Profile
+    from asterism.types.turns import Reply
+
+WINDOW = 8192
+_CARE = {"window": WINDOW, "parallel": 1, "cache_mib": 512, "threads": 0, "idle": 600, "start": 120}
+_SAMPLING = {"temperature": 0.2, "top_k": 40, "min_p": 0.1}
+_SILENCE = 60.0
+"""Seconds in which a child that works has read a batch or written a token, however slow it is."""
+
+
+class Embedded:
+    """Models that run on this machine, each in a child process of its own that starts when needed.
+
+    Options: `timeout` (seconds without progress after which a child is taken to hang), and
+    `options`, a table with `window`, `parallel`, `cache_mib`, `threads`, `idle` and `start` for the
+    child, and further fields for every request such as `temperature`.
+    """
+
+    def __init__(self, vendor: str, options: dict[str, Any]) -> None:
+        from asterism.models.embedded.keeper import Care
+        from asterism.models.embedded.weights import Shelf
+
+        self._vendor = vendor
+        wishes = dict(options.get("options") or {})
+        self._care: Care = Care(**_numbers(vendor, wishes))
+        self._fields = {**_SAMPLING, **wishes}
+        self._silence = float(options.get("timeout") or _SILENCE)
+        self._cassette = options.get("cassette")
+        self._shelf = Shelf(options.get("directory"))
+        self._keepers: dict[str, Keeper] = {}
+
+    async def complete(self, request: ModelRequest, emit: Emit | None = None) -> Reply:
+        """Ask the model once; it is started first if it is not up."""
+        from asterism.models import estimate_usage
+        from asterism.models.embedded.keeper import Enough
+        from asterism.models.embedded.prompt import Sieve, render
+        from asterism.types.turns import Reply
+
+        prompt = render(request)
+        sieve = Sieve(prompt, emit)
+        try:
+            return await self._ask(prompt, sieve)
+        except Enough:
+            said = sieve.text
+            sent = sum(len(message) for message in prompt.messages)
+            return Reply(said, usage=estimate_usage(sent, len(said.encode())), finish="length")
+
+    async def _ask(self, prompt: Prompt, sieve: Sieve) -> Reply:
+        request = prompt.request
+        if self._cassette is not None and self._cassette.plays:
+            return await self._converse(prompt, sieve, "http://127.0.0.1:9", "")
+        keeper = await self._keeper(request.model)
+        deadline = time.monotonic() + request.timeout
+        try:
+            async with asyncio.timeout(request.timeout), keeper.using() as running:
+                left = max(0.0, deadline - time.monotonic())
+                asked = replace(prompt, request=replace(request, timeout=left + 1))
+                reply = await self._guarded(keeper, running, asked, sieve)
+        except TimeoutError:
+            raise ModelUnavailable(
+                f"The embedded model {request.model!r} gave no whole answer within "
+                f"{request.timeout:g} seconds. Ask again, allow it more time, or give the agent a "
+                "smaller model.",
+                slow=True,
+                begun=True,
+            ) from None
+        keeper.worked()
+        return reply
+
+    async def warm(self, request: ModelRequest) -> None:
+        """Start the child and have it read the messages that never change; write nothing."""
+        from asterism.models.embedded.prompt import render
+
+        keeper = await self._keeper(request.model)
+        fixed = replace(request, messages=request.messages[: request.frozen], schema=None)
+        asked = replace(
+            fixed, messages=render(fixed).messages, tools=None, tool_choice="auto", max_output=0
+        )
+        try:
+            async with asyncio.timeout(request.timeout), keeper.using() as running:
+                await self._send(asked, _pass_over, running.address, running.key)
+        except TimeoutError:
+            raise ModelUnavailable(
+                f"The embedded model {request.model!r} was not ready within {request.timeout:g} "
+                "seconds. It goes on starting when it is asked.",
+                slow=True,
+            ) from None
+
+    def profile(self, model: str) -> Profile:
+        """Return what a model can take in."""
+        from asterism.ports import Profile
+
+        trained = 0
+        if (weights := self._shelf.known().get(model)) is not None:
+            trained = weights.window
+        window = min(trained, self._care.window) if trained else self._care.window
+        return Profile(window=window, compact=True, images=False)
+
+    def pid(self, model: str) -> int | None:
+        """Return the process id of a model's child while it is up."""
+        keeper = self._keepers.get(model)
+        return keeper.pid if keeper is not None else None
+
+    def address(self, model: str) -> tuple[str, str]:
+        """Return where a model's child listens and the key it wants; empty while it is not up."""
+        keeper = self._keepers.get(model)
+        return keeper.address if keeper is not None else ("", "")
+
+    async def close(self) -> None:
+        """Stop all children."""
+        for keeper in self._keepers.values():
+            await keeper.close()
+
+    async def _guarded(
+        self, keeper: Keeper, running: Running, prompt: Prompt, sieve: Sieve
+    ) -> Reply:
+        """Ask a child; end it if it hangs, and say what happened in words that fit."""
+        try:
+            return await self._converse(prompt, sieve, running.address, running.key)
+        except ContextTooLong:
+            raise ContextTooLong(
+                f"The conversation is longer than the {self._care.window:,} tokens that the "
+                f"embedded model {prompt.request.model!r} takes. Shorten it, raise "
+                f"models.{self._vendor}.options.window, or give the agent another model."
+            ) from None
+        except ModelUnavailable as error:
+            # A process that was killed is gone a moment after its connection.
+            if await _ended(running):
+                from asterism.models.embedded.keeper import ending
+
+                await keeper.kill(running)
+                raise ModelUnavailable(
+                    f"The embedded model {prompt.request.model!r} was cut off: its process "
+                    f"{ending(running.process.returncode)}. Nothing of the answer was kept; ask "
+                    "again, and it is started anew.",
+                    begun=True,
+                ) from None
+            await keeper.kill(running)
+            raise ModelUnavailable(
+                f"The embedded model {prompt.request.model!r} hung or could not be asked and was "
+                f"ended ({_plain(error, running)}). Ask again, and it is started anew.",
+                slow=error.slow,
+                begun=True,
+            ) from None
+        except ModelError as error:
+            error.message = _plain(error, running)
+            error.args = (error.message,)
+            raise
+
+    async def _converse(self, prompt: Prompt, sieve: Sieve, address: str, key: str) -> Reply:
+        from asterism.types.turns import Usage
+
+        spent = Usage()
+        for tight in (False, True):
+            fields = prompt.fields(tight=tight)
+            asked = replace(
+                prompt.request,
+                messages=prompt.messages,
+                tools=None,
+                tool_choice="auto",
+                schema=None,
+                thoughts={},
+                extra=b",".join(one for one in (prompt.request.extra, fields) if one),
+                max_output=prompt.most(tight=tight),
+            )
+            # Streamed whether somebody listens or not: silence then means that it hangs.
+            written = await self._send(asked, sieve, address, key)
+            spent += written.usage
+            reply = prompt.read(written)
+            if reply is not None:
+                return replace(reply, usage=spent)
+        raise ModelGarbled(
+            f"The embedded model {prompt.request.model!r} did not come to the end of a tool call, "
+            "twice. Say it more simply, or give the agent another model. Nothing was called."
+        )
+
+    async def _keeper(self, model: str) -> Keeper:
+        from asterism.models.embedded.keeper import Keeper
+
+        # Reads the whole file when it is new or has changed.
+        path = await asyncio.to_thread(self._shelf.path, model)
+        if path is None:
+            raise self._not_here(model)
+        keeper = self._keepers.get(model)
+        if keeper is None or keeper.path != path:
+            log = self._shelf.directory / "logs" / f"{model}.log"
+            care = replace(self._care, window=self.profile(model).window)
+            keeper = self._keepers[model] = Keeper(model, path, log, care)
+        return keeper
+
+    def _not_here(self, model: str) -> ModelRefused:
+        from asterism.models.embedded.weights import amount
+
+        try:
+            weights = self._shelf.weights(model)
+        except NotFound as error:
+            return ModelRefused(error.message)
+        others = self._shelf.present()
+        instead = f", or use '{self._vendor}:{others[0]}', which is" if others else ""
+        return ModelRefused(
+            f"The embedded model {model!r} is not on this machine. Get it with "
+            f'"asterism model pull {model}" ({amount(weights.size)}){instead}.'
+        )
+
+    async def _send(self, request: ModelRequest, emit: Emit, address: str, key: str) -> Reply:
+        from asterism.models.openai import OpenAI
+
+        options = {
+            "base_url": f"{address}/v1",
+            "key": key,
+            "timeout": self._silence,
+            "options": {**self._fields, "cache_prompt": True, "return_progress": True},
+            "cassette": self._cassette,
+        }
+        # Made anew each time: the server closes a connection when a stream has ended, and a
+        # request that follows at once would be sent into it.
+        port = OpenAI(self._vendor, options)
+        try:
+            return await port.complete(request, emit)
+        finally:
+            await port.close()
+
+
+def _numbers(vendor: str, wishes: dict[str, Any]) -> dict[str, Any]:
+    """Take out of the options what is for the child."""
+    found: dict[str, Any] = {}
+    for name, default in _CARE.items():
+        value = wishes.pop(name, default)
+        # A bool is an int, and a child without a window or a start has no use.
+        least = 0 if name in {"threads", "cache_mib"} else 1
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ConfigError(
+                f"models.{vendor}.options.{name} is {value!r}; a whole number from {least} up is "
+                f"needed, such as {default}."
+            )
+        found[name] = value
+    return found
+
+
+def _plain(error: ModelError, running: Running) -> str:
+    """Return an error's words without the address, which means nothing to people."""
+    return error.message.replace(f" at {running.address}/v1", "")
+
+
+def _pass_over(_kind: str, _piece: str) -> None:
+    pass
+
+
+async def _ended(running: Running) -> bool:
+    try:
+        async with asyncio.timeout(1):
+            await running.process.wait()
+    except TimeoutError:
+        return False
+    return True

@@ -1,0 +1,325 @@
+"""A conversation as a small model reads it: few tools in few words, and a grammar for its reply.
+
+Every reply of a model that has tools begins with a line that names one of them or none:
+
+    tool: none                        tool: weather
+    Words for the person.             {"place": "Rome"}
+
+The grammar lets nothing else through, so a call names a tool that is offered and its arguments fit
+the tool's schema. Rendering looks only backwards: a longer conversation begins with the same bytes
+as a shorter one, and what the runtime has read of it stays of use.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, cast
+
+import orjson
+
+from asterism.models.embedded.choice import MOST_TOOLS, Offer, choose
+from asterism.models.embedded.keeper import Enough
+from asterism.types.turns import Call, Reply
+
+if TYPE_CHECKING:
+    from asterism.ports import Emit, ModelRequest
+
+NONE = "none"
+DEFAULT_OUTPUT = 512
+LONGEST_CALL = 512
+_HEAD_TOKENS = 8
+_SHORT_STRING = 160
+_SHORT_ARRAY = 4
+_LONG_ARRAY = 16
+_MOST_BYTES = 2_400
+"""Of tools in the prefix, about 600 tokens; with more of them, a few are chosen per message."""
+
+_RULE = (
+    'Begin every reply with the tool it needs: "tool: none" and then your words, or "tool: NAME" '
+    "and then its arguments as JSON. Most messages, such as greetings and questions of general "
+    "knowledge, need none."
+)
+_EXAMPLES = (
+    ("user", "Hi there!"),
+    ("assistant", "tool: none\nHello! What can I do for you?"),
+    ("user", "Play some jazz in the kitchen."),
+    ("assistant", 'tool: play_music\n{"genre": "jazz", "room": "kitchen"}'),
+    ("user", "[result of play_music] Playing."),
+    ("assistant", "tool: none\nThere is jazz in the kitchen now."),
+    ("user", "Turn the lamp off."),
+    ("assistant", 'tool: set_lamp\n{"on": false}'),
+    ("user", "[result of set_lamp] Off."),
+    ("assistant", "tool: none\nThe lamp is off."),
+    ("user", "What is a comet?"),
+    ("assistant", "tool: none\nA ball of ice and dust that travels around the sun."),
+    ("user", "My bike is blue."),
+    ("assistant", 'tool: note\n{"text": "The bike is blue."}'),
+    ("user", "[result of note] Kept."),
+    ("assistant", "tool: none\nI will keep that in mind."),
+    ("user", "Thanks!"),
+    ("assistant", "tool: none\nYou are welcome."),
+)
+_LOOP = re.compile(r"(?s)(\S.{7,120}?)\1{3,}.{0,120}\Z")
+_LOOK_EVERY = 24
+_HEAD = re.compile(r"tool: (\S+)\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What is sent for a request, and how the answer to it is read."""
+
+    messages: list[bytes]
+    names: tuple[str, ...]
+    """The tools that the grammar offers."""
+    prefixed: bool
+    """Whether replies begin with the line that names a tool."""
+    schemas: dict[str, Any]
+    request: ModelRequest
+
+    def fields(self, *, tight: bool = False) -> bytes:
+        """Return the members of the request that hold the model to its grammar."""
+        grammar = self.grammar(tight=tight)
+        if grammar is None:
+            return b""
+        members: dict[str, Any] = {"grammar": grammar}
+        if self.prefixed:
+            members["stop"] = ["\ntool:"]
+        return orjson.dumps(members)[1:-1]
+
+    def most(self, *, tight: bool = False) -> int:
+        """Return how many tokens may be written."""
+        wished = self.request.max_output or DEFAULT_OUTPUT
+        if tight:
+            wished = max(wished, LONGEST_CALL)
+        return wished + _HEAD_TOKENS if self.prefixed else wished
+
+    def grammar(self, *, tight: bool = False) -> str | None:
+        """Return the grammar of a reply, or None where any text will do.
+
+        Written for llguidance, https://github.com/guidance-ai/llguidance (docs/syntax.md,
+        2026-11), which xllamacpp is built with. A tight one bounds strings and lists.
+        """
+        schema = self.request.schema
+        words = "/[^\\s](.|\\n)*/" if schema is None else f"%json {_json(orjson.loads(schema))}"
+        if not self.prefixed:
+            return None if schema is None else f"%llguidance {{}}\nstart: {words}\n"
+        choice = self.request.tool_choice
+        ways: list[str] = []
+        rules: list[str] = []
+        if choice in {"auto", "none"} or not self.names:
+            ways.append("words")
+            rules.append(f'words: "tool: none\\n" {words}')
+        for number, name in enumerate(self.names if choice != "none" else ()):
+            head = orjson.dumps(f"tool: {name}\n").decode()
+            ways.append(f"call_{number}")
+            rules.append(f"call_{number}: {head} %json {_json(self.schemas[name], tight=tight)}")
+        return "\n".join(("%llguidance {}", f"start: {' | '.join(ways)}", *rules, ""))
+
+    def read(self, reply: Reply) -> Reply | None:
+        """Return the reply as the port gives it; None for a call that was cut off."""
+        if not self.prefixed:
+            return reply
+        head = _HEAD.match(reply.text)
+        rest = reply.text[head.end() :] if head else reply.text
+        if head is None or head[1] == NONE:
+            # A reply that was cut within its first line says nothing.
+            text = "" if head is None and "tool:".startswith(rest[:5]) else rest.strip()
+            return Reply(text=text, usage=reply.usage, finish=reply.finish)
+        try:
+            whole = isinstance(orjson.loads(rest), dict) and head[1] in self.schemas
+        except orjson.JSONDecodeError:
+            whole = False
+        if not whole:
+            return None
+        seed = f"{self.request.key}\n{reply.text}".encode()
+        id = f"call_{hashlib.blake2b(seed, digest_size=6).hexdigest()}"
+        return Reply(
+            calls=(Call(id, head[1], rest.strip()),), usage=reply.usage, finish="tool_calls"
+        )
+
+
+def render(request: ModelRequest) -> Prompt:
+    """Return the prompt of a request."""
+    offers = _offers(request.tools)
+    said = [cast("dict[str, Any]", orjson.loads(message)) for message in request.messages]
+    names = tuple(offers)
+    few = len(offers) <= MOST_TOOLS and sum(len(one.line) for one in offers.values()) < _MOST_BYTES
+    page = _Page()
+    system = _text(said.pop(0).get("content")) if said and said[0].get("role") == "system" else ""
+    if offers:
+        listed = "\n".join(one.line for one in offers.values()) if few else ""
+        tools = f"Tools:\n{listed}\n\n{_RULE}" if few else _RULE
+        page.add("system", f"{system}\n\n{tools}".strip())
+        for role, text in _EXAMPLES:
+            page.add(role, text)
+    elif system:
+        page.add("system", system)
+    shown: list[str] = []
+    called: dict[str, str] = {}
+    for message in said:
+        role, text = str(message.get("role")), _text(message.get("content"))
+        if role == "assistant":
+            _say(page, message, text, called, prefixed=bool(offers))
+        elif role == "tool":
+            name = called.get(str(message.get("tool_call_id")), "a tool")
+            page.add("user", f"[result of {name}] {text}")
+        else:
+            note = "" if few else _introduce(text, offers, shown)
+            page.add("user", (text if role == "user" else f"[note] {text}") + note)
+    if offers and not few:
+        names = tuple(shown[-MOST_TOOLS:])
+    if request.tool_choice in offers:
+        names = (request.tool_choice,)
+    schemas = {name: offers[name].schema for name in names}
+    return Prompt(page.wires(), names, bool(offers), schemas, request)
+
+
+def _introduce(text: str, offers: dict[str, Offer], shown: list[str]) -> str:
+    """Return a note on the tools that a message may need and that were not shown before it."""
+    new: list[str] = []
+    for name in choose(text, offers, fill=not shown):
+        if name in shown:
+            shown.remove(name)
+        else:
+            new.append(name)
+        shown.append(name)
+    if not new:
+        return ""
+    return "\n\n[tools you may use]\n" + "\n".join(offers[name].line for name in new)
+
+
+def _say(
+    page: _Page, message: dict[str, Any], text: str, called: dict[str, str], *, prefixed: bool
+) -> None:
+    """Add what the model said itself, as it would have written it."""
+    calls: list[dict[str, Any]] = message.get("tool_calls") or []
+    said = [f"tool: {NONE}\n{text}" if prefixed else text] if text or not calls else []
+    for call in calls:
+        function: dict[str, Any] = call.get("function") or {}
+        name = str(function.get("name"))
+        called[str(call.get("id"))] = name
+        said.append(f"tool: {name}\n{function.get('arguments') or '{}'}")
+    page.add("assistant", "\n".join(said))
+
+
+class Sieve:
+    """Passes on the words of a streamed reply, without the line that names a tool.
+
+    Raises `Enough` when the model has begun to repeat itself, which small ones do without end.
+    """
+
+    def __init__(self, prompt: Prompt, emit: Emit | None) -> None:
+        self._emit = emit
+        self._open = not prompt.prefixed
+        self._held = ""
+        self._text = ""
+        self._pieces = 0
+
+    @property
+    def text(self) -> str:
+        """The words so far, a repetition taken out."""
+        loop = _LOOP.search(self._text)
+        return (self._text[: loop.end(1)] if loop else self._text).strip()
+
+    def __call__(self, kind: str, piece: str) -> None:
+        """Take a piece of the reply."""
+        if kind != "text":
+            self._pass_on(kind, piece)
+            return
+        if not self._open:
+            self._held += piece
+            head, broken, piece = self._held.partition("\n")
+            if not broken or head != f"tool: {NONE}":
+                return
+            self._open = True
+        if not self._text:
+            piece = piece.lstrip()
+        if not piece:
+            return
+        self._text += piece
+        self._pass_on(kind, piece)
+        self._pieces += 1
+        if self._pieces % _LOOK_EVERY == 0 and _LOOP.search(self._text, len(self._text) - 600):
+            raise Enough
+
+    def _pass_on(self, kind: str, piece: str) -> None:
+        if self._emit is not None:
+            self._emit(kind, piece)
+
+
+class _Page:
+    """Messages in the making; neighbours of one role are joined, as many templates demand."""
+
+    def __init__(self) -> None:
+        self._said: list[tuple[str, list[str]]] = []
+
+    def add(self, role: str, text: str) -> None:
+        if self._said and self._said[-1][0] == role:
+            self._said[-1][1].append(text)
+        else:
+            self._said.append((role, [text]))
+
+    def wires(self) -> list[bytes]:
+        return [
+            orjson.dumps({"role": role, "content": "\n".join(texts)}) for role, texts in self._said
+        ]
+
+
+@lru_cache(maxsize=64)
+def _offers(tools: bytes | None) -> dict[str, Offer]:
+    found: dict[str, Offer] = {}
+    for one in cast("list[dict[str, Any]]", orjson.loads(tools)) if tools else ():
+        function: dict[str, Any] = one.get("function") or {}
+        offer = Offer.of(function)
+        found[offer.name] = offer
+    return found
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, list):
+        parts = cast("list[dict[str, Any]]", content)
+        return "\n".join(
+            str(part["text"]) if "text" in part else f"[{part.get('type')}: cannot be seen]"
+            for part in parts
+        )
+    return content if isinstance(content, str) else ""
+
+
+def _json(schema: Any, *, tight: bool = False) -> str:
+    """Return a schema as the grammar takes it: on one line, closed, and perhaps bounded."""
+    closed = cast("dict[str, Any]", _close(schema, tight=tight))
+    # What it cannot enforce, such as `uniqueItems`, it shall pass over instead of refusing all.
+    rules = {"whitespace_flexible": False, "lenient": True}
+    rules |= {"key_separator": ": ", "item_separator": ", "}
+    return orjson.dumps({"x-guidance": rules, **closed}).decode()
+
+
+def _close(schema: Any, *, tight: bool) -> Any:
+    """Let no objects have members that were not named, and drop what is only for reading."""
+    if isinstance(schema, list):
+        return [_close(one, tight=tight) for one in cast("list[Any]", schema)]
+    if not isinstance(schema, dict):
+        return schema
+    table = cast("dict[str, Any]", schema)
+    closed: dict[str, Any] = {}
+    for key, value in table.items():
+        if key in {"properties", "$defs", "definitions", "patternProperties"}:
+            named = cast("dict[str, Any]", value)
+            closed[key] = {name: _close(one, tight=tight) for name, one in named.items()}
+        elif key in {"enum", "const", "required"}:
+            closed[key] = value
+        elif key not in {"description", "title", "default", "examples"}:
+            closed[key] = _close(value, tight=tight)
+    if "properties" in closed:
+        closed.setdefault("additionalProperties", False)
+    if tight and closed.get("type") == "string" and "enum" not in closed:
+        closed["maxLength"] = min(closed.get("maxLength", _SHORT_STRING), _SHORT_STRING)
+        closed["maxLength"] = max(closed["maxLength"], closed.get("minLength", 0))
+    if closed.get("type") == "array":
+        most = _SHORT_ARRAY if tight else _LONG_ARRAY
+        closed["maxItems"] = min(closed.get("maxItems", most), most)
+        closed["maxItems"] = max(closed["maxItems"], closed.get("minItems", 0))
+    return closed

