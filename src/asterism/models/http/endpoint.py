@@ -74,9 +74,10 @@ class Endpoint:
         self.address = f"{parts.scheme}://{parts.netloc}{parts.path}"
         self.loopback = is_loopback(parts.hostname or "")
         self._target = parts._replace(path=parts.path + path).geturl()
-        self._headers = headers
         found, self._key_name = _find_keys(vendor, options)
-        self._keys = [_Key(key) for key in found]
+        # Headers of a session cost less than those of a request, which keys in rotation need.
+        self._fixed = headers(found[0] if found else "") if len(found) < 2 else {}
+        self._keys = [_Key(key, headers(key) if len(found) > 1 else None) for key in found or [""]]
         self._lacks_key = not found and (
             bool(options.get("key_env")) or (bool(home) and not self.loopback)
         )
@@ -128,7 +129,7 @@ class Endpoint:
     def _usable(self) -> list[_Key]:
         """Return the keys that do not rest, or the one that rests the shortest."""
         if len(self._keys) < 2:
-            return self._keys or [_NO_KEY]
+            return self._keys
         now = time.monotonic()
         rested = [key for key in self._keys if key.rests_until <= now]
         return rested or [min(self._keys, key=lambda key: key.rests_until)]
@@ -174,11 +175,8 @@ class Endpoint:
         session = self._session or self._open()
         # aiohttp warns of bytes over 1 MiB, since one write of them holds up the event loop.
         data = body if len(body) <= 1 << 20 else io.BytesIO(body)
-        headers = key.headers
-        if headers is None:
-            headers = key.headers = self._headers(key.text)
         async with session.post(
-            self._url, data=data, headers=headers, allow_redirects=False
+            self._url, data=data, headers=key.headers, allow_redirects=False
         ) as response:
             read: Read = response.content.readany
             if recording is not None:
@@ -206,6 +204,7 @@ class Endpoint:
                 "Accept-Encoding": "identity",
                 "Content-Type": "application/json",
                 "User-Agent": "asterism",
+                **self._fixed,
             },
             # Not `trust_env`: it also reads ~/.netrc, whose entries collide with the key.
             proxy=None if self.loopback else proxy_for(self._url),
@@ -221,13 +220,10 @@ class _Key:
 
     __slots__ = ("headers", "rests_until", "text")
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, headers: dict[str, str] | None) -> None:
         self.text = text
+        self.headers = headers
         self.rests_until = 0.0
-        self.headers: dict[str, str] | None = None
-
-
-_NO_KEY = _Key("")
 
 
 async def _take(status: int, headers: Mapping[str, str], read: Read, answer: Answer) -> None:
