@@ -512,6 +512,28 @@ def test_reasoning_in_tags_is_told_from_text(cut: int):
     assert (pieces.joined("reasoning"), pieces.joined("text")) == (reply.reasoning, reply.text)
 
 
+async def test_a_server_that_closes_its_connections_without_a_word(connect: Connect):
+    stream = b"".join(events(Reply("Hello."), "m", 0))
+    head = (
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
+    body = b"%x\r\n%b\r\n0\r\n\r\n" % (len(stream), stream)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            asked = await reader.readuntil(b"\r\n\r\n")
+            await reader.readexactly(int(asked.lower().split(b"content-length:")[1].split()[0]))
+            writer.write(head + body)
+            await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        port = connect(base_url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1")
+        for _ in range(30):
+            assert (await port.complete(ask("Hello"), Pieces())).text == "Hello."
+
+
 # Wishes
 
 

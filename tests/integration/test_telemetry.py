@@ -179,7 +179,7 @@ async def test_a_turn_is_a_tree_of_spans_in_the_words_of_the_conventions(tmp_pat
     assert ({**about, "gen_ai.token.type": "output"}, 2, 16.0) in tokens
     assert [(labels, count) for labels, count, _ in seconds] == [(about, 2)]
 
-    for content in (WORDS, "the garden", "helpful long-lived"):
+    for content in (WORDS, "the garden", "long-lived assistant"):
         assert content.encode() not in sent
 
 

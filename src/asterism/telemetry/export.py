@@ -47,19 +47,21 @@ class _Notes:
         self._endpoint = endpoint
         self._exports = exports
         self._failing = False
+        self._lock = threading.Lock()
 
     def sent(self, what: str, well: bool) -> None:
-        """Note that a batch was sent, or lost."""
+        """Note that a batch was sent, or lost; spans and metrics go out in threads of their own."""
         self._exports.add((what, "sent" if well else "lost"))
-        if well and self._failing:
+        with self._lock:
+            failed_before, self._failing = self._failing, not well
+        if well and failed_before:
             _log.warning("telemetry reaches %s again", self._endpoint)
-        elif not well and not self._failing:
+        elif not well and not failed_before:
             _log.warning(
                 "telemetry was not taken at %s: what cannot be sent is dropped, and turns go on. "
                 "Start a collector there, or correct telemetry.endpoint.",
                 self._endpoint,
             )
-        self._failing = not well
 
 
 class _SpanExporter(OTLPSpanExporter):

@@ -172,6 +172,21 @@ class Endpoint:
     async def _exchange(
         self, body: bytes, key: _Key, answer: Answer, recording: Recording | None = None
     ) -> None:
+        from aiohttp import ClientConnectionResetError, ClientOSError
+
+        try:
+            await self._send(body, key, answer, recording)
+        except ClientOSError as error:
+            unsent = ClientConnectionResetError
+            if not isinstance(error, unsent) and not isinstance(error.__cause__, unsent):
+                raise
+            # A connection from before that the server closed just now, as llama.cpp does after each
+            # stream: the request has not been read.
+            await self._send(body, key, answer, recording)
+
+    async def _send(
+        self, body: bytes, key: _Key, answer: Answer, recording: Recording | None
+    ) -> None:
         session = self._session or self._open()
         # aiohttp warns of bytes over 1 MiB, since one write of them holds up the event loop.
         data = body if len(body) <= 1 << 20 else io.BytesIO(body)
