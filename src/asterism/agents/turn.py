@@ -396,8 +396,10 @@ class Turn:
             if not done:
                 self._flushing.cancel()
             await asyncio.gather(self._flushing, return_exceptions=True)
-        if self._purse is not None:
-            await self._purse.close()
+        purse, self._purse = self._purse, None
+        if purse is not None:
+            # It writes by way of the turn: let go of, neither keeps the other alive.
+            await purse.close()
 
     def publish(self, kind: str, data: dict[str, Any]) -> None:
         """Show watchers what is going on."""

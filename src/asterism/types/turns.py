@@ -117,6 +117,18 @@ class Reply:
     model: str = ""
     """Which model of the agent's chain said it, as `vendor:name`."""
 
+    def said_by(self, model: str) -> Reply:
+        """Return the reply with the name of who said it."""
+        return Reply(
+            self.text,
+            self.calls,
+            self.reasoning,
+            self.usage,
+            self.finish,
+            self.thought,
+            model,
+        )
+
     def wire(self) -> bytes:
         """Return the message as it is stored and sent back to the model."""
         message: dict[str, Any] = {"role": "assistant", "content": self.text or None}

@@ -91,7 +91,7 @@ class Endpoint:
         self._url: URL
 
         # Takes 0.2 s or more, so it is done when a port is made and not in the middle of a turn.
-        import_module("aiohttp")
+        self._http = import_module("aiohttp")
 
     async def ask(self, request: ModelRequest, body: bytes, begin: Callable[[], Answer]) -> None:
         """Send a body and read the answer into what `begin` makes, with the next key if need be."""
@@ -141,8 +141,6 @@ class Endpoint:
         return any(other.rests_until <= now for other in self._keys if other is not key)
 
     async def _post(self, request: ModelRequest, body: bytes, key: _Key, answer: Answer) -> None:
-        from aiohttp import ClientError
-
         recording = None
         try:
             if self._cassette is None:
@@ -153,7 +151,7 @@ class Endpoint:
                 return await _take(*await tape.answer(), tape.read, answer)
             recording = self._cassette.begin(asked, key.text)
             await self._exchange(body, key, answer, recording)
-        except (Rejected, Odd, ClientError, OSError) as error:
+        except (Rejected, Odd, self._http.ClientError, OSError) as error:
             if isinstance(error, Replayed):
                 raise error.problem from None
             problem = self._peer(key.text).explain(error, request.model, len(body))
@@ -170,33 +168,32 @@ class Endpoint:
                 recording.close()
 
     async def _exchange(
-        self, body: bytes, key: _Key, answer: Answer, recording: Recording | None = None
-    ) -> None:
-        from aiohttp import ClientConnectionResetError, ClientOSError
-
-        try:
-            await self._send(body, key, answer, recording)
-        except ClientOSError as error:
-            unsent = ClientConnectionResetError
-            if not isinstance(error, unsent) and not isinstance(error.__cause__, unsent):
-                raise
-            # A connection from before that the server closed just now, as llama.cpp does after each
-            # stream: the request has not been read.
-            await self._send(body, key, answer, recording)
-
-    async def _send(
-        self, body: bytes, key: _Key, answer: Answer, recording: Recording | None
+        self,
+        body: bytes,
+        key: _Key,
+        answer: Answer,
+        recording: Recording | None = None,
+        *,
+        again: bool = False,
     ) -> None:
         session = self._session or self._open()
         # aiohttp warns of bytes over 1 MiB, since one write of them holds up the event loop.
         data = body if len(body) <= 1 << 20 else io.BytesIO(body)
-        async with session.post(
-            self._url, data=data, headers=key.headers, allow_redirects=False
-        ) as response:
-            read: Read = response.content.readany
-            if recording is not None:
-                read = recording.answered(response.status, response.headers, read)
-            await _take(response.status, response.headers, read, answer)
+        try:
+            async with session.post(
+                self._url, data=data, headers=key.headers, allow_redirects=False
+            ) as response:
+                read: Read = response.content.readany
+                if recording is not None:
+                    read = recording.answered(response.status, response.headers, read)
+                await _take(response.status, response.headers, read, answer)
+        except self._http.ClientOSError as error:
+            unsent = self._http.ClientConnectionResetError
+            if again or not isinstance(error.__cause__ or error, unsent):
+                raise
+            # A connection from before that the server closed just now, as llama.cpp does after each
+            # stream: the request has not been read.
+            await self._exchange(body, key, answer, recording, again=True)
 
     def _peer(self, key: str) -> Peer:
         peer = self._peers.get(key)
