@@ -137,10 +137,7 @@ def _wished(part: str, known: Collection[str]) -> tuple[str, str]:
 
 
 def _ollama_address(host: str) -> str:
-    """Read OLLAMA_HOST as Ollama does: parts may be missing, and 0.0.0.0 means every address.
-
-    https://github.com/ollama/ollama/blob/main/envconfig/config.go, 2026-11-16
-    """
+    """Read OLLAMA_HOST: parts may be missing, and 0.0.0.0 means every address."""
     scheme, there, rest = host.partition("://")
     if not there:
         scheme, rest = "http", host
