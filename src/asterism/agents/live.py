@@ -45,8 +45,6 @@ class LiveAgent:
 
     async def fetch_images(self, database: Database) -> None:
         """Read the images that the tail names, so that `messages` can show them."""
-        if not self.tail.pictured:
-            return
         named = {id for wire in self.tail.wires for id in images_in(wire)}
         self._images = {id: blob for id, blob in self._images.items() if id in named}
         if lacking := sorted(named - self._images.keys()):

@@ -94,7 +94,8 @@ async def _ask(turn: Turn, step: int) -> Reply:
     means, agent = turn.means, turn.agent
     tools = means.toolbox.wire(agent.tools)
     schema = orjson.dumps(turn.schema) if turn.schema is not None else None
-    await turn.live.fetch_images(means.database)
+    if turn.live.tail.pictured:
+        await turn.live.fetch_images(means.database)
 
     def compose(model: str, profile: Profile, too_long: int) -> ModelRequest:
         _fit(turn, profile, too_long)

@@ -129,6 +129,9 @@ class Turn:
         elif item is not None:
             decision: dict[str, Any] = orjson.loads(item.body)
             self.stage(EntryKind.ONCE, f"{decision['key']}/decision", item.body, at=item.at)
+        schema = self._told_at_opening().get("schema")
+        self.schema: dict[str, Any] | None = orjson.loads(schema) if schema else None
+        """The JSON schema that the answer must fulfil."""
         live.tail.fit()
 
     @property
@@ -159,12 +162,6 @@ class Turn:
         """Return the account that opened the turn."""
         sender = self._told_at_opening().get("sender")
         return f"{self.channel}:{sender}" if sender else None
-
-    @property
-    def schema(self) -> dict[str, Any] | None:
-        """The JSON schema that the answer must fulfil."""
-        schema = self._told_at_opening().get("schema")
-        return orjson.loads(schema) if schema else None
 
     def _told_at_opening(self) -> dict[str, Any]:
         opening = self.recorded.get("in")
