@@ -1,6 +1,7 @@
 """The OpenAI wire format: the contract over loopback, and everything a server can do wrong."""
 
 import asyncio
+import itertools
 import os
 import socket
 import subprocess
@@ -11,6 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from email.utils import formatdate
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
@@ -532,6 +534,21 @@ async def test_a_server_that_closes_its_connections_without_a_word(connect: Conn
         port = connect(base_url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1")
         for _ in range(30):
             assert (await port.complete(ask("Hello"), Pieces())).text == "Hello."
+
+
+@pytest.mark.promise("T8")
+async def test_a_key_that_has_rested_meanwhile_does_not_make_an_answer_of_a_refusal(
+    server: OpenAIServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
+):
+    ticks = itertools.count(10, 10)
+    clock = SimpleNamespace(monotonic=lambda: next(ticks))
+    monkeypatch.setattr("asterism.models.http.endpoint.time", clock)
+    port = connect(key="first-key,second-key")
+    server.next(status(429, retry_after="15"), None, status(429, retry_after="15"))
+    assert (await port.complete(ask("Hello"))).text == "answer to: Hello"
+    # The first key rests when the second is refused, and no more when that has been told.
+    with pytest.raises(ModelBusy):
+        await port.complete(ask("Hello"))
 
 
 # Wishes

@@ -23,7 +23,7 @@ from asterism.errors import (
 from asterism.models import chain
 from asterism.models.chain import Breaker
 from asterism.models.pace import Pace
-from asterism.ports import Emit, Model, ModelRequest, Profile
+from asterism.ports import Emit, Model, ModelRequest, Profile, Question
 from asterism.testing.scripted import ScriptedModel
 from asterism.types.turns import Call, Reply, TurnState, Usage
 
@@ -175,6 +175,30 @@ async def test_reasoning_goes_back_to_its_own_vendor_only(tmp_path: Path):
         assert (await home.ask("aria", "think")).text == "Answer."
     assert list(first.requests[1].thoughts.values()) == [b'{"reasoning":"Hm."}']
     assert dict(second.requests[0].thoughts) == {}
+
+
+async def test_pauses_grow_and_are_never_quite_the_same(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.undo()
+
+    async def pauses() -> list[float]:
+        slept: list[float] = []
+
+        async def sleep(seconds: float) -> None:
+            slept.append(seconds)
+
+        port = ScriptedModel([ModelUnavailable("Down.")] * 3 + ["Up."])
+        link = chain.Link("a:one", port, "one", chain.Server(), retries=3)
+        request = ModelRequest("one", [], None, "turn/0/reply", 60.0)
+        question = Question(("a:one",), lambda m, p, n: request, None, lambda kind, text: None)
+        reply = await chain.Chain(lambda _: link, sleep=sleep).ask(question)
+        assert reply.text == "Up."
+        return slept
+
+    runs = [await pauses() for _ in range(20)]
+    for slept in runs:
+        for pause, most in zip(slept, (0.5, 1.0, 2.0), strict=True):
+            assert most / 2 <= pause <= most
+    assert len({slept[0] for slept in runs}) > 1
 
 
 # The breaker, on a clock of its own

@@ -199,7 +199,9 @@ class TestAnswers:
     async def test_a_bound_that_cuts_a_call_does_not_leave_half_of_it(self, shared: Embedded):
         asked = ask("Order milk and bread.", tools=[order], choice="order", most=1)
         reply = await shared.complete(asked)
-        order.read(reply.calls[0].arguments)
+        (call,) = reply.calls
+        assert call.name == "order"
+        assert order.read(call.arguments), "arguments that do not fit are an error"
 
     async def test_an_answer_fulfils_its_schema(self, shared: Embedded):
         schema = orjson.dumps(

@@ -72,14 +72,7 @@ class Anthropic:
     async def complete(self, request: ModelRequest, emit: Emit | None = None) -> Reply:
         """Ask the model once."""
         body = self.body(request, streamed=emit is not None)
-        answer = Answer(emit)
-
-        def begin() -> Answer:
-            nonlocal answer
-            answer = Answer(emit)
-            return answer
-
-        await self._endpoint.ask(request, body, begin)
+        answer = await self._endpoint.ask(request, body, lambda: Answer(emit))
         reply = answer.reply(len(body))
         if not (reply.text or reply.calls):
             self._check(request.model, answer)

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from importlib import import_module
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 from asterism.errors import ConfigError, KeyRefused, ModelBusy, ModelUnavailable
@@ -50,6 +50,9 @@ class Answer(Protocol):
     def end(self) -> None:
         """Take the end of a stream; ConnectionAbortedError if the reply is not whole."""
         ...
+
+
+A = TypeVar("A", bound=Answer)
 
 
 class Endpoint:
@@ -93,25 +96,32 @@ class Endpoint:
         # Takes 0.2 s or more, so it is done when a port is made and not in the middle of a turn.
         self._http = import_module("aiohttp")
 
-    async def ask(self, request: ModelRequest, body: bytes, begin: Callable[[], Answer]) -> None:
-        """Send a body and read the answer into what `begin` makes, with the next key if need be."""
+    async def ask(self, request: ModelRequest, body: bytes, begin: Callable[[], A]) -> A:
+        """Send a body and return the answer, begun anew with the next key if one fails."""
         if self._lacks_key and not self._plays:
             raise KeyRefused(
                 f"The model '{self._vendor}:{request.model}' needs a key, but {self._key_name} is "
                 f'not set. Set it, or write key = "…" under [models.{self._vendor}] in '
                 "asterism.toml."
             )
+        key, *others = self._usable()
         try:
             async with asyncio.timeout(request.timeout):
-                for key in self._usable():
+                while True:
+                    answer = begin()
                     try:
-                        return await self._post(request, body, key, begin())
+                        await self._post(request, body, key, answer)
                     except KeyRefused:
-                        if not self._set_aside(key, float("inf")):
+                        key.rest(float("inf"))
+                        if not others:
                             raise
                     except ModelBusy as busy:
-                        if not self._set_aside(key, busy.retry_after or _KEY_RESTS):
+                        key.rest(busy.retry_after or _KEY_RESTS)
+                        if not others:
                             raise
+                    else:
+                        return answer
+                    key, *others = others
         except (TimeoutError, GivenUp):
             raise ModelUnavailable(
                 f"The model '{self._vendor}:{request.model}' at {self.address} gave no whole answer"
@@ -133,12 +143,6 @@ class Endpoint:
         now = time.monotonic()
         rested = [key for key in self._keys if key.rests_until <= now]
         return rested or [min(self._keys, key=lambda key: key.rests_until)]
-
-    def _set_aside(self, key: _Key, seconds: float) -> bool:
-        """Let a key rest; tell whether there is another one to use now."""
-        now = time.monotonic()
-        key.rests_until = now + seconds
-        return any(other.rests_until <= now for other in self._keys if other is not key)
 
     async def _post(self, request: ModelRequest, body: bytes, key: _Key, answer: Answer) -> None:
         recording = None
@@ -236,6 +240,10 @@ class _Key:
         self.text = text
         self.headers = headers
         self.rests_until = 0.0
+
+    def rest(self, seconds: float) -> None:
+        """Use another one for a while, if there is one."""
+        self.rests_until = time.monotonic() + seconds
 
 
 async def _take(status: int, headers: Mapping[str, str], read: Read, answer: Answer) -> None:

@@ -48,14 +48,7 @@ class OpenAI:
     async def complete(self, request: ModelRequest, emit: Emit | None = None) -> Reply:
         """Ask the model once."""
         body = self._body(request, streamed=emit is not None)
-        answer = Answer(emit)
-
-        def begin() -> Answer:
-            nonlocal answer
-            answer = Answer(emit)
-            return answer
-
-        await self._endpoint.ask(request, body, begin)
+        answer = await self._endpoint.ask(request, body, lambda: Answer(emit))
         reply = answer.reply(len(body))
         if reply.finish == "content_filter" and not (reply.text or reply.calls):
             raise ContentRefused(
