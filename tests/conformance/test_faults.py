@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
@@ -167,8 +168,41 @@ class Minutes:
 
     async def sleep(self, seconds: float) -> None:
         self.now += seconds
-        # Long enough for turns under way to come back with their next request.
-        await asyncio.sleep(0.03)
+        await asyncio.sleep(0)
+
+
+class Seats:
+    """Who has something to say, and who of them waits to be let in."""
+
+    def __init__(self) -> None:
+        self.clock = Minutes()
+        self.unanswered: Counter[str] = Counter()
+        self.waiting = 0
+
+    def pace(self, requests: float | None, tokens: float | None) -> Pace:
+        seats = self
+
+        class Watched(Pace):
+            async def enter(self, agent_id: str, tokens: int) -> None:
+                seats.waiting += 1
+                try:
+                    await super().enter(agent_id, tokens)
+                finally:
+                    seats.waiting -= 1
+
+        return Watched(requests, tokens, clock=self.clock, sleep=self.sleep)
+
+    async def say(self, home: Asterism, agent: str, text: str) -> Outcome:
+        self.unanswered[agent] += 1
+        try:
+            return await home.ask(agent, text)
+        finally:
+            self.unanswered[agent] -= 1
+
+    async def sleep(self, seconds: float) -> None:
+        """Let time pass only when everybody with something to say stands in the queue."""
+        await until(lambda: self.waiting == sum(n > 0 for n in self.unanswered.values()))
+        await self.clock.sleep(seconds)
 
 
 class Place:
@@ -464,24 +498,24 @@ async def test_too_long_a_past_is_shortened_and_answered(
 async def test_agents_that_wait_for_a_rate_limit_take_turns(
     server: FaultServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    clock = Minutes()
-    monkeypatch.setattr("asterism.app.parts.Pace", partial(Pace, clock=clock, sleep=clock.sleep))
+    seats = Seats()
+    monkeypatch.setattr("asterism.app.parts.Pace", seats.pace)
     settings = configured(OPENAI, server.base_url) | {"models.first.requests_per_minute": 3}
     names = ("busy", "calm", "late")
     async with opened(tmp_path, settings) as home:
         for name in names:
             await home.create_agent(name, system=name, limits=Limits(seconds=30))
-        waiting = [home.ask("busy", f"message {n}") for n in range(12)]
-        waiting += [home.ask(name, f"message {n}") for name in names[1:] for n in range(4)]
+        waiting = [seats.say(home, "busy", f"message {n}") for n in range(12)]
+        waiting += [seats.say(home, name, f"message {n}") for name in names[1:] for n in range(4)]
         outcomes = await asyncio.gather(*waiting)
     assert {one.state for one in outcomes} == {TurnState.DONE}
     order = [seen.body["messages"][0]["content"].split()[0] for seen in server.requests]
     assert len(order) == 20
     # Three in the first minute, and 20 seconds for each that follows.
-    assert clock.now - 1000.0 == pytest.approx(17 * 20, abs=1)
+    assert seats.clock.now - 1000.0 == pytest.approx(17 * 20, abs=1)
     # Whoever has little to ask is through long before the one with much.
-    assert set(order[:4]) == set(names)
-    assert {*order[14:]} == {"busy"}
+    assert set(order[3:6]) == set(names)
+    assert {*order[15:]} == {"busy"}
 
 
 @pytest.mark.promise("T8")
