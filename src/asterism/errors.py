@@ -5,6 +5,7 @@
     ├── InvalidInput           what was handed in cannot be taken as it is
     ├── NotFound               a name or id that is not there
     ├── Conflict               a name that is taken, an answer that was given before
+    ├── NotAllowed             permissions do not let this actor do that
     ├── StoreError             the place at rest
     │   ├── StoreInUse         another process holds the data directory
     │   ├── StoreReadOnly      the place cannot be written
@@ -67,6 +68,12 @@ class Conflict(AsterismError):
     """It is there already, or was answered before."""
 
     code = "conflict"
+
+
+class NotAllowed(AsterismError):
+    """Permissions do not let this actor do that."""
+
+    code = "not-allowed"
 
 
 class StoreError(AsterismError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -161,6 +161,8 @@ class Accept(Protocol):
         external_id: str | None = None,
         sender: str | None = None,
         reply_to: str | None = None,
+        room: str | None = None,
+        present: Sequence[str] = (),
     ) -> Receipt:
         """Store the message; on return it will be answered exactly once."""
         ...

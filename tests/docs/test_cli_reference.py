@@ -13,7 +13,7 @@ from asterism.cli.chat import Chat
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/cli.md").read_text(encoding="utf-8")
 SECTION = re.compile(
-    r"^### `asterism (?P<name>[a-z ]+?)(?P<arguments>(?: [A-Z]+)*)`\n(?P<text>.*?)(?=^##)",
+    r"^### `asterism (?P<name>[a-z -]+?)(?P<arguments>(?: [A-Z]+)*)`\n(?P<text>.*?)(?=^##)",
     re.MULTILINE | re.DOTALL,
 )
 OPTION = re.compile(r"(?<![\w-])(--?[a-z][a-z-]*)")
@@ -76,7 +76,7 @@ def test_commands_in_shell_blocks_of_the_documentation_exist() -> None:
     for page in (root / "README.md", *(root / "docs").rglob("*.md")):
         for block in re.findall(r"```sh\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
             for noun, verb in re.findall(
-                r"^ *asterism ([a-z]+)(?: ([a-z]+))?", block, re.MULTILINE
+                r"^ *asterism ([a-z]+)(?: ([a-z-]+))?", block, re.MULTILINE
             ):
                 named = f"asterism {noun} {verb}"
                 assert noun in COMMANDS or f"{noun} {verb}" in COMMANDS, f"{page.name}: {named}"

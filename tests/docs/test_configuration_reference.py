@@ -26,6 +26,7 @@ NAMED = {
     "agents": "<name>",
     "persons": "<name>",
     "groups": "<name>",
+    "retention": "<name>",
 }
 """Tables that have a table for each name."""
 WHOLE = {"options", "headers", "long"}

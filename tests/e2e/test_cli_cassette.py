@@ -27,7 +27,10 @@ def test_a_recorded_chat_plays_elsewhere_and_its_turns_replay_on_the_wire(
 
     same = asterism.ok("turn", "replay", turn["id"], "--wire", str(tape))
     assert "The same, entry by entry and byte by byte on the wire." in same
+    # What the agent was then is kept, so it may be another by now; the tape may not.
     asterism.ok("agent", "edit", "aster", "--system", "Be brief.")
+    asterism.ok("turn", "replay", turn["id"], "--wire", str(tape))
+    tape.write_bytes(tape.read_bytes().replace(b"You are aster", b"You are oster"))
     other = asterism.run("turn", "replay", turn["id"], "--wire", str(tape))
     assert other.returncode == 1
     assert "0/reply, line 1 of the tape: another request; after " in other.stdout

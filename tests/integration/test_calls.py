@@ -80,7 +80,10 @@ async def test_a_tool_that_fails_is_told_to_the_model(
 @pytest.mark.parametrize(
     ("call", "told"),
     [
-        (("nothing", "{}"), "there is no tool 'nothing'. There are: act, heartbeat, schedule."),
+        (
+            ("nothing", "{}"),
+            "There are: act, block, block_edit, expand, heartbeat, recall, schedule.",
+        ),
         (("act", "{oops"), "not valid JSON"),
         (("act", "[1]"), "must be a JSON object"),
         (("act", '{"word": 7, "other": 1}'), "do not fit act: word"),

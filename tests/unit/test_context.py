@@ -5,26 +5,47 @@ from dataclasses import replace
 import orjson
 
 from asterism import Agent
-from asterism.agents.context import Section, prefix_wire, sections_of
+from asterism.agents.sections import (
+    Memory,
+    Section,
+    prefix_wire,
+    read_sections,
+    sections_of,
+    sections_wire,
+)
+from asterism.types.people import OWNER_ALONE
 
 ARIA = Agent("agent_1", "aria", "a:b", "Be aria.", 0)
 
 
-def content(sections: list[Section]) -> str:
-    return orjson.loads(prefix_wire(sections))["content"]
+def sections(agent: Agent = ARIA, people: str = "") -> list[Section]:
+    return sections_of(agent, OWNER_ALONE, Memory((), people), budget_tokens=1_000)[0]
+
+
+def content(given: list[Section], *, compact: bool = False) -> str:
+    return orjson.loads(prefix_wire(given, compact=compact))["content"]
 
 
 def test_the_prefix_is_the_sections_in_order_and_the_same_each_time():
-    sections = sections_of(ARIA)
-    assert [one.name for one in sections] == ["system", "notes"]
-    assert all(one.why for one in sections)
-    assert content(sections).startswith("Be aria.\n\nMessages that begin with [asterism]")
-    assert prefix_wire(sections) == prefix_wire(sections_of(ARIA))
+    given = sections(people="Present: anna.")
+    assert [one.name for one in given if one.full] == ["system", "notes", "people"]
+    assert all(one.why for one in given)
+    assert content(given).startswith("Be aria.\n\nMessages that begin with [asterism]")
+    assert content(given).endswith("\n\nPresent: anna.")
+    assert prefix_wire(given) == prefix_wire(sections(people="Present: anna."))
+
+
+def test_a_small_model_gets_short_notes():
+    assert len(content(sections(), compact=True)) < len(content(sections()))
+
+
+def test_sections_are_kept_as_they_are():
+    assert read_sections(sections_wire(sections())) == sections()
 
 
 def test_an_agent_without_tools_is_not_told_about_calls():
-    assert content(sections_of(replace(ARIA, tools=()))) == "Be aria."
+    assert content(sections(replace(ARIA, tools=()))) == "Be aria."
 
 
 def test_an_empty_section_leaves_no_trace():
-    assert content(sections_of(replace(ARIA, system="  ", tools=()))) == ""
+    assert content(sections(replace(ARIA, system="  ", tools=()))) == ""

@@ -16,6 +16,7 @@ from asterism.store.journal import Draft
 from asterism.telemetry import ToolWatch, here, within
 from asterism.tools.tool import Decision, NeedsApproval, Tool, ToolContext
 from asterism.types.ids import new_id
+from asterism.types.memory import Origin, OriginKind
 from asterism.types.turns import Approval, Call, Effect, Entry, EntryKind, Reply
 from asterism.types.wire import plain, result_wire
 
@@ -96,9 +97,12 @@ async def _run_together(turn: Turn, calls: list[_Ready]) -> None:
         await turn.flush()
         for ready in calls:
             _show_call(turn, ready.key, ready.call)
-        runs = (_attempt(turn, ready, _context(turn, ready.key, None)) for ready in calls)
-        for ready, outcome in zip(calls, await asyncio.gather(*runs), strict=True):
-            _record(turn, ready, outcome)
+        contexts = [_context(turn, ready, None) for ready in calls]
+        runs = (_attempt(turn, *one) for one in zip(calls, contexts, strict=True))
+        for ready, context, outcome in zip(
+            calls, contexts, await asyncio.gather(*runs), strict=True
+        ):
+            _record(turn, ready, outcome, context)
 
 
 async def _run_one(turn: Turn, ready: _Ready) -> None:
@@ -106,16 +110,18 @@ async def _run_one(turn: Turn, ready: _Ready) -> None:
         _ask(turn, ready, f"{turn.agent.name} wants to call {_spell(ready.call)}.")
         return
     _show_call(turn, ready.key, ready.call)
-    outcome = await _carry_out(turn, ready, None, f"{ready.key}/begun")
+    context = _context(turn, ready, None)
+    outcome = await _carry_out(turn, ready, context, f"{ready.key}/begun")
     if outcome is not None:
-        _record(turn, ready, outcome)
+        _record(turn, ready, outcome, context)
+    else:
+        turn.learn(context.tiers, context.audiences)
 
 
 async def _carry_out(
-    turn: Turn, ready: _Ready, decision: Decision | None, begun_key: str
+    turn: Turn, ready: _Ready, context: ToolContext, begun_key: str
 ) -> str | NeedsApproval | None:
     """Run a call as its effect demands. None: its result is in the journal already."""
-    context = _context(turn, ready.key, decision)
     effect = ready.tool.effect
     if effect is Effect.TRANSACTIONAL:
         return await _commit_with_effect(turn, ready, context)
@@ -171,7 +177,7 @@ async def _run_inside(
         if asked or context.decision is not None:
             key = f"{ready.key}/{'asked' if asked else 'effect'}"
             return Draft(EntryKind.ONCE, key, text.encode(), context.now)
-        return _result(ready, text, context.now)
+        return _result(ready, text, context)
 
     draft = await turn.flush(inside=inside)
     if asked:
@@ -253,20 +259,36 @@ def _is_being_cancelled() -> bool:
 # -- results ---------------------------------------------------------------------------------------
 
 
-def _result(ready: _Ready, text: str, at: int, meta: str | None = None) -> Draft:
-    return Draft(EntryKind.RESULT, ready.key, result_wire(ready.call.id, _shorten(text)), at, meta)
+def _result(ready: _Ready, text: str, context: ToolContext) -> Draft:
+    body = result_wire(ready.call.id, _shorten(text))
+    return Draft(EntryKind.RESULT, ready.key, body, context.now, _kept_beside(context))
 
 
-def _record(turn: Turn, ready: _Ready, outcome: str | NeedsApproval) -> None:
+def _kept_beside(context: ToolContext | None) -> str | None:
+    """Return what is kept beside a result: how far it is trusted, and who may hear it."""
+    if context is None or not (context.tiers or context.audiences):
+        return None
+    kept = {
+        "tiers": sorted({tier.value for tier in context.tiers}),
+        "audiences": sorted({str(one) for one in context.audiences}),
+    }
+    return orjson.dumps({name: value for name, value in kept.items() if value}).decode()
+
+
+def _record(turn: Turn, ready: _Ready, outcome: str | NeedsApproval, context: ToolContext) -> None:
     if isinstance(outcome, NeedsApproval):
         _ask(turn, ready, outcome.question)
     else:
-        _settle(turn, ready.key, ready.call, outcome)
+        _settle(turn, ready.key, ready.call, outcome, context)
 
 
-def _settle(turn: Turn, key: str, call: Call, text: str) -> None:
+def _settle(
+    turn: Turn, key: str, call: Call, text: str, context: ToolContext | None = None
+) -> None:
     body = result_wire(call.id, _shorten(text))
-    turn.stage(EntryKind.RESULT, key, body)
+    turn.stage(EntryKind.RESULT, key, body, meta=_kept_beside(context))
+    if context is not None:
+        turn.learn(context.tiers, context.audiences)
     _show_result(turn, key, body)
 
 
@@ -344,8 +366,8 @@ def undecided(turn: Turn) -> list[str]:
     for key, entry in turn.recorded.items():
         if entry.kind is not EntryKind.RESULT or not entry.meta:
             continue
-        if f"{key}/outcome" not in turn.recorded:
-            asked = orjson.loads(entry.meta)
+        asked: dict[str, Any] = orjson.loads(entry.meta)
+        if "parked" in asked and f"{key}/outcome" not in turn.recorded:
             questions.append(f"{asked['question']} (approval {asked['parked']})")
     return questions
 
@@ -375,7 +397,9 @@ async def _decided(turn: Turn, key: str, call: Call, decision: Decision) -> str:
     elif f"{key}/effect" in turn.recorded:
         outcome = turn.recorded[f"{key}/effect"].body.decode()
     else:
-        outcome = await _carry_out(turn, ready, decision, f"{key}/approved")
+        context = _context(turn, ready, decision)
+        outcome = await _carry_out(turn, ready, context, f"{key}/approved")
+        turn.learn(context.tiers, context.audiences)
     if isinstance(outcome, NeedsApproval):
         outcome = "Error: the tool asked again although it was approved; it was not run."
     return f"Your call {_spell(call)} was approved{by}.{note} Result: {_shorten(outcome or '')}"
@@ -390,8 +414,8 @@ def _call_at(turn: Turn, key: str) -> Call:
 # -- what is shown ---------------------------------------------------------------------------------
 
 
-def _context(turn: Turn, key: str, decision: Decision | None) -> ToolContext:
-    loop = asyncio.get_running_loop()
+def _context(turn: Turn, ready: _Ready, decision: Decision | None) -> ToolContext:
+    loop, key = asyncio.get_running_loop(), ready.key
 
     def progress(text: str) -> None:
         # A plain function runs in a thread of its own.
@@ -406,6 +430,11 @@ def _context(turn: Turn, key: str, decision: Decision | None) -> ToolContext:
         reply_to=turn.reply_to,
         decision=decision,
         progress=progress,
+        constellation=turn.live.constellation,
+        company=turn.context.company,
+        source=replace(turn.source, origins=(Origin(OriginKind.CALL, turn.id, key),)),
+        rules=turn.means.rules(),
+        tiers=[ready.tool.tier] if ready.tool.tier is not None else [],
     )
 
 

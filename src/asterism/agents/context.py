@@ -2,59 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from asterism.types.agents import Agent
+from asterism.agents.sections import Section, Shown, prefix_wire
+from asterism.ports import Profile
+from asterism.store.epochs import Epoch
+from asterism.types.people import PUBLIC, Audience, Company
 from asterism.types.turns import EntryKind
-from asterism.types.wire import images_in, message_wire
+from asterism.types.wire import images_in
 
 _BYTES_PER_TOKEN = 4
 _COMPACT_TOKENS = 1_200
 """How much of the past a small model gets: it may read no more than some 40 tokens a second."""
 _KEEP_AFTER_CUT = 0.7
-"""When the tail outgrows its budget it is cut well below it, so that the prefix then stays the same
+"""What a small model gets of the past is cut well below its bound, so that it then stays the same
 for many turns and the vendor's cache is of use."""
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A named part of the frozen prefix, and why it is there."""
-
-    name: str
-    text: str
-    why: str
-
-
-_NOTES = (
-    "Messages that begin with [asterism] come from the system you run on, not from a person: they "
-    "tell you what became of calls that waited."
-)
-
-
-_SHORT_NOTES = "Messages that begin with [asterism] come from the system, not from a person."
-
-
-def sections_of(agent: Agent, *, compact: bool = False) -> list[Section]:
-    """Return the sections of an agent's prefix, in order; for a small model, the short ones."""
-    sections = [Section("system", agent.system, "who the agent is and how it behaves")]
-    if agent.tools != ():
-        notes = _SHORT_NOTES if compact else _NOTES
-        sections.append(Section("notes", notes, "it has tools, and calls may wait for a person"))
-    return sections
-
-
-def prefix_wire(sections: list[Section]) -> bytes:
-    """Return the prefix as one system message; the same sections give the same bytes."""
-    return message_wire("system", "\n\n".join(one.text for one in sections if one.text.strip()))
+_ANY = Profile()
 
 
 class Tail:
-    """The recent messages as wire forms: appended to, and cut at its front at a turn's start."""
+    """The messages after the prefix as wire forms: only ever appended to within an epoch.
+
+    What is left out of a request, for a small model or a small window, is left out at its front.
+    """
 
     def __init__(self, budget_tokens: int) -> None:
         self.budget = budget_tokens * _BYTES_PER_TOKEN
         self.wires: list[bytes] = []
         self.size = 0
+        self.skipped = 0
+        """How many messages at the front are not sent, because a window was found too small."""
+        self._skipped_size = 0
         self._starts: list[bool] = []
         self._recent_from = 0
         self.pictured = False
@@ -62,8 +40,13 @@ class Tail:
 
     @property
     def tokens(self) -> int:
-        """About how many tokens it holds."""
-        return self.size // _BYTES_PER_TOKEN
+        """About how many tokens are sent of it."""
+        return (self.size - self._skipped_size) // _BYTES_PER_TOKEN
+
+    @property
+    def too_long(self) -> bool:
+        """Whether it has outgrown its budget, so that a part of it should be folded."""
+        return self.size > self.budget
 
     def append(self, kind: EntryKind, wire: bytes) -> None:
         """Add the next message."""
@@ -73,28 +56,28 @@ class Tail:
         if kind is EntryKind.MESSAGE and images_in(wire):
             self.pictured = True
 
-    def fit(self) -> None:
-        """Cut old messages if the budget is exceeded; what is left starts with a message."""
-        if self.size > self.budget:
-            self._cut_to(self.budget * _KEEP_AFTER_CUT)
+    def squeeze(self) -> bool:
+        """Send half as much, and no more from now on; False if it cannot be less."""
+        sent = self.size - self._skipped_size
+        cut, left = self._find_cut(self.skipped, sent, sent // 2)
+        if cut == self.skipped:
+            return False
+        self.skipped = cut
+        self._skipped_size = self.size - left
+        self.budget = left
+        return True
 
-    def squeeze(self) -> None:
-        """Keep half of the messages, and not more from now on: the model's window is smaller."""
-        self.budget = self.size // 2
-        self._cut_to(self.budget)
-
-    def recent(self) -> list[bytes]:
-        """Return what a small model gets of it; like the whole, it mostly only grows."""
-        size = self.size - sum(map(len, self.wires[: self._recent_from]))
+    def sent(self, profile: Profile = _ANY) -> int:
+        """Return the place of the first message that a model with this profile is sent."""
+        if not profile.compact:
+            return self.skipped
+        start = max(self.skipped, self._recent_from)
+        size = sum(map(len, self.wires[start:]))
         if size > _COMPACT_TOKENS * _BYTES_PER_TOKEN:
             goal = _COMPACT_TOKENS * _BYTES_PER_TOKEN * _KEEP_AFTER_CUT
-            self._recent_from, _ = self._find_cut(self._recent_from, size, goal)
-        return self.wires[self._recent_from :]
-
-    def _cut_to(self, target: float) -> None:
-        cut, self.size = self._find_cut(0, self.size, target)
-        del self.wires[:cut], self._starts[:cut]
-        self._recent_from = max(0, self._recent_from - cut)
+            start, _ = self._find_cut(start, size, goal)
+        self._recent_from = start
+        return start
 
     def _find_cut(self, start: int, size: int, target: float) -> tuple[int, int]:
         """Return where to cut what begins at `start`, and the size of what is left."""
@@ -104,3 +87,40 @@ class Tail:
             size -= len(self.wires[cut])
             cut += 1
         return cut, size
+
+
+class Context:
+    """What an agent sees in one company, kept from turn to turn."""
+
+    def __init__(
+        self,
+        company: Company,
+        epoch: Epoch,
+        sections: Sequence[Section],
+        shown: dict[str, Shown],
+        tail: Tail,
+        upto: int,
+    ) -> None:
+        self.company = company
+        self.epoch = epoch
+        self.saved = True
+        """Whether the epoch is in the store."""
+        self.shown = shown
+        """The blocks as it shows them, by their ids."""
+        self.referable: dict[str, str] = {}
+        """Labels of blocks that it does not show until a message refers to them, by block id."""
+        self.tail = tail
+        self.upto = upto
+        """The entry of the journal that its tail ends with."""
+        self.heard: Audience = PUBLIC
+        """Who may hear all that it shows, beyond those who are present."""
+        self.stale = False
+        """Whether memory has changed since it was looked at."""
+        self.prefix = prefix_wire(sections)
+        self.compact_prefix = prefix_wire(sections, compact=True)
+
+    def messages(self, profile: Profile = _ANY) -> list[bytes]:
+        """Return wire forms: the frozen prefix, then the tail."""
+        head = self.compact_prefix if profile.compact else self.prefix
+        start = self.tail.sent(profile)
+        return [head, *(self.tail.wires[start:] if start else self.tail.wires)]

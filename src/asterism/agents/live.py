@@ -2,59 +2,104 @@
 
 from __future__ import annotations
 
-from asterism.agents.context import Tail, prefix_wire, sections_of
+import difflib
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from asterism.agents.context import Context, Tail
+from asterism.agents.present import introduce
+from asterism.agents.sections import (
+    Memory,
+    Section,
+    Shown,
+    is_shown,
+    read_sections,
+    sections_of,
+    sections_wire,
+)
 from asterism.errors import NotFound
+from asterism.memory import blocks, history
+from asterism.memory.blocks import Seen, wrapped
 from asterism.ports import Profile
 from asterism.store import agents as agents_at_rest
-from asterism.store import blobs, journal
+from asterism.store import blobs, epochs, journal, summaries
 from asterism.store.database import Connection, Database
+from asterism.store.epochs import Epoch
 from asterism.types.agents import Agent
 from asterism.types.blobs import Blob
-from asterism.types.turns import EntryKind
-from asterism.types.wire import images_in, with_images
+from asterism.types.people import OWNER_ONLY, Audience, Company
+from asterism.types.summaries import Summary
+from asterism.types.wire import images_in, text_of, with_images
 
 _ANY = Profile()
-_FIRST_LOAD = 512
-"""Entries read at once while the tail is filled from its end."""
+_AT_ONCE = 512
+"""Entries read at once while a tail is filled from its end."""
+_MOST_CONTEXTS = 8
+_MOST_OWN_EDITS = 64
+"""After more edits of a block than this an agent is told what it says now, whoever made them."""
+_COMPACT_SUMMARY_BYTES = 1_600
+"""The longest summary that a small model is given."""
 
 
 class LiveAgent:
-    """An agent with its claim, the length of its journal and the tail of its conversation."""
+    """An agent with its claim, the length of its journal and what it sees in each company."""
 
-    def __init__(self, agent: Agent, claim: journal.Claim, length: int, tail: Tail) -> None:
+    def __init__(
+        self, agent: Agent, constellation: str, claim: journal.Claim, length: int, memory: int
+    ) -> None:
         self.agent = agent
+        self.constellation = constellation
         self.claim = claim
         self.length = length
-        self.tail = tail
+        self.memory = memory
+        """How many changes of memory it knows of."""
         self.counted = 0
-        """The bytes of the tail that its keeper knows of."""
+        """The bytes of its tails that its keeper knows of."""
+        self.contexts: OrderedDict[str, Context] = OrderedDict()
         self._images: dict[str, Blob] = {}
-        self.prefix = prefix_wire(sections_of(agent))
-        self._compact_prefix = prefix_wire(sections_of(agent, compact=True))
+
+    @property
+    def context(self) -> Context:
+        """What it sees in the company of its turn."""
+        return next(reversed(self.contexts.values()))
+
+    @property
+    def size(self) -> int:
+        """The bytes of all its tails."""
+        return sum(one.tail.size for one in self.contexts.values())
+
+    def memory_changed(self) -> None:
+        """Look at memory again before the next turn."""
+        for one in self.contexts.values():
+            one.stale = True
 
     def messages(self, profile: Profile = _ANY) -> list[bytes]:
-        """Return the context as wire forms: the frozen prefix, then the tail."""
-        if profile.compact:
-            messages = [self._compact_prefix, *self.tail.recent()]
-        else:
-            messages = [self.prefix, *self.tail.wires]
-        if self.tail.pictured:
+        """Return the context as wire forms, with images where the model can see them."""
+        context = self.context
+        messages = context.messages(profile)
+        if context.tail.pictured:
             seen = self._images if profile.images else None
             messages = [with_images(one, seen) if images_in(one) else one for one in messages]
         return messages
 
     async def fetch_images(self, database: Database) -> None:
         """Read the images that the tail names, so that `messages` can show them."""
-        named = {id for wire in self.tail.wires for id in images_in(wire)}
+        named = {id for wire in self.context.tail.wires for id in images_in(wire)}
         self._images = {id: blob for id, blob in self._images.items() if id in named}
         if lacking := sorted(named - self._images.keys()):
             self._images |= await database.read(lambda tx: blobs.get(tx, lacking))
 
+    def put(self, context: Context) -> None:
+        """Keep a context as that of the turn; the one unused for longest makes room."""
+        self.contexts[context.company.key] = context
+        self.contexts.move_to_end(context.company.key)
+        while len(self.contexts) > _MOST_CONTEXTS:
+            self.contexts.popitem(last=False)
 
-async def load(
-    database: Database, agent_id: str, claim: journal.Claim | None, budget: int
-) -> LiveAgent:
-    """Read an agent and as much of its conversation as fits the budget."""
+
+async def load(database: Database, agent_id: str, claim: journal.Claim | None) -> LiveAgent:
+    """Read an agent; what it sees is read when it is known who is present."""
 
     async def read(tx: Connection) -> LiveAgent:
         agent = await agents_at_rest.by_id(tx, agent_id)
@@ -62,21 +107,313 @@ async def load(
         if agent is None or standing is None:
             raise NotFound(f"There is no agent {agent_id}. It may have been removed.")
         held, length = standing
-        newest_first: list[tuple[EntryKind, bytes]] = []
-        tail = Tail(budget)
-        size, before, most = 0, length + 1, _FIRST_LOAD
-        while size <= tail.budget:
-            rows = await journal.wire_before(tx, agent_id, before, most)
-            for seq, _, kind, body in rows:
-                newest_first.append((EntryKind(kind), body))
-                size += len(body)
-                before = seq
-            if len(rows) < most:
-                break
-            most *= 4
-        for kind, body in reversed(newest_first):
-            tail.append(kind, body)
-        tail.fit()
-        return LiveAgent(agent, claim or held, length, tail)
+        constellation, memory = await agents_at_rest.memory_of(tx, agent_id)
+        return LiveAgent(agent, constellation, claim or held, length, memory)
 
     return await database.read(read)
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something about memory that an agent is told beside a message."""
+
+    key: str
+    text: str
+
+
+async def enter(
+    database: Database, live: LiveAgent, company: Company, budget: int, now: int
+) -> list[Note]:
+    """Make a company's context the one of the turn; return what has changed of memory since."""
+    context = live.contexts.get(company.key)
+    if context is None:
+        live.put(await database.read(lambda tx: load_context(tx, live, company, budget, now)))
+        return []
+    live.contexts.move_to_end(company.key)
+    context.company = company  # the owner alone hears the same in every room
+    if context.upto == live.length and not context.stale:
+        return []
+    return await database.read(lambda tx: _catch_up(tx, live, context, budget, now))
+
+
+async def _catch_up(
+    tx: Connection, live: LiveAgent, context: Context, budget: int, now: int
+) -> list[Note]:
+    """Take in what was said in other company since, and what has changed of memory."""
+    if context.stale and await _shows_too_much(tx, live, context):
+        epoch, why = context.epoch, "a block is for others than those present now"
+        live.put(
+            await compile_context(
+                *(tx, live, context.company, budget, now, epoch.first_seq, epoch.summary, why)
+            )
+        )
+        return []
+    missed = await journal.told(tx, live.agent.id, context.upto + 1, live.length)
+    fill(context, missed)
+    context.upto = live.length
+    if not context.stale:
+        return []
+    notes = await _changes(tx, live, context)
+    context.stale = False
+    return notes
+
+
+async def _shows_too_much(tx: Connection, live: LiveAgent, context: Context) -> bool:
+    """Tell whether a context shows a block that its owner has since given a smaller audience."""
+    return any(
+        one.block.id in context.shown and not context.company.may_hear(one.block.audience)
+        for one in await blocks.seen_by(tx, live.constellation, live.agent.id)
+    )
+
+
+def fill(context: Context, entries: Iterable[journal.Told]) -> None:
+    """Append to a tail what those present may hear."""
+    company = context.company
+    alone, heard = company.owner_alone, dict[str | None, bool]()
+    for one in entries:
+        if not alone:
+            if one.audience not in heard:
+                audience = Audience.read(one.audience) if one.audience else OWNER_ONLY
+                heard[one.audience] = company.may_hear(audience)
+                if heard[one.audience]:
+                    context.heard &= audience
+            if not heard[one.audience]:
+                continue
+        context.tail.append(one.kind, one.body)
+
+
+# -- compiling -------------------------------------------------------------------------------------
+
+
+async def load_context(
+    tx: Connection, live: LiveAgent, company: Company, budget: int, now: int
+) -> Context:
+    """Read what an agent sees in a company; its epoch goes on if nothing has changed."""
+    agent = live.agent
+    former = await epochs.latest(tx, agent.id, company.key)
+    first = former.first_seq if former else await _first_that_fits(tx, live, company, budget)
+    context = await compile_context(
+        tx, live, company, budget, now, first, former.summary if former else None, "first turn"
+    )
+    if former is not None:
+        if former.sections == context.epoch.sections:
+            context.epoch, context.saved = former, True
+        else:
+            why = "memory or settings had changed when the agent was loaded"
+            context.epoch = _renumbered(context.epoch, context.epoch.number, why)
+    return context
+
+
+def _renumbered(epoch: Epoch, number: int, why: str) -> Epoch:
+    return Epoch(
+        epoch.agent_id,
+        number,
+        epoch.company,
+        epoch.first_seq,
+        epoch.summary,
+        epoch.sections,
+        why,
+        epoch.at,
+    )
+
+
+async def compile_context(
+    tx: Connection,
+    live: LiveAgent,
+    company: Company,
+    budget: int,
+    now: int,
+    first: int,
+    summary: str | None,
+    why: str,
+) -> Context:
+    """Compile a context anew: a prefix of what memory is now, a tail from an entry on."""
+    agent = live.agent
+    seen = tuple(await blocks.seen_by(tx, live.constellation, agent.id))
+    told = await introduce(tx, live.constellation, company)
+    sections, shown = sections_of(agent, company, Memory(seen, told), budget_tokens=budget)
+    kept: Sequence[journal.Told] = ()
+    stands_for = await summaries.get(tx, summary) if summary else None
+    if stands_for is not None:
+        text = await _summary_text(tx, stands_for)
+        compact = len(text.encode()) <= _COMPACT_SUMMARY_BYTES
+        why_there = f"stands for {stands_for.messages:,} earlier messages"
+        sections.append(Section("summary", text, why_there, stands_for.id, compact=compact))
+        kept = await _kept(tx, agent.id, stands_for.kept)
+    epoch = Epoch(
+        agent.id,
+        await epochs.count(tx, agent.id) + 1,
+        company.key,
+        first,
+        summary,
+        sections_wire(sections),
+        why,
+        now,
+    )
+    context = Context(company, epoch, sections, shown, Tail(budget), live.length)
+    context.saved = False
+    context.referable = _referable(seen, company)
+    if not company.owner_alone:
+        context.heard = _heard((one for one in seen if one.block.id in shown), company)
+        if stands_for is not None:
+            context.heard &= stands_for.audience
+    fill(context, kept)
+    fill(context, await journal.told(tx, agent.id, first, live.length))
+    return context
+
+
+async def _summary_text(tx: Connection, summary: Summary) -> str:
+    from asterism.agents.compaction import summary_message
+
+    first = await journal.entry_at(tx, summary.agent_id, summary.first_seq)
+    last = await journal.entry_at(tx, summary.agent_id, summary.last_seq)
+    first_at = first.at if first is not None else summary.at
+    last_at = last.at if last is not None else summary.at
+    return text_of(
+        summary_message(summary.id, summary.text, first_at, last_at, summary.messages, summary.tier)
+    )
+
+
+async def _kept(tx: Connection, agent_id: str, seqs: Sequence[int]) -> list[journal.Told]:
+    found: list[journal.Told] = []
+    for seq in seqs:
+        found += await journal.told(tx, agent_id, seq, seq)
+    return found
+
+
+async def _first_that_fits(tx: Connection, live: LiveAgent, company: Company, budget: int) -> int:
+    """Return the entry from which on a past that was never folded fits the budget."""
+    context = Tail(budget)
+    last, size, first = live.length, 0, live.length + 1
+    while last > 0 and size <= context.budget:
+        rows = await journal.told(tx, live.agent.id, 1, last, newest=_AT_ONCE)
+        if not rows:
+            return 1
+        for one in reversed(rows):
+            audience = Audience.read(one.audience) if one.audience else OWNER_ONLY
+            if company.may_hear(audience):
+                size += len(one.body)
+            if size > context.budget:
+                return first
+            if one.kind is journal.EntryKind.MESSAGE:
+                first = one.seq
+        last = rows[0].seq - 1
+    return 1
+
+
+def _referable(seen: Sequence[Seen], company: Company) -> dict[str, str]:
+    return {
+        one.block.id: one.block.label
+        for one in seen
+        if not is_shown(one) and company.may_hear(one.block.audience)
+    }
+
+
+def _heard(seen: Iterable[Seen], company: Company) -> Audience:
+    """Return who else may hear all that a company is shown of these blocks."""
+    return Audience.meeting(
+        audience
+        for one in seen
+        for audience in (one.block.audience, *(line.mark.audience for line in one.lines))
+        if company.may_hear(audience)
+    )
+
+
+# -- memory that changes within an epoch -----------------------------------------------------------
+
+
+async def _changes(tx: Connection, live: LiveAgent, context: Context) -> list[Note]:
+    """Return what the agent must be told, since its prefix stays as it is."""
+    company, notes = context.company, list[Note]()
+    seen = await blocks.seen_by(tx, live.constellation, live.agent.id)
+    there: set[str] = set()
+    for one in seen:
+        block = one.block
+        text = wrapped(one, company) if is_shown(one) else ""
+        if not text:
+            continue
+        there.add(block.id)
+        former = context.shown.get(block.id)
+        if former is not None and former.text == text:
+            continue
+        context.shown[block.id] = Shown(block.version, text)
+        own = await _made_here(tx, live, company, block.id, former.version if former else 0)
+        if not (former is not None and own):
+            told = _difference(block.label, former.text, text) if former is not None else ""
+            told = told or f"This is in your memory now:\n{text}"
+            notes.append(Note(f"note/{block.id}", told))
+    for gone in context.shown.keys() - there:
+        label = context.shown.pop(gone).text.partition("\n")[0]
+        notes.append(Note(f"note/{gone}", f"You see this memory block no more: {label}"))
+    context.referable = _referable(seen, company)
+    if not company.owner_alone:
+        context.heard &= _heard((one for one in seen if one.block.id in context.shown), company)
+    return notes
+
+
+def _difference(label: str, old: str, new: str) -> str:
+    """Return how a block has changed, or nothing if the whole of it is told as quickly."""
+    changed = [
+        line
+        for line in difflib.unified_diff(old.split("\n"), new.split("\n"), n=0, lineterm="")
+        if not line.startswith(("---", "+++", "@@", "-<block", "+<block"))
+    ]
+    told = "\n".join([f"Your memory block {label!r} has changed (- was, + is now):", *changed])
+    return told if len(told) < len(new) else ""
+
+
+async def _made_here(
+    tx: Connection, live: LiveAgent, company: Company, block_id: str, since: int
+) -> bool:
+    """Tell whether the agent itself made all edits since a version, in turns that it sees here."""
+    newest = await history.edits(tx, block_id, limit=_MOST_OWN_EDITS)
+    edits = [one for one in newest if one.number > since]
+    if len(edits) == _MOST_OWN_EDITS:
+        return False
+    for edit in edits:
+        record = await journal.turn(tx, edit.turn_id) if edit.turn_id else None
+        if record is None or record.agent_id != live.agent.id:
+            return False
+        audience = Audience.read(record.audience) if record.audience else OWNER_ONLY
+        if not company.may_hear(audience):
+            return False
+    return bool(edits)
+
+
+async def referred_to(database: Database, live: LiveAgent, text: str, most: int = 3) -> list[Note]:
+    """Return the blocks that a message names by their labels and the prefix does not show."""
+    context = live.context
+    if not context.referable:
+        return []
+    said = _plain_words(text)
+    named = [label for label in context.referable.values() if f" {_label(label)} " in said][:most]
+    if not named:
+        return []
+
+    async def read(tx: Connection) -> list[Note]:
+        notes: list[Note] = []
+        for label in named:
+            seen = await blocks.find(tx, live.constellation, live.agent.id, label)
+            shown = wrapped(seen, context.company)
+            if shown:
+                context.heard &= _heard([seen], context.company)
+                notes.append(
+                    Note(f"note/{seen.block.id}", f"The message refers to this block:\n{shown}")
+                )
+        return notes
+
+    return await database.read(read)
+
+
+def _label(label: str) -> str:
+    return _plain_words(label).strip()
+
+
+def _plain_words(text: str) -> str:
+    words = "".join(c if c.isalnum() else " " for c in text.casefold()).split()
+    return f" {' '.join(words)} "
+
+
+def sections_at(epoch: Epoch) -> list[Section]:
+    """Return the sections of the prefix that held in an epoch."""
+    return read_sections(epoch.sections)

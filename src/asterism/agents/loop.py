@@ -17,6 +17,8 @@ from asterism.types.turns import Outcome, Reply
 
 _WINDOW_SHARE = 0.8
 """How much of a known window the past may fill; the rest is for the answer."""
+_FITS_EVERYWHERE = 4_000
+"""A tail of so many bytes fits any window."""
 _CORRECTIONS = 2
 _NO_THOUGHTS: dict[bytes, bytes] = {}
 
@@ -60,6 +62,7 @@ async def run_turn(turn: Turn) -> Outcome:
 async def _think(turn: Turn) -> Outcome:
     limits, calls, misses = turn.agent.limits, 0, 0
     await carry_out_decisions(turn)
+    await _make_room(turn)
     for step in range(limits.steps):
         # `once` gives back the recorded reply if a crash brought us here again.
         reply = await turn.once(f"{step}/reply", lambda step=step: _ask(turn, step))
@@ -90,20 +93,37 @@ async def _think(turn: Turn) -> Outcome:
     )
 
 
+async def _make_room(turn: Turn) -> None:
+    """Fold old turns if the tail has outgrown its budget, or the window of the agent's model."""
+    context, means = turn.context, turn.means
+    # A past from before there were summaries, or an imported one, of which not all is shown.
+    cut_off = not context.saved and context.epoch.first_seq > 1 and not context.epoch.summary
+    size, budget = context.tail.size, context.tail.budget
+    if size <= min(budget, _FITS_EVERYWHERE) and not cut_off:
+        return
+    profile = means.profile(means.chain(turn.agent.model)[0])
+    if profile.window and not profile.compact:
+        budget = min(budget, int(profile.window * _WINDOW_SHARE) * 4)
+    if size > budget or cut_off:
+        from asterism.agents.room import make_room
+
+        await make_room(turn, budget)
+
+
 async def _ask(turn: Turn, step: int) -> Reply:
     means, agent = turn.means, turn.agent
-    tools = means.toolbox.wire(agent.tools)
     schema = orjson.dumps(turn.schema) if turn.schema is not None else None
-    if turn.live.tail.pictured:
+    if turn.context.tail.pictured:
         await turn.live.fetch_images(means.database)
 
     def compose(model: str, profile: Profile, too_long: int) -> ModelRequest:
         _fit(turn, profile, too_long)
+        turn.sent = (turn.context.tail.sent(profile), profile.compact)
         vendor = model.partition(":")[0]
         return ModelRequest(
             model=model[len(vendor) + 1 :],
             messages=turn.live.messages(profile),
-            tools=tools,
+            tools=means.toolbox.wire(agent.tools, compact=profile.compact),
             key=f"{turn.id}/{step}/reply",
             timeout=turn.seconds_left,
             agent_id=agent.id,
@@ -154,13 +174,14 @@ def _tell_fault(turn: Turn, step: int, fault: str, misses: int) -> None:
 
 
 def _fit(turn: Turn, profile: Profile, too_long: int) -> None:
-    """Shorten the past that is sent, where the model's window is known or found to be smaller."""
-    tail = turn.live.tail
+    """Send less of the past, where the model's window is known or found to be smaller.
+
+    What is left out now is folded before the next turn.
+    """
+    tail = turn.context.tail
     while turn.squeezed < too_long or (
         profile.window and not profile.compact and tail.tokens > profile.window * _WINDOW_SHARE
     ):
-        before = tail.size
-        tail.squeeze()
         turn.squeezed += turn.squeezed < too_long
-        if tail.size == before:
+        if not tail.squeeze():
             return

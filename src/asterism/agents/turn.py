@@ -9,24 +9,28 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import orjson
 
-from asterism.agents.live import LiveAgent
+from asterism.agents.live import LiveAgent, Note
 from asterism.agents.purse import Spending, TurnPurse
 from asterism.errors import LaneLost, StoreUnavailable
-from asterism.ports import Clock, Question
-from asterism.store import approvals, inbox, journal, notices, outbox
+from asterism.permissions import Rules
+from asterism.ports import Clock, Profile, Question
+from asterism.store import approvals, epochs, inbox, journal, notices, outbox
 from asterism.store.database import Connection, Database
 from asterism.store.journal import Draft
 from asterism.telemetry import Telemetry
 from asterism.tools.tool import Toolbox
 from asterism.types.ids import new_id
+from asterism.types.memory import Source
 from asterism.types.messages import Delivery, InboxItem, Notice
+from asterism.types.people import Audience, Tier, least_trusted, planned_for
 from asterism.types.spending import Charge, Payer
+from asterism.types.summaries import Folds
 from asterism.types.turns import (
     WIRE_KINDS,
     Approval,
@@ -38,12 +42,16 @@ from asterism.types.turns import (
     TurnState,
     Usage,
 )
-from asterism.types.wire import message_wire, plain
+from asterism.types.wire import message_wire, plain, text_of
 
 T = TypeVar("T")
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.25, 5.0
 EMPTY_ANSWER = "(The model gave an empty answer.)"
+WITHHELD = (
+    "[asterism] It is time for something that you had planned, but not everyone who is here now "
+    "may hear it. The owner has been told."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +71,14 @@ class Means:
     telemetry: Telemetry = field(default_factory=Telemetry)
     spending: Spending | None = None
     """Prices and caps; None where no money can be spent."""
+    rules: Callable[[], Rules] = Rules
+    """What the owner has decided beforehand about writing to memory."""
+    folding: Callable[[], Folds] = Folds
+    """How a past that has become too long is folded."""
+    profile: Callable[[str], Profile] = lambda _: Profile()
+    """What a model, as `vendor:name`, can take in."""
+    context_tokens: Callable[[], int] = lambda: 100_000
+    """How much a model may be given to read."""
 
 
 @dataclass(slots=True)
@@ -95,9 +111,22 @@ class Turn:
         item: InboxItem | None = None,
         record: TurnRecord | None = None,
         entries: list[Entry] | None = None,
+        tier: Tier = Tier.OWNER,
+        notes: Sequence[Note] = (),
     ) -> None:
-        """Begin the turn of an item, or (with its record and entries) take one up again."""
+        """Begin the turn of an item, or (with its record and entries) take one up again.
+
+        Args:
+            live: The agent, which sees the context of those who are present.
+            means: What turns work with.
+            item: What opens the turn, or the decision that it goes on with.
+            record: The turn as the store knows it.
+            entries: What the journal has of it.
+            tier: How far whoever opens it is trusted.
+            notes: What is told before the message.
+        """
         self.live = live
+        self.context = live.context
         self.agent = live.agent
         self.means = means
         self.item = item
@@ -120,24 +149,60 @@ class Turn:
         self.call_ids: set[str] = set()
         self.squeezed = 0
         """How often its past was shortened because a model found it too long."""
+        self.sent: tuple[int, bool] = (0, False)
+        """Where in the tail the latest request began, and whether it was for a small model."""
         self.ends_at = float("inf")
         self._page = Page()
         self._purse: TurnPurse | None = None
         self._flushing: asyncio.Task[Draft | None] | None = None
+        self.tier = tier
+        """The least trusted content that was read in it."""
+        for note in notes:
+            self.tell(note.key, note.text)
         if record is None and item is not None:
-            self.stage(EntryKind.MESSAGE, "in", item.body, meta=_opening(item), at=item.at)
+            self.stage(EntryKind.MESSAGE, "in", self._body(item), meta=_opening(item), at=item.at)
         elif item is not None:
             decision: dict[str, Any] = orjson.loads(item.body)
             self.stage(EntryKind.ONCE, f"{decision['key']}/decision", item.body, at=item.at)
         schema = self._told_at_opening().get("schema")
         self.schema: dict[str, Any] | None = orjson.loads(schema) if schema else None
         """The JSON schema that the answer must fulfil."""
-        live.tail.fit()
+        for entry in entries or ():
+            if entry.kind is EntryKind.RESULT and entry.meta:
+                kept: dict[str, list[str]] = orjson.loads(entry.meta)
+                audiences = [Audience.read(one) for one in kept.get("audiences", ())]
+                self.learn([Tier(one) for one in kept.get("tiers", ())], audiences)
 
     @property
     def seconds_left(self) -> float:
         """How long the turn may go on."""
         return max(1.0, min(self.agent.limits.seconds, self.ends_at - time.monotonic()))
+
+    @property
+    def source(self) -> Source:
+        """What whatever is written in this turn comes from, who may hear it, how trusted it is."""
+        return Source((), self.context.company.after(self.context.heard), self.tier)
+
+    def _body(self, item: InboxItem) -> bytes:
+        """Return what opens the turn; what was planned among fewer people is not told to all."""
+        planned = planned_for(item.company)
+        if planned is None:
+            return item.body
+        if self.context.company.may_hear(planned):
+            self.learn((), (planned,))
+            return item.body
+        self.notify_owner(
+            "plan.withheld",
+            f"{self.agent.name} was not told what it had planned, since others are in the room "
+            f"now who may not hear it: {text_of(item.body)}",
+        )
+        return message_wire("user", WITHHELD)
+
+    def learn(self, tiers: Sequence[Tier], audiences: Sequence[Audience] = ()) -> None:
+        """Note how far what was read is trusted, and who may hear it."""
+        self.tier = least_trusted((self.tier, *tiers))
+        if audiences and not self.context.company.owner_alone:
+            self.context.heard = Audience.meeting((self.context.heard, *audiences))
 
     # -- money ---------------------------------------------------------------------------------
 
@@ -178,10 +243,15 @@ class Turn:
         self._note(draft)
         return draft
 
+    @property
+    def staged(self) -> Sequence[Draft]:
+        """What the next flush writes."""
+        return self._page.drafts
+
     def _note(self, draft: Draft) -> None:
         self.recorded[draft.key] = draft
         if draft.kind in WIRE_KINDS:
-            self.live.tail.append(draft.kind, draft.body)
+            self.context.tail.append(draft.kind, draft.body)
 
     async def once(self, key: str, ask: Callable[[], Awaitable[Reply]]) -> Reply:
         """Return the recorded reply of this step, or ask for it and stage it."""
@@ -190,7 +260,8 @@ class Turn:
             reply = Reply.from_entry(entry.body, entry.meta)
         else:
             reply = await ask()
-            entry = self.stage(EntryKind.REPLY, key, reply.wire(), meta=reply.meta())
+            seen = (self.context.epoch.number, self.sent[0], self.sent[1])
+            entry = self.stage(EntryKind.REPLY, key, reply.wire(), meta=reply.meta(seen))
         self.usage += reply.usage
         if reply.calls:
             self.call_ids.update(call.id for call in reply.calls)
@@ -235,7 +306,7 @@ class Turn:
         inside: Callable[[Connection], Awaitable[Draft]] | None = None,
     ) -> Draft | None:
         """Write what is staged and return when it is durable; with `inside`, return its result."""
-        await self._written()
+        await self.written()
         page = self._page
         page.state, page.inside = state, inside
         page.error = plain(error) if error else None
@@ -250,7 +321,8 @@ class Turn:
         self._flushing = None
         return result
 
-    async def _written(self) -> None:
+    async def written(self) -> None:
+        """Wait for a write under way."""
         if self._flushing is not None:
             await asyncio.shield(self._flushing)
             self._flushing = None
@@ -283,6 +355,10 @@ class Turn:
 
     async def _commit(self, page: Page) -> Draft | None:
         live, base = self.live, self.live.length
+        context = self.context
+        audience = None if context.company.owner_alone else str(self.source.audience)
+        epoch = None if context.saved else context.epoch
+        tier = None if self.tier is Tier.OWNER else self.tier.value
         now = self.means.clock()
         ended_at = None if page.state in (TurnState.OPEN, TurnState.PARKED) else now
         record, item = self.record, self.item
@@ -298,6 +374,8 @@ class Turn:
             ended_at=ended_at,
             usage=self.usage,
             error=page.error,
+            audience=audience,
+            tier=tier,
         )
 
         async def work(tx: Connection) -> Draft | None:
@@ -311,19 +389,11 @@ class Turn:
             if record is None:
                 await journal.open_turn(tx, opened, last)
             else:
-                await journal.update_turn(
-                    tx, self.id, page.state, last, self.usage, ended_at, page.error
-                )
-            for notice in page.notices:
-                await notices.put(tx, notice)
-            for approval in page.approvals:
-                await approvals.put(tx, approval)
-            for delivery in page.deliveries:
-                await outbox.put(tx, delivery)
-            if page.charges and self._purse is not None:
-                await self._purse.record(tx, page.charges)
-            if page.state is not TurnState.OPEN and self.means.database.distributed:
-                await tx.notify("turn", self.id)
+                stands = replace(opened, id=self.id, last_seq=last)
+                await journal.update_turn(tx, stands)
+            if epoch is not None:
+                await epochs.put(tx, epoch)
+            await self._send_off(tx, page)
             return result
 
         count = len(page.drafts) + (page.inside is not None)
@@ -331,12 +401,27 @@ class Turn:
             result = await self.means.database.write(work)
         except _AlreadyWritten:
             result = await self._result_at(base + count) if page.inside is not None else None
-        live.length = base + count
+        live.length = context.upto = base + count
+        if epoch is context.epoch:
+            context.saved = True
         self.record = record or opened
         self.item = None
         if result is not None:
             self._note(result)
         return result
+
+    async def _send_off(self, tx: Connection, page: Page) -> None:
+        """Write what others are to hear of a page, and what it cost."""
+        for notice in page.notices:
+            await notices.put(tx, notice)
+        for approval in page.approvals:
+            await approvals.put(tx, approval)
+        for delivery in page.deliveries:
+            await outbox.put(tx, delivery)
+        if page.charges and self._purse is not None:
+            await self._purse.record(tx, page.charges)
+        if page.state is not TurnState.OPEN and self.means.database.distributed:
+            await tx.notify("turn", self.id)
 
     async def _result_at(self, seq: int) -> Draft:
         entry = await self.means.database.read(lambda tx: journal.entry_at(tx, self.agent.id, seq))
@@ -348,7 +433,7 @@ class Turn:
     async def wind_up(self) -> None:
         """Take no more stops, and wait for a write under way: then it is known which calls ran."""
         self.ending = True
-        await self._written()
+        await self.written()
 
     async def finish(self, reply: Reply) -> Outcome:
         """End the turn with its answer."""
@@ -410,6 +495,6 @@ class Turn:
 
 def _opening(item: InboxItem) -> str | None:
     """Return what is kept beside the message that opens a turn, as JSON."""
-    kept = {"sender": item.sender, "schema": item.schema}
+    kept = {"sender": item.sender, "schema": item.schema, "company": item.company}
     kept = {name: value for name, value in kept.items() if value}
     return orjson.dumps(kept).decode() if kept else None

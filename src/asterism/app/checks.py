@@ -34,7 +34,11 @@ def no_such(kind: str, name: str, there: list[str]) -> str:
             f"There is no {kind} named {name!r}.{hint} "
             f'"asterism {kind} list" shows all {len(there)}.'
         )
-    remedy = '"asterism agent create"' if kind == "agent" else "A file named in tools.modules"
+    remedy = {
+        "agent": '"asterism agent create"',
+        "source": '"asterism source add"',
+        "tool": "A file named in tools.modules",
+    }[kind]
     return f"There is no {kind} named {name!r}, nor any other. {remedy} makes one."
 
 

@@ -9,12 +9,13 @@ import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import orjson
 
-from asterism.agents.live import load
+from asterism.agents.live import enter, load
 from asterism.agents.purse import Spending
 from asterism.agents.turn import Means
 from asterism.app.checks import (
@@ -25,7 +26,8 @@ from asterism.app.checks import (
     no_such,
 )
 from asterism.app.observe import begin_spans, metrics
-from asterism.app.parts import Parts, make_toolbox, open_database
+from asterism.app.parts import Parts, folds_of, forgets_again, make_toolbox, open_database
+from asterism.app.reach import Reach
 from asterism.app.replay import replay_tape
 from asterism.app.signals import last_signal, signals_of_turn
 from asterism.app.spend import presume_orphans, read_spend, standings
@@ -33,10 +35,12 @@ from asterism.config import LiveSettings, Settings, data_directory
 from asterism.errors import AsterismError, Conflict, NotFound
 from asterism.models.chain import Chain
 from asterism.models.prices import Prices
+from asterism.permissions import Rules
 from asterism.ports import Channel, Clock, Model, ModelRequest, Warm
 from asterism.runtime.lanes import Lanes, LocalLanes
 from asterism.runtime.outbox import Outbox
 from asterism.runtime.past import append_past, read_past
+from asterism.runtime.pump import Pump
 from asterism.runtime.replay import replay as replay_turn
 from asterism.runtime.runtime import Runtime
 from asterism.runtime.schedule import Schedules
@@ -49,6 +53,7 @@ from asterism.types.agents import DEFAULT_MODEL, Agent, Limits
 from asterism.types.blobs import image
 from asterism.types.ids import new_id, now_ms
 from asterism.types.messages import Delivery, InboxItem, Notice, Receipt
+from asterism.types.people import OWNER_ALONE, Tier
 from asterism.types.schedules import Schedule
 from asterism.types.spending import Spend, Standing
 from asterism.types.turns import (
@@ -62,8 +67,18 @@ from asterism.types.turns import (
 )
 from asterism.types.wire import images_in, text_of
 
+if TYPE_CHECKING:
+    from asterism.app.archive import Archive
+    from asterism.app.blocks import Blocks
+    from asterism.app.contexts import Contexts
+    from asterism.app.memory import Memory
+    from asterism.app.people import People
+    from asterism.app.sources import Sources
+
 _log = logging.getLogger(__name__)
 
+_DAY = 86_400_000
+_RETAIN_EVERY = 3_600.0
 DEFAULT_SYSTEM = (
     "You are {name}, a long-lived assistant in the home of your owner. When asked who you are, say "
     "that you are {name}. You remember what was said in this conversation. Answer briefly and "
@@ -75,7 +90,12 @@ class Asterism:
     """A constellation of agents, open. Use `async with Asterism.open(…) as home:`."""
 
     def __init__(
-        self, database: Database, settings: LiveSettings, toolbox: Toolbox, clock: Clock
+        self,
+        database: Database,
+        settings: LiveSettings,
+        toolbox: Toolbox,
+        clock: Clock,
+        data: Path,
     ) -> None:
         """Put the parts together; `Asterism.open` does this from a configuration."""
         self.database = database
@@ -102,6 +122,10 @@ class Asterism:
                 self._prices.of,
                 lambda: settings.current.budget.budget,
             ),
+            rules=lambda: Rules(frozenset(map(Tier, settings.current.memory.trust))),
+            folding=lambda: folds_of(settings.current.context),
+            profile=self._parts.profile,
+            context_tokens=lambda: settings.current.context.tokens,
         )
         self._outbox = Outbox(
             database, self._parts.channel, lambda: self.settings.outbox, clock, self.telemetry
@@ -110,12 +134,22 @@ class Asterism:
             means,
             self.hub,
             constellation=self.settings.constellation,
-            budget=lambda: self.settings.context.tokens,
             delivered=self._outbox.kick,
         )
+        self._means = means
+        self._reach = Reach(
+            database,
+            self.settings.constellation,
+            clock,
+            lambda one: self.agent(one.id if isinstance(one, Agent) else one),
+            self._runtime.forget,
+            data,
+        )
         self._schedules = Schedules(database, self.settings.constellation, clock, self._poke)
+        self._retention = Pump("retention", self._retain, clock, longest_sleep=_RETAIN_EVERY)
         self._lanes: Lanes | None = None
         self._watching: asyncio.Task[None] | None = None
+        self._retain_next = 0
         self.taken_up: list[str] = []
         """Turns that were accepted before the last stop or crash and go on in this process."""
 
@@ -165,7 +199,7 @@ class Asterism:
         toolbox = make_toolbox(live.current, place, tools)
         if database is None:
             database = await open_database(live.current, place, readonly=readonly)
-        home = cls(database, live, toolbox, clock)
+        home = cls(database, live, toolbox, clock, place)
         home._parts.put(models or {}, channels or {})
         home._prices.given.update(models or {})
         try:
@@ -177,6 +211,9 @@ class Asterism:
 
     async def _start(self, work: bool) -> None:
         await presume_orphans(self.database, self.settings.constellation, self._clock())
+        if forgets_again(self._reach.data):
+            # An older copy of the database may have brought back what was forgotten.
+            await self.memory.forget_again()
         if work:
             begin_spans(self.telemetry, self.settings)
             if self._parts.cassette is not None:
@@ -191,6 +228,7 @@ class Asterism:
                 self._parts.link(self._parts.chain(DEFAULT_MODEL)[0])
             await self._outbox.start()
             await self._schedules.start()
+            self._retention.start()
             for name in self._parts.channel_names():
                 self._listening.append(asyncio.create_task(self._listen(name)))
 
@@ -221,6 +259,7 @@ class Asterism:
             task.cancel()
         await asyncio.gather(*self._listening, return_exceptions=True)
         await self._schedules.stop()
+        await self._retention.stop()
         await self._runtime.stop(grace)
         await self._outbox.stop()
         await self.telemetry.close()
@@ -237,14 +276,19 @@ class Asterism:
             external_id: str | None = None,
             sender: str | None = None,
             reply_to: str | None = None,
+            room: str | None = None,
+            present: Sequence[str] = (),
         ) -> Receipt:
             return await self.send(
                 target,
                 text,
                 channel=name,
                 external_id=external_id,
-                sender=sender,
+                # Whoever does not say who they are is not the owner.
+                sender=sender or reply_to or "somebody",
                 reply_to=reply_to,
+                room=room,
+                present=present,
             )
 
         wait = 1.0
@@ -272,9 +316,60 @@ class Asterism:
         if self._watching is None:
             self._watching = asyncio.create_task(self._live_settings.watch())
 
+    async def _retain(self) -> None:
+        """Delete what has grown too old, once a day and at each start."""
+        if self.settings.retention and self._clock() >= self._retain_next:
+            self._retain_next = self._clock() + _DAY
+            await self.memory.retain()
+
     def _poke(self, agent_id: str) -> None:
         if isinstance(self._lanes, LocalLanes):
             self._lanes.poke(agent_id)
+
+    # -- memory --------------------------------------------------------------------------------
+    # Each has a file of its own, imported when it is first used.
+
+    @cached_property
+    def blocks(self) -> Blocks:
+        """The blocks of agents, and of the constellation."""
+        from asterism.app.blocks import Blocks
+
+        return Blocks(self._reach)
+
+    @cached_property
+    def archive(self) -> Archive:
+        """The archives of agents, and search."""
+        from asterism.app.archive import Archive
+
+        return Archive(self._reach)
+
+    @cached_property
+    def people(self) -> People:
+        """The persons that agents talk to."""
+        from asterism.app.people import People
+
+        return People(self._reach)
+
+    @cached_property
+    def sources(self) -> Sources:
+        """The folders of documents that agents can search."""
+        from asterism.app.sources import Sources
+
+        return Sources(self._reach)
+
+    @cached_property
+    def contexts(self) -> Contexts:
+        """What models see, or saw."""
+        from asterism.app.contexts import Contexts
+
+        return Contexts(self._reach, self._means, self._runtime.live)
+
+    @cached_property
+    def memory(self) -> Memory:
+        """Memory as a whole: time travel, provenance, health, forgetting, export."""
+        from asterism.app.memory import Memory
+
+        return Memory(self._reach, lambda: list(self.settings.retention.values()))
 
     # -- agents --------------------------------------------------------------------------------
 
@@ -372,12 +467,15 @@ class Asterism:
             link = self._parts.link(self._parts.chain(agent.model)[0])
             if not isinstance(link.port, Warm):
                 return
-            live = await load(self.database, agent.id, None, self.settings.context.tokens)
+            live = await load(self.database, agent.id, None)
+            await enter(
+                self.database, live, OWNER_ALONE, self.settings.context.tokens, self._clock()
+            )
             await link.port.warm(
                 ModelRequest(
                     model=link.name,
                     messages=live.messages(link.profile),
-                    tools=self.toolbox.wire(agent.tools),
+                    tools=self.toolbox.wire(agent.tools, compact=link.profile.compact),
                     key="warm",
                     timeout=agent.limits.seconds,
                     agent_id=agent.id,
@@ -476,6 +574,8 @@ class Asterism:
         reply_to: str | None = None,
         images: Sequence[bytes] = (),
         schema: Mapping[str, Any] | None = None,
+        room: str | None = None,
+        present: Sequence[str] = (),
     ) -> Receipt:
         """Hand in a message. On return it is stored and will be answered exactly once.
 
@@ -484,10 +584,13 @@ class Asterism:
             text: What is said.
             channel: Where it comes from, and where the answer goes if there is `reply_to`.
             external_id: The message's id there; the same id again is the same message.
-            sender: Who says it.
+            sender: Who says it, by their name in the channel; None: the owner.
             reply_to: Where in the channel the answer is delivered.
             images: PNG, JPEG, GIF or WebP files that belong to the message.
             schema: A JSON schema; the answer's text will be JSON that fulfils it.
+            room: The room of the channel where it is said; None: in private.
+            present: Who else is there, by their names in the channel. The agent sees only what
+                everyone present may hear.
         """
         agent_id = agent.id if isinstance(agent, Agent) else (await self.agent(agent)).id
         return await self._runtime.accept(
@@ -499,6 +602,8 @@ class Asterism:
             reply_to=reply_to,
             images=[image(one) for one in images],
             schema=checked_schema(schema),
+            room=room,
+            present=present,
         )
 
     async def ask(self, agent: Agent | str, text: str, **given: Any) -> Outcome:
@@ -630,7 +735,12 @@ class Asterism:
         model: str | None = None,
         system: str | None = None,
     ) -> tuple[Agent, Outcome]:
-        """Let a copy of the agent, as it stood before a turn, answer the same message anew."""
+        """Let a copy of the agent, as it stood before a turn, answer the same message anew.
+
+        What it remembered then goes along: blocks, passages and whom it shared them with.
+        """
+        from asterism.memory.gate.copies import fork_memory
+
         record, entries = await self.turn(turn_id)
         origin = await self.database.read(lambda tx: agents.by_id(tx, record.agent_id))
         assert origin is not None
@@ -649,6 +759,8 @@ class Asterism:
             if not await agents.create(tx, self.settings.constellation, copy):
                 return False
             await journal.copy_before(tx, origin.id, record.first_seq, copy.id)
+            writer = self._reach.owner("fork", f"as it stood before {turn_id}")
+            await fork_memory(tx, writer, origin.id, copy.id, moment=record.opened_at - 1)
             return True
 
         if not await self.database.write(work):
@@ -656,7 +768,8 @@ class Asterism:
                 f"There is an agent named {copy.name!r} already. Name the fork with --name. "
                 "Nothing was created."
             )
-        said, opening = entries[0], orjson.loads(entries[0].meta or "{}")
+        said = next(entry for entry in entries if entry.key == "in")
+        opening = orjson.loads(said.meta or "{}")
         named = images_in(said.body)
         shown = await self.database.read(lambda tx: blobs.get(tx, named)) if named else {}
         outcome = await self.ask(

@@ -13,15 +13,17 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from asterism import plugins
-from asterism.config import Settings
+from asterism.config import ContextSettings, Settings
 from asterism.errors import AsterismError, ConfigError, NotFound
 from asterism.models.chain import Link, Server
 from asterism.models.pace import Pace
-from asterism.ports import Channel, Model
+from asterism.ports import Channel, Model, Profile
 from asterism.store.database import Database
 from asterism.store.sqlite import open_sqlite
 from asterism.tools.tool import Tool, Toolbox
 from asterism.types.agents import DEFAULT_MODEL, chain_of
+from asterism.types.memory import TOMBSTONES
+from asterism.types.summaries import Folds, Strategy
 
 if TYPE_CHECKING:
     from asterism.models.http.cassette import Cassette
@@ -78,6 +80,13 @@ class Parts:
         link = self._links[model] = Link(model, port, name, server, settings.retries)
         return link
 
+    def profile(self, model: str) -> Profile:
+        """Return what a model can take in; nothing is known of one that cannot be reached."""
+        try:
+            return self.link(model).profile
+        except AsterismError:
+            return Profile()
+
     def breakers(self) -> dict[str, bool]:
         """Return whether each vendor that was asked is left alone since it fails."""
         return {vendor: server.breaker.is_open for vendor, server in self._servers.items()}
@@ -113,6 +122,21 @@ class Parts:
         for part in (*self._models.values(), *self._channels.values(), *self._retired):
             with contextlib.suppress(Exception):
                 await part.close()
+
+
+def forgets_again(data: Path) -> bool:
+    """Tell whether something was forgotten, which an older copy of the database may bring back."""
+    return (data / TOMBSTONES).exists()
+
+
+def folds_of(context: ContextSettings) -> Folds:
+    """Return how a past that has become too long is folded, as it is configured."""
+    return Folds(
+        Strategy(context.strategy),
+        keep_recent=context.keep_recent,
+        keep_important=context.keep_important,
+        decay_hours=context.decay_hours,
+    )
 
 
 def make_model(settings: Settings, model: str, cassette: Cassette | None = None) -> Model:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from asterism import plugins
+from asterism.agents.shown import Past
 from asterism.app.parts import make_model
 from asterism.config import ModelSettings, Settings
 from asterism.errors import ModelError
@@ -19,7 +20,6 @@ from asterism.types.blobs import Blob
 from asterism.types.turns import Entry, Replay, Reply, TurnRecord
 from asterism.types.wire import images_in, with_images
 
-_BYTES_PER_TOKEN = 4
 _MESSAGE = b'{"role":"user"'
 
 
@@ -41,7 +41,6 @@ async def replay_tape(
             entries,
             toolbox=toolbox,
             wire=models.answer,
-            budget=settings.context.tokens * _BYTES_PER_TOKEN,
         )
     finally:
         await models.close()
@@ -80,7 +79,7 @@ class _TapedModels:
         self._ports: dict[tuple[str, str], Model] = {}
 
     async def answer(
-        self, question: Question, past: list[bytes], recorded: Reply | None
+        self, question: Question, past: Past | None, recorded: Reply | None
     ) -> Reply | None:
         """Play what was answered in a step; tell how the requests differ from those of then."""
         key = question.compose(question.models[0], Profile(), 0).key
@@ -88,7 +87,8 @@ class _TapedModels:
         exchanges = [one for one in self._deck.exchanges if one.asked.key == key]
         if not exchanges:
             self.differences.append(f"{step}: not on the tape; taken from the journal.")
-        named = sorted({id for wire in past for id in images_in(wire)})
+        shown = past.messages if past is not None else ()
+        named = sorted({id for wire in shown for id in images_in(wire)})
         images = await self._database.read(lambda tx: blobs.get(tx, named)) if named else {}
         heard: Reply | None = None
         problem: ModelError | None = None
@@ -114,7 +114,7 @@ class _TapedModels:
         self,
         exchange: Exchange,
         question: Question,
-        past: list[bytes],
+        past: Past | None,
         images: dict[str, Blob],
         step: str,
     ) -> Reply:
@@ -125,13 +125,19 @@ class _TapedModels:
         request = question.compose(
             model, Profile(compact=profile.compact, images=profile.images), 0
         )
+        if past is not None:
+            head = past.compact_head if profile.compact else past.head
+            request = replace(request, messages=[head])
         seen = images if profile.images else None
-        past = [with_images(wire, seen) if images_in(wire) else wire for wire in past]
+        messages = [
+            with_images(wire, seen) if images_in(wire) else wire
+            for wire in (past.messages if past is not None else ())
+        ]
         streamed, most = exchange.wishes
         nearest = request
         for max_output in dict.fromkeys((None, most)):
             wanted = replace(request, max_output=max_output)
-            nearest = await self._with_past(port, wanted, past, body, streamed=streamed)
+            nearest = await self._with_past(port, wanted, messages, body, streamed=streamed)
             if self._deck.body == body:
                 break
         else:
@@ -151,8 +157,7 @@ class _TapedModels:
     ) -> ModelRequest:
         """Return the request with as much of the past as makes it as long as the recorded one.
 
-        What a process keeps of a long past depends on when it was started, so that it cannot be
-        told from the journal.
+        A model that answered nothing, of which the journal keeps nothing, may have been sent less.
         """
         head = request.messages[0]
         # What is left of a past that was cut begins with a message.

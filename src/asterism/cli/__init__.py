@@ -11,14 +11,23 @@ from asterism import __version__
 from asterism.cli import (
     agent,
     approval,
+    archive,
+    block,
+    block_edit,
+    block_past,
     chat,
+    context,
+    debug,
     doctor,
+    memory,
     model,
     notice,
     outbox,
+    person,
     schedule,
     serve,
     setup,
+    source,
     spend,
     tool,
     turn,
@@ -35,6 +44,12 @@ app = typer.Typer(
 command(app)(chat.chat)
 for name, noun in (
     ("agent", agent.app),
+    ("block", block.app),
+    ("archive", archive.app),
+    ("source", source.app),
+    ("person", person.app),
+    ("memory", memory.app),
+    ("context", context.app),
     ("turn", turn.app),
     ("approval", approval.app),
     ("outbox", outbox.app),
@@ -44,6 +59,8 @@ for name, noun in (
     ("model", model.app),
 ):
     app.add_typer(noun, name=name)
+app.add_typer(debug.app, name="debug", hidden=True)
+assert block_edit.app is block_past.app is block.app, "they add their commands to it"
 command(app)(serve.serve)
 command(app)(worker.worker)
 command(app)(setup.setup)

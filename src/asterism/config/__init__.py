@@ -2,9 +2,9 @@
 
 from asterism.config.live import NEEDS_RESTART, LiveSettings, Reload
 from asterism.config.load import RESERVED, config_file, data_directory, load
+from asterism.config.memory import ContextSettings, MemorySettings, RetentionSettings
 from asterism.config.settings import (
     ChannelSettings,
-    ContextSettings,
     LimitSettings,
     ModelSettings,
     OutboxSettings,
@@ -23,9 +23,11 @@ __all__ = [
     "LimitSettings",
     "LiveSettings",
     "LogSettings",
+    "MemorySettings",
     "ModelSettings",
     "OutboxSettings",
     "Reload",
+    "RetentionSettings",
     "RuntimeSettings",
     "Settings",
     "StoreSettings",

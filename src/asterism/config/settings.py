@@ -19,6 +19,7 @@ from pydantic import (
 
 from asterism.config.budget import BudgetSettings, PriceSettings
 from asterism.config.cassette import CassetteSettings
+from asterism.config.memory import ContextSettings, MemorySettings, RetentionSettings
 from asterism.config.telemetry import LogSettings, TelemetrySettings
 from asterism.config.vendors import DEMO, Vendor, usual_model, vendors
 from asterism.types.agents import Limits
@@ -111,12 +112,6 @@ class LimitSettings(_Table):
     seconds: Seconds = _LIMITS.seconds
     tokens: Count = _LIMITS.tokens
     calls: Count = _LIMITS.calls
-
-
-class ContextSettings(_Table):
-    """How much a model sees."""
-
-    tokens: Count = 100_000
 
 
 class RuntimeSettings(_Table):
@@ -218,6 +213,8 @@ class Settings(_Table):
     prices: dict[str, PriceSettings] = {}
     limits: LimitSettings = LimitSettings()
     context: ContextSettings = ContextSettings()
+    memory: MemorySettings = MemorySettings()
+    retention: dict[str, RetentionSettings] = {}
     runtime: RuntimeSettings = RuntimeSettings()
     outbox: OutboxSettings = OutboxSettings()
     channels: dict[str, ChannelSettings] = {}

@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 
+from asterism.agents.shown import Past, past_of
 from asterism.agents.turn import Means
 from asterism.errors import Conflict, ModelError
 from asterism.ports import Profile, Question
@@ -37,14 +38,14 @@ from asterism.types.turns import (
 )
 from asterism.types.wire import text_of
 
-_READ_AT_ONCE = 512
+_OF_THE_CONTEXT = ("epoch", "skipped", "compact")
 
 
 class _EndOfRecording(ModelError):
     """The turn went no further than this."""
 
 
-Wire = Callable[[Question, list[bytes], Reply | None], Awaitable[Reply | None]]
+Wire = Callable[[Question, Past | None, Reply | None], Awaitable[Reply | None]]
 """Answers a question from a tape of what went over the wire, with the past that the models saw and
 the reply that was recorded; None if the tape has no such exchange."""
 
@@ -56,7 +57,7 @@ class _RecordedModel:
         self,
         entries: list[Entry],
         wire: Wire | None = None,
-        past: Callable[[int | None], Awaitable[list[bytes]]] | None = None,
+        past: Callable[[Entry | None], Awaitable[Past | None]] | None = None,
     ) -> None:
         self._replies = {entry.key: entry for entry in entries if entry.kind is EntryKind.REPLY}
         self._wire = wire
@@ -68,7 +69,7 @@ class _RecordedModel:
         entry = self._replies.get(request.key.partition("/")[2])
         recorded = Reply.from_entry(entry.body, entry.meta) if entry is not None else None
         if self._wire is not None and self._past is not None:
-            past = await self._past(entry.seq if entry is not None else None)
+            past = await self._past(entry)
             played = await self._wire(question, past, recorded)
             if played is not None:
                 return played
@@ -99,8 +100,9 @@ class _RecordedTool(Tool):
             told = text_of(self._results[f"{key}/outcome"].body)
             return told.partition(" Result: ")[2]
         entry = self._results[key]
-        if entry.meta:
-            context.ask(orjson.loads(entry.meta)["question"])
+        kept: dict[str, Any] = orjson.loads(entry.meta) if entry.meta else {}
+        if "question" in kept:
+            context.ask(kept["question"])
         return text_of(entry.body)
 
 
@@ -112,9 +114,9 @@ class _RecordedTools(Toolbox):
         self._recorded = {entry.key: entry for entry in entries}
         self._real = real
 
-    def wire(self, allowed: tuple[str, ...] | None) -> bytes | None:
+    def wire(self, allowed: tuple[str, ...] | None, *, compact: bool = False) -> bytes | None:
         """Return the descriptions that a model would be given now."""
-        return self._real.wire(allowed) if self._real is not None else None
+        return self._real.wire(allowed, compact=compact) if self._real is not None else None
 
     def get(self, name: str, allowed: tuple[str, ...] | None) -> Tool:
         """Return the recorded tool of that name."""
@@ -137,12 +139,11 @@ async def replay(
     *,
     toolbox: Toolbox | None = None,
     wire: Wire | None = None,
-    budget: int = 0,
 ) -> Replay:
     """Run a turn again and compare what it writes with what it wrote then.
 
-    With `wire`, models are heard through it instead of from the journal, each with the past of up
-    to `budget` bytes before the turn, and with the tools of `toolbox` to choose from.
+    With `wire`, models are heard through it instead of from the journal, each with the past that it
+    was shown then, and with the tools of `toolbox` to choose from.
     """
     if record.state is TurnState.OPEN:
         raise Conflict(
@@ -154,7 +155,11 @@ async def replay(
         scratch = await open_sqlite(Path(place))
         try:
             await scratch.write(lambda tx: _lay_out(tx, agent, record, entries))
-            model = _RecordedModel(entries, wire, lambda seq: _past(database, record, seq, budget))
+
+            async def past(reply: Entry | None) -> Past | None:
+                return await database.read(lambda tx: past_of(tx, record, reply))
+
+            model = _RecordedModel(entries, wire, past)
             tools = _RecordedTools(entries, toolbox)
             outcome, written = await _run(scratch, agent, record, entries, model, tools)
         finally:
@@ -169,38 +174,19 @@ async def _lay_out(tx: Connection, agent: Agent, record: TurnRecord, entries: li
     limits = replace(agent.limits, seconds=86_400.0)
     await agents.create(tx, "replay", replace(agent, limits=limits))
     await tx.run("UPDATE agents SET length = ? WHERE id = ?", (record.first_seq - 1, agent.id))
-    opening: dict[str, Any] = orjson.loads(entries[0].meta or "{}")
+    said = next(entry for entry in entries if entry.key == "in")
+    opening: dict[str, Any] = orjson.loads(said.meta or "{}")
     await inbox.put(
         tx,
         agent.id,
         "msg_" + record.id.partition("_")[2],
         kind="message",
         channel=record.channel,
-        body=entries[0].body,
-        at=entries[0].at,
+        body=said.body,
+        at=said.at,
         sender=opening.get("sender"),
         schema=opening.get("schema"),
     )
-
-
-async def _past(
-    database: Database, record: TurnRecord, seq: int | None, budget: int
-) -> list[bytes]:
-    """Return what came before an entry of a turn: all since it began, and `budget` bytes more."""
-
-    async def read(tx: Connection) -> list[bytes]:
-        newest_first: list[bytes] = []
-        before, older = record.last_seq + 1 if seq is None else seq, 0
-        while older <= budget and (
-            rows := await journal.wire_before(tx, record.agent_id, before, _READ_AT_ONCE)
-        ):
-            for at, _, _, body in rows:
-                newest_first.append(body)
-                before = at
-                older += len(body) if at < record.first_seq else 0
-        return newest_first[::-1]
-
-    return await database.read(read)
 
 
 async def _run(
@@ -219,10 +205,9 @@ async def _run(
         watched=lambda _: False,
         publish=_publish_nothing,
         clock=lambda: record.opened_at,
+        context_tokens=lambda: 1_000,
     )
-    runtime = Runtime(
-        means, Hub(), constellation="replay", budget=lambda: 1_000, delivered=lambda: None
-    )
+    runtime = Runtime(means, Hub(), constellation="replay", delivered=lambda: None)
     await runtime.serve(agent.id, None)
     for entry in entries:
         if entry.kind is EntryKind.ONCE and entry.key.endswith("/decision"):
@@ -254,14 +239,19 @@ def _with_old_ids(entry: Entry, recorded: list[Entry], asked: dict[str, str]) ->
     body = entry.body
     for old in recorded:
         if old.kind is EntryKind.RESULT and old.meta and old.key in asked:
-            former: str = orjson.loads(old.meta)["parked"]
+            former: str = orjson.loads(old.meta).get("parked", asked[old.key])
             body = body.replace(asked[old.key].encode(), former.encode())
     return replace(entry, body=body)
 
 
 def _differences(recorded: list[Entry], written: list[Entry], *, whole: bool) -> Iterator[str]:
     """Yield what differs in the wire forms, and with `whole` in what came along with replies."""
-    then = {entry.key: entry for entry in recorded if entry.kind in WIRE_KINDS}
+    then = {
+        entry.key: entry
+        for entry in recorded
+        # What a turn was told of memory comes from outside of it.
+        if entry.kind in WIRE_KINDS and not entry.key.startswith("note/")
+    }
     now = {entry.key: entry for entry in written if entry.kind in WIRE_KINDS}
     for key in then | now:
         if key not in now:
@@ -270,5 +260,15 @@ def _differences(recorded: list[Entry], written: list[Entry], *, whole: bool) ->
             yield f"{key}: new in the replay."
         elif then[key].body != now[key].body:
             yield f"{key}: other text than recorded."
-        elif whole and then[key].kind is EntryKind.REPLY and then[key].meta != now[key].meta:
+        elif (
+            whole
+            and then[key].kind is EntryKind.REPLY
+            and _said_beside(then[key]) != _said_beside(now[key])
+        ):
             yield f"{key}: other reasoning, tokens or ending than recorded."
+
+
+def _said_beside(entry: Entry) -> dict[str, Any]:
+    """Return what came along with a reply, without what tells which context it was given."""
+    kept: dict[str, Any] = orjson.loads(entry.meta) if entry.meta else {}
+    return {name: value for name, value in kept.items() if name not in _OF_THE_CONTEXT}

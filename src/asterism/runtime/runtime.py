@@ -11,10 +11,12 @@ from typing import Any
 import orjson
 
 from asterism.agents.calls import settle_open_calls
-from asterism.agents.live import LiveAgent, load
+from asterism.agents.live import LiveAgent, enter, load, referred_to
 from asterism.agents.loop import run_turn
+from asterism.agents.present import who
 from asterism.agents.turn import EMPTY_ANSWER, Means, Turn
 from asterism.errors import AsterismError, Conflict, LaneLost, NotFound
+from asterism.memory import people
 from asterism.runtime.checks import check_field, check_text
 from asterism.runtime.lanes import Lanes, LocalLanes
 from asterism.runtime.watch import Bridge, Hub
@@ -23,8 +25,9 @@ from asterism.store.database import Connection, Database
 from asterism.types.blobs import Blob
 from asterism.types.ids import new_id, turn_id_for
 from asterism.types.messages import InboxItem, Receipt
+from asterism.types.people import OWNER_ALONE, Account, Company, Tier
 from asterism.types.turns import Entry, Outcome, Reply, TurnRecord, TurnState
-from asterism.types.wire import message_wire
+from asterism.types.wire import message_wire, text_of
 
 _log = logging.getLogger(__name__)
 _MOST_LIVE_BYTES = 48 * 1024 * 1024
@@ -41,15 +44,13 @@ class Runtime:
         hub: Hub,
         *,
         constellation: str,
-        budget: Callable[[], int],
         delivered: Callable[[], None],
     ) -> None:
-        """Make a runtime; `budget` is the context's in tokens, `delivered` kicks the outbox."""
+        """Make a runtime; `delivered` kicks the outbox."""
         self._means = means
         self._database: Database = means.database
         self._hub = hub
         self._constellation = constellation
-        self._budget = budget
         self._delivered = delivered
         self._live: OrderedDict[str, LiveAgent] = OrderedDict()
         self._live_bytes = 0
@@ -74,6 +75,7 @@ class Runtime:
             self._bridge = Bridge(self._hub, self._database)
             await self._bridge.start()
         self._lanes = lanes
+        await self._database.listen("memory", self._memory_changed)
         if lanes is not None:
             if isinstance(lanes, LocalLanes):
                 await self._database.listen("lane", lanes.poke)
@@ -99,12 +101,24 @@ class Runtime:
                 future.cancel()
         self._waiting.clear()
 
+    def live(self, agent_id: str) -> LiveAgent | None:
+        """Return what is in memory of an agent."""
+        return self._live.get(agent_id)
+
     def forget(self, agent_id: str) -> None:
         """Drop what is in memory of an agent; it is read again when needed."""
         self._loading.discard(agent_id)
         live = self._live.pop(agent_id, None)
         if live is not None:
             self._live_bytes -= live.counted
+
+    def _memory_changed(self, agent_id: str) -> None:
+        if agent_id:
+            changed = [live] if (live := self._live.get(agent_id)) is not None else []
+        else:
+            changed = list(self._live.values())  # a block of the whole constellation
+        for live in changed:
+            live.memory_changed()
 
     # -- in ------------------------------------------------------------------------------------
 
@@ -119,13 +133,20 @@ class Runtime:
         reply_to: str | None = None,
         images: Sequence[Blob] = (),
         schema: str | None = None,
+        room: str | None = None,
+        present: Sequence[str] = (),
     ) -> Receipt:
         """Store a message; on return it will be answered exactly once, whatever happens."""
         body = message_wire("user", check_text(text), images)
-        check_field("channel", channel)
-        check_field("external_id", external_id)
-        check_field("sender", sender)
-        check_field("reply_to", reply_to)
+        beside = {
+            "channel": channel,
+            "external_id": external_id,
+            "sender": sender,
+            "reply_to": reply_to,
+            "room": room,
+        }
+        for name, value in (*beside.items(), *(("present", one) for one in present)):
+            check_field(name, value)
         message_id, at = new_id("msg"), self._means.clock()
 
         async def work(tx: Connection) -> InboxItem | Receipt:
@@ -137,6 +158,7 @@ class Runtime:
                     return Receipt(former[0], turn_id_for(former[0]), former[1], duplicate=True)
             for one in images:
                 await blobs.put(tx, one, at)
+            company = await self._meet(tx, channel, sender, room, present, at)
             item = await inbox.put(
                 tx,
                 agent_id,
@@ -148,6 +170,7 @@ class Runtime:
                 sender=sender,
                 reply_to=reply_to,
                 schema=schema,
+                company=company,
                 announce=False,
             )
             if item is None:
@@ -164,14 +187,40 @@ class Runtime:
             raise
         if isinstance(taken, Receipt):
             return taken
-        if self._lanes is not None:
-            if not self._database.distributed:
-                self._unsettled.add(taken.turn_id)
-            if self._unheard[agent_id] and isinstance(self._lanes, LocalLanes):
-                self._lanes.poke(agent_id)
-            else:
-                self._lanes.wake(taken)
+        self._wake(taken)
         return Receipt(taken.id, taken.turn_id, taken.agent_id)
+
+    def _wake(self, item: InboxItem) -> None:
+        """Put the lane of an agent to work that got something, if lanes run here."""
+        if self._lanes is None:
+            return
+        if not self._database.distributed:
+            self._unsettled.add(item.turn_id)
+        if self._unheard[item.agent_id] and isinstance(self._lanes, LocalLanes):
+            self._lanes.poke(item.agent_id)
+        else:
+            self._lanes.wake(item)
+
+    async def _meet(
+        self,
+        tx: Connection,
+        channel: str,
+        sender: str | None,
+        room: str | None,
+        present: Sequence[str],
+        at: int,
+    ) -> str | None:
+        """Return who is present, for the inbox."""
+        if sender is None and room is None and not present:
+            return None
+        return await people.meet(
+            tx,
+            self._constellation,
+            Account(channel, sender) if sender is not None else None,
+            f"{channel}:{room}" if room is not None else None,
+            [Account(channel, one) for one in present],
+            at,
+        )
 
     async def _look_into(self, agent_id: str) -> None:
         # Writes are done in order, so that this one comes after the one nobody waits for.
@@ -306,8 +355,22 @@ class Runtime:
             return await self._next_turn(agent_id, None)
         if live is None:
             live = await self._load(agent_id, None)
-        turn = Turn(live, self._means, item=item, record=record, entries=entries)
+        told = item.company if record is None and item is not None else _company_of(entries)
+        company, tier = await self._who_is_present(told)
+        means = self._means
+        notes = await enter(self._database, live, company, means.context_tokens(), means.clock())
+        if record is None and item is not None and live.context.referable:
+            notes += await referred_to(self._database, live, text_of(item.body))
+        if record is not None:
+            notes = []  # what has changed since is told with the next message
+        turn = Turn(live, means, item=item, record=record, entries=entries, tier=tier, notes=notes)
         return turn, item.arrival if item is not None else 0
+
+    async def _who_is_present(self, company: str | None) -> tuple[Company, Tier]:
+        """Return who is present in a turn, and how far whoever speaks is trusted."""
+        if company is None:
+            return OWNER_ALONE, Tier.OWNER
+        return await self._database.read(lambda tx: who(tx, self._constellation, company))
 
     async def _pass_over(self, decision: InboxItem) -> None:
         """Take out an answer to a turn that has ended by a limit before it was looked at."""
@@ -326,11 +389,14 @@ class Runtime:
         claimed = await self._database.write(lambda tx: journal.claim(tx, agent_id))
         if claimed is None:
             raise LaneLost(f"There is no agent {agent_id} any more.")
-        claim, version = claimed
+        claim, version, memory = claimed
         live = self._live.get(agent_id)
         if live is not None:
             if live.claim.fence + 1 == claim.fence and live.agent.version == version:
                 live.claim = claim
+                if live.memory != memory:
+                    live.memory = memory
+                    live.memory_changed()
                 self._live.move_to_end(agent_id)
                 return live
             self.forget(agent_id)
@@ -339,7 +405,7 @@ class Runtime:
     async def _load(self, agent_id: str, claim: journal.Claim | None) -> LiveAgent:
         while True:
             self._loading.add(agent_id)
-            live = await load(self._database, agent_id, claim, self._budget())
+            live = await load(self._database, agent_id, claim)
             if agent_id in self._loading:  # else it was edited while it was read
                 break
         self._loading.discard(agent_id)
@@ -349,8 +415,9 @@ class Runtime:
 
     def _count(self, live: LiveAgent) -> None:
         if self._live.get(live.agent.id) is live:
-            self._live_bytes += live.tail.size - live.counted
-            live.counted = live.tail.size
+            size = live.size
+            self._live_bytes += size - live.counted
+            live.counted = size
 
     def _make_room(self) -> None:
         while self._live and (self._live_bytes > _MOST_LIVE_BYTES or len(self._live) > _MOST_LIVE):
@@ -434,6 +501,15 @@ class Runtime:
 
     async def _tell_waiting(self, turn_id: str) -> None:
         self._settle(await self.outcome(turn_id))
+
+
+def _company_of(entries: list[Entry] | None) -> str | None:
+    """Return who was present when a turn was opened."""
+    for entry in entries or ():
+        if entry.key == "in":
+            kept: dict[str, Any] = orjson.loads(entry.meta) if entry.meta else {}
+            return kept.get("company")
+    return None
 
 
 async def _turn_with_entries(tx: Connection, turn_id: str) -> tuple[TurnRecord | None, list[Entry]]:

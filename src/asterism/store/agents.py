@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 import orjson
 
@@ -14,18 +15,24 @@ _COLUMNS = "id, name, model, system, tools, limits, version, created_at"
 
 
 def _agent(row: Row) -> Agent:
-    tools: list[str] | None = orjson.loads(row[4]) if row[4] is not None else None
-    limits: dict[str, Any] = orjson.loads(row[5])
+    # By place: names cost a quarter of the time, and there may be ten thousand of them.
+    id, name, model, system, tools, limits, version, created_at = row
     return Agent(
-        id=row[0],
-        name=row[1],
-        model=row[2],
-        system=row[3],
-        tools=tuple(tools) if tools is not None else None,
-        limits=Limits(**limits),
-        version=row[6],
-        created_at=row[7],
+        *(id, name, model, system, created_at, _read_tools(tools), _read_limits(limits), version)
     )
+
+
+# Most agents have the same tools and limits.
+
+
+@functools.lru_cache(maxsize=256)
+def _read_tools(text: str | None) -> tuple[str, ...] | None:
+    return tuple(orjson.loads(text)) if text is not None else None
+
+
+@functools.lru_cache(maxsize=256)
+def _read_limits(text: str) -> Limits:
+    return Limits(**orjson.loads(text))
 
 
 def _tools(agent: Agent) -> str | None:
@@ -117,3 +124,22 @@ async def delete(tx: Connection, agent_id: str, at: int) -> bool:
         (at, agent_id),
     )
     return changed > 0
+
+
+async def memory_of(tx: Connection, agent_id: str) -> tuple[str, int]:
+    """Return an agent's constellation, and how often what it sees of memory has changed."""
+    row = await tx.one("SELECT constellation, memory FROM agents WHERE id = ?", (agent_id,))
+    return (row[0], row[1]) if row else ("", 0)
+
+
+async def memory_changed(tx: Connection, agent_ids: Sequence[str]) -> None:
+    """Count a change of what agents see of memory, and tell whoever has them in memory."""
+    for agent_id in dict.fromkeys(agent_ids):
+        await tx.run("UPDATE agents SET memory = memory + 1 WHERE id = ?", (agent_id,))
+        await tx.notify("memory", agent_id)
+
+
+async def all_memory_changed(tx: Connection, constellation: str) -> None:
+    """Count a change of what all agents of a constellation see of memory."""
+    await tx.run("UPDATE agents SET memory = memory + 1 WHERE constellation = ?", (constellation,))
+    await tx.notify("memory", "")

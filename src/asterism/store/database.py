@@ -77,6 +77,20 @@ class Database(Protocol):
         """Return what is wrong with the database itself; empty when it is healthy."""
         ...
 
+    async def columns(self) -> dict[str, dict[str, str]]:
+        """Return the columns of each table with their types, those of snapshots inside too.
+
+        A table's name is as SQL wants it; one in a snapshot has that before it.
+        """
+        ...
+
+    async def scrub(self) -> list[str]:
+        """Rewrite all pages, so that nothing deleted or changed is left in a file.
+
+        Return in sentences what could not be rewritten yet; empty when all was.
+        """
+        ...
+
     async def close(self) -> None:
         """Finish what is queued and let go."""
         ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 from asterism.store.database import Connection, Row
 from asterism.types.messages import InboxItem
 
-_COLUMNS = "agent_id, arrival, id, kind, channel, body, at, sender, reply_to, schema"
+_COLUMNS = "agent_id, arrival, id, kind, channel, body, at, sender, reply_to, schema, company"
 
 
 def _item(row: Row) -> InboxItem:
@@ -48,6 +48,7 @@ async def put(
     sender: str | None = None,
     reply_to: str | None = None,
     schema: str | None = None,
+    company: str | None = None,
     announce: bool = True,
 ) -> InboxItem | None:
     """Put something at the end of an agent's inbox; None if there is no such agent.
@@ -62,9 +63,10 @@ async def put(
     )
     if row is None:
         return None
-    values = (agent_id, row[0], message_id, kind, channel, body, at, sender, reply_to, schema)
+    where = (sender, reply_to, schema, company)
+    values = (agent_id, row[0], message_id, kind, channel, body, at, *where)
     item = InboxItem(*values)
-    await tx.run(f"INSERT INTO inbox ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+    await tx.run(f"INSERT INTO inbox ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
     await tx.enqueue(agent_id)
     if announce:
         await tx.notify("lane", agent_id)

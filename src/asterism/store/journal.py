@@ -32,7 +32,7 @@ class Draft:
 _ENTRY = "seq, turn_id, kind, key, body, meta, at"
 _TURN = (
     "id, agent_id, state, channel, reply_to, first_seq, last_seq, opened_at, ended_at,"
-    " tokens_in, tokens_out, tokens_cached, error"
+    " tokens_in, tokens_out, tokens_cached, error, audience, tier"
 )
 
 
@@ -53,15 +53,21 @@ def _turn(row: Row) -> TurnRecord:
         ended_at=row[8],
         usage=Usage(row[9], row[10], row[11]),
         error=row[12],
+        audience=row[13],
+        tier=row[14],
     )
 
 
-async def claim(tx: Connection, agent_id: str) -> tuple[Claim, int] | None:
-    """Take over a lane and void every earlier claim; return it with the agent's version."""
+async def claim(tx: Connection, agent_id: str) -> tuple[Claim, int, int] | None:
+    """Take over a lane and void every earlier claim.
+
+    Return it with the agent's version and how often what it sees of memory has changed.
+    """
     row = await tx.one(
-        "UPDATE agents SET fence = fence + 1 WHERE id = ? RETURNING fence, version", (agent_id,)
+        "UPDATE agents SET fence = fence + 1 WHERE id = ? RETURNING fence, version, memory",
+        (agent_id,),
     )
-    return (Claim(agent_id, row[0]), row[1]) if row else None
+    return (Claim(agent_id, row[0]), row[1], row[2]) if row else None
 
 
 async def standing(tx: Connection, agent_id: str) -> tuple[Claim, int] | None:
@@ -110,7 +116,7 @@ async def _is_there(tx: Connection, claim: Claim, seq: int, turn_id: str, key: s
 async def open_turn(tx: Connection, turn: TurnRecord, last_seq: int) -> None:
     """Store a turn that begins and whose last entry so far is `last_seq`."""
     await tx.run(
-        f"INSERT INTO turns ({_TURN}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        f"INSERT INTO turns ({_TURN}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             turn.id,
             turn.agent_id,
@@ -125,32 +131,28 @@ async def open_turn(tx: Connection, turn: TurnRecord, last_seq: int) -> None:
             turn.usage.output,
             turn.usage.cached,
             turn.error,
+            turn.audience,
+            turn.tier,
         ),
     )
 
 
-async def update_turn(
-    tx: Connection,
-    turn_id: str,
-    state: TurnState,
-    last_seq: int,
-    usage: Usage,
-    ended_at: int | None,
-    error: str | None,
-) -> None:
-    """Store where a turn stands now."""
+async def update_turn(tx: Connection, turn: TurnRecord) -> None:
+    """Store where a turn stands now; how it was opened stays as it is."""
     await tx.run(
         "UPDATE turns SET state = ?, last_seq = ?, tokens_in = ?, tokens_out = ?,"
-        " tokens_cached = ?, ended_at = ?, error = ? WHERE id = ?",
+        " tokens_cached = ?, ended_at = ?, error = ?, audience = ?, tier = ? WHERE id = ?",
         (
-            state.value,
-            last_seq,
-            usage.input,
-            usage.output,
-            usage.cached,
-            ended_at,
-            error,
-            turn_id,
+            turn.state.value,
+            turn.last_seq,
+            turn.usage.input,
+            turn.usage.output,
+            turn.usage.cached,
+            turn.ended_at,
+            turn.error,
+            turn.audience,
+            turn.tier,
+            turn.id,
         ),
     )
 
@@ -168,6 +170,12 @@ async def interrupted(tx: Connection, agent_id: str) -> TurnRecord | None:
         (agent_id,),
     )
     return _turn(row) if row else None
+
+
+async def unfinished(tx: Connection, agent_id: str) -> list[str]:
+    """Return the turns of an agent that go on later: interrupted, or waiting for a person."""
+    rows = await tx.all("SELECT id FROM turns WHERE agent_id = ? AND ended_at IS NULL", (agent_id,))
+    return [row[0] for row in rows]
 
 
 async def all_interrupted(tx: Connection, constellation: str) -> list[TurnRecord]:
@@ -228,6 +236,37 @@ async def wire_before(
     return [(row[0], row[1], row[2], row[3]) for row in rows]
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An entry that a model may see, with who may hear it."""
+
+    seq: int
+    turn_id: str
+    kind: EntryKind
+    body: bytes
+    at: int
+    audience: str | None
+    """That of its turn; None: the owner."""
+    tier: str | None
+    key: str = ""
+
+
+async def told(
+    tx: Connection, agent_id: str, first: int, last: int, *, newest: int | None = None
+) -> list[Told]:
+    """Return what models see of a stretch of a journal, in order; or the newest so many of it."""
+    limit = "" if newest is None else " ORDER BY e.seq DESC LIMIT ?"
+    rows = await tx.all(
+        "SELECT e.seq, e.turn_id, e.kind, e.body, e.at, t.audience, t.tier, e.key"
+        " FROM entries e LEFT JOIN turns t ON t.id = e.turn_id"
+        " WHERE e.agent_id = ? AND e.seq BETWEEN ? AND ?"
+        f" AND e.kind IN ('message', 'reply', 'result'){limit or ' ORDER BY e.seq'}",
+        (agent_id, first, last) if newest is None else (agent_id, first, last, newest),
+    )
+    found = [Told(row[0], row[1], EntryKind(row[2]), *row[3:]) for row in rows]
+    return found if newest is None else found[::-1]
+
+
 async def length_of(tx: Connection, agent_id: str) -> int:
     """Return how many entries an agent's journal has."""
     row = await tx.one("SELECT length FROM agents WHERE id = ?", (agent_id,))
@@ -248,6 +287,16 @@ async def last_reply(tx: Connection, record: TurnRecord) -> Entry | None:
         f"SELECT {_ENTRY} FROM entries WHERE agent_id = ? AND seq BETWEEN ? AND ?"
         " AND turn_id = ? AND kind = 'reply' ORDER BY seq DESC LIMIT 1",
         (record.agent_id, record.first_seq, record.last_seq, record.id),
+    )
+    return _entry(row) if row else None
+
+
+async def reply_before(tx: Connection, agent_id: str, before: int) -> Entry | None:
+    """Return the latest reply before an entry of an agent's journal."""
+    row = await tx.one(
+        f"SELECT {_ENTRY} FROM entries WHERE agent_id = ? AND seq < ? AND kind = 'reply'"
+        " ORDER BY seq DESC LIMIT 1",
+        (agent_id, before),
     )
     return _entry(row) if row else None
 

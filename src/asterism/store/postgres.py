@@ -29,7 +29,7 @@ from asterism.errors import (
     StoreTooNew,
     StoreUnavailable,
 )
-from asterism.store.database import Row, Values, Work
+from asterism.store.database import Connection, Row, Values, Work
 from asterism.store.migrate import (
     Migration,
     load_migrations,
@@ -51,6 +51,7 @@ _EAR = "asterism_ear"
 _LONGEST_NOTICE = 7_900
 _PATIENCE = 5.0
 _LONGEST_QUEUE = 60.0
+_LOCK_PATIENCE = "10s"
 _MOST_ATTEMPTS = 10
 _SNAPSHOTS = "the schemas named asterism_snapshot_…"
 
@@ -362,6 +363,45 @@ class Postgres:
             found.append(str(self._explain(error) or error))
         return found
 
+    # -- leaving nothing behind ----------------------------------------------------------------
+
+    async def columns(self) -> dict[str, dict[str, str]]:
+        """Return the columns of each table with their types, those of snapshots inside too."""
+
+        async def look(tx: Connection) -> list[Row]:
+            return await tx.all(
+                "SELECT table_schema, table_name, column_name, data_type,"
+                " table_schema = current_schema() FROM information_schema.columns"
+                " WHERE table_schema = current_schema() OR table_schema LIKE ?"
+                " ORDER BY table_schema, table_name, ordinal_position",
+                (r"asterism\_snapshot\_%",),
+            )
+
+        found: dict[str, dict[str, str]] = {}
+        for schema, table, name, kind, here in await self.read(look):
+            if not table.startswith("procrastinate_"):
+                place = table if here else f"{schema}.{table}"
+                found.setdefault(place, {})[name] = kind
+        return found
+
+    async def scrub(self) -> list[str]:
+        """Rewrite all tables, so that nothing deleted or changed is left in a file."""
+        tables = list(await self.columns())
+        left: list[str] = []
+        try:
+            async with await self._connect() as raw:
+                await raw.execute(SQL("SET lock_timeout = {}").format(_LOCK_PATIENCE))
+                left += await _wait_for_readers(raw)
+                for table in tables:
+                    left += await _rewrite(raw, Identifier(*table.split(".")))
+                # The planner's statistics hold samples of what was in the columns.
+                left += await _rewrite(raw, Identifier("pg_catalog", "pg_statistic"))
+        except psycopg.Error as error:
+            left.append(f"Not all tables of {self.address} were rewritten: {_first_line(error)}")
+        except StoreUnavailable as error:
+            left.append(f"Not all tables of {self.address} were rewritten: {error.message}")
+        return left
+
     async def close(self) -> None:
         """Finish what is queued and let go."""
         self._closed = True
@@ -482,6 +522,38 @@ async def _version_of(tx: PostgresConnection) -> int:
         return 0
     row = await tx.one("SELECT COALESCE(MAX(version), 0) FROM schema_versions")
     return int(row[0]) if row else 0
+
+
+async def _wait_for_readers(raw: Raw) -> list[str]:
+    """Wait a while for transactions that can still see what was deleted; tell of those that stay.
+
+    VACUUM keeps for them whatever they may want to read.
+    """
+    query = (
+        "SELECT COUNT(*) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+        " AND datname = current_database() AND backend_xmin IS NOT NULL AND xact_start < %s"
+    )
+    tx = PostgresConnection(raw)
+    begun = await tx.one("SELECT clock_timestamp()")
+    for _ in range(int(_PATIENCE / 0.1)):
+        rows = await (await raw.execute(query.encode(), begun)).fetchone()
+        if not rows or rows[0] == 0:
+            return []
+        await asyncio.sleep(0.1)
+    told = (
+        "A long transaction of another program kept the server from removing all that was "
+        "deleted. End it, and forget the same again."
+    )
+    return [told]
+
+
+async def _rewrite(raw: Raw, table: Identifier) -> list[str]:
+    try:
+        await raw.execute(SQL("VACUUM (FULL, ANALYZE) {}").format(table))
+    except errors.LockNotAvailable:
+        name = table.as_string(None).replace('"', "")
+        return [f"The table {name} was in use and was not rewritten. Forget the same again."]
+    return []
 
 
 async def _check_table(raw: Raw, table: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from asterism.store.database import Connection, Row
 from asterism.types.schedules import Schedule
 
-_COLUMNS = "id, agent_id, text, due_at, cron, channel, reply_to, created_at"
+_COLUMNS = "id, agent_id, text, due_at, cron, channel, reply_to, created_at, company"
 
 
 def _schedule(row: Row) -> Schedule:
@@ -15,7 +15,7 @@ def _schedule(row: Row) -> Schedule:
 async def put(tx: Connection, schedule: Schedule) -> None:
     """Store a schedule."""
     await tx.run(
-        f"INSERT INTO schedules ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+        f"INSERT INTO schedules ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
         " ON CONFLICT DO NOTHING",
         (
             schedule.id,
@@ -26,6 +26,7 @@ async def put(tx: Connection, schedule: Schedule) -> None:
             schedule.channel,
             schedule.reply_to,
             schedule.created_at,
+            schedule.company,
         ),
     )
 

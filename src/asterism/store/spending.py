@@ -388,3 +388,12 @@ async def any_reserved(tx: Connection, constellation: str) -> bool:
         (constellation,),
     )
     return row is not None
+
+
+async def cost_of(tx: Connection, turn_id: str, key: str) -> int | None:
+    """Return what a step of a turn has cost, tries that failed included; None if nothing counts."""
+    row = await tx.one(
+        "SELECT SUM(amount) FROM charges WHERE turn_id = ? AND key = ? AND state <> 'reserved'",
+        (turn_id, key),
+    )
+    return int(row[0]) if row and row[0] is not None else None

@@ -45,6 +45,8 @@ _FILE = "asterism.db"
 _LOCK = "asterism.lock"
 _MOST_PER_COMMIT = 512
 _READERS = 4
+_PATIENCE = 5_000
+_SCRUB_ATTEMPTS, _SCRUB_PATIENCE = 3, 1_000
 
 
 class SQLiteConnection:
@@ -126,7 +128,8 @@ def drive(work: Work[T], connection: Connection) -> T:
     raise refusal
 
 
-_Job = tuple[Work[Any], "asyncio.Future[Any]", asyncio.AbstractEventLoop]
+_Job = tuple[Work[Any] | None, "asyncio.Future[Any]", asyncio.AbstractEventLoop]
+"""A transaction, or with None the wish that all pages are written anew."""
 _Settled = tuple["asyncio.Future[Any]", Any, BaseException | None]
 
 
@@ -229,7 +232,7 @@ class SQLite:
             flags = apsw.SQLITE_OPEN_READONLY
         raw = apsw.Connection(str(self.path), flags=flags, vfs=self._vfs, statementcachesize=200)
         try:
-            raw.set_busy_timeout(5_000)
+            raw.set_busy_timeout(_PATIENCE)
             if write:
                 raw.execute("PRAGMA journal_mode=WAL").fetchall()
                 raw.execute("PRAGMA synchronous=FULL")
@@ -286,6 +289,13 @@ class SQLite:
 
     async def write(self, work: Work[T]) -> T:
         """Run `work` in a transaction; on return it is durable."""
+        return await self._queue(work)
+
+    async def scrub(self) -> list[str]:
+        """Rewrite all pages, so that nothing deleted or changed is left in a file."""
+        return await self._queue(None)
+
+    async def _queue(self, work: Work[Any] | None) -> Any:
         if self._writer is None:
             if self.readonly:
                 raise StoreReadOnly(
@@ -293,7 +303,7 @@ class SQLite:
                 )
             raise StoreUnavailable(f"{self.path} was closed. Nothing was written.")
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
+        future: asyncio.Future[Any] = loop.create_future()
         self._jobs.put((work, future, loop))
         return await future
 
@@ -304,7 +314,7 @@ class SQLite:
         while running:
             job = jobs.get()
             batch: list[_Job] = []
-            while job is not None:
+            while job is not None and job[0] is not None:
                 batch.append(job)
                 if len(batch) == _MOST_PER_COMMIT:
                     break
@@ -312,10 +322,13 @@ class SQLite:
                     job = jobs.get_nowait()
                 except queue.Empty:
                     break
-            else:
-                running = False
             if batch:
                 self._settle(batch, self._commit(raw, connection, batch), connection)
+            if job is None:
+                running = False
+            elif job[0] is None:
+                connection.notices.clear()
+                self._settle([job], [self._scrub(raw, job)], connection)
         # On a full disk the log cannot be folded in; the next start does it.
         with contextlib.suppress(apsw.Error):
             raw.close()
@@ -330,6 +343,7 @@ class SQLite:
         try:
             raw.execute("BEGIN IMMEDIATE")
             for work, future, _ in batch:
+                assert work is not None
                 if not alone:
                     raw.execute("SAVEPOINT one")
                 noticed = len(connection.notices)
@@ -355,6 +369,23 @@ class SQLite:
             failed = self._explain(error) if isinstance(error, apsw.Error) else error
             return [(future, None, failed) for _, future, _ in batch]
         return settled
+
+    def _scrub(self, raw: apsw.Connection, job: _Job) -> _Settled:
+        """Write every page anew and empty the log; what a reader still holds is told."""
+        name = self.path.name
+        try:
+            raw.execute("VACUUM")
+            raw.set_busy_timeout(_SCRUB_PATIENCE)
+            emptied = any(_empty_log(raw) for _ in range(_SCRUB_ATTEMPTS))
+        except apsw.Error as error:
+            return job[1], [f"The pages of {name} were not written anew: {error}."], None
+        finally:
+            raw.set_busy_timeout(_PATIENCE)
+        told = (
+            f"A program that reads {name} kept {name}-wal from being emptied. Close it; the next "
+            "start of asterism empties the file."
+        )
+        return job[1], [] if emptied else [told], None
 
     def _settle(
         self, batch: list[_Job], settled: list[_Settled], connection: SQLiteConnection
@@ -400,6 +431,10 @@ class SQLite:
     async def listen(self, topic: str, heard: Callable[[str], None]) -> None:
         """Call `heard` with each payload notified under `topic`, from now on."""
         self._listeners.setdefault(topic, []).append(heard)
+
+    async def columns(self) -> dict[str, dict[str, str]]:
+        """Return the columns of each table with their types."""
+        return await self.read(columns_of)
 
     async def check(self) -> list[str]:
         """Return what is wrong with the database file; empty when it is healthy."""
@@ -485,6 +520,23 @@ def _resolve(ones: list[_Settled], heard: list[tuple[Callable[[str], None], str]
             future.set_exception(error)
     for listener, payload in heard:
         listener(payload)
+
+
+async def columns_of(tx: Connection) -> dict[str, dict[str, str]]:
+    """Return the columns of each table of a SQLite database with their types."""
+    found: dict[str, dict[str, str]] = {}
+    for table, name, kind in await tx.all(
+        "SELECT s.name, c.name, c.type FROM sqlite_schema s JOIN pragma_table_info(s.name) c"
+        " WHERE s.type = 'table' AND s.name NOT LIKE 'sqlite#_%' ESCAPE '#' ORDER BY s.name, c.cid"
+    ):
+        found.setdefault(table, {})[name] = kind
+    return found
+
+
+def _empty_log(raw: apsw.Connection) -> bool:
+    """Fold the log into the database and cut it to nothing; False if a reader is in the way."""
+    rows = raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    return not cast("tuple[int, int, int]", rows[0])[0]
 
 
 def _version_of(raw: apsw.Connection) -> int:

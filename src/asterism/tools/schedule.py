@@ -10,6 +10,7 @@ from asterism.errors import InvalidInput, ToolError
 from asterism.store import inbox, schedules
 from asterism.tools.tool import Tool, ToolContext, tool
 from asterism.types.ids import new_id
+from asterism.types.people import audience_of
 from asterism.types.schedules import Schedule
 from asterism.types.wire import message_wire
 
@@ -54,7 +55,7 @@ def _said(moment_ms: int) -> str:
     return f"{datetime.fromtimestamp(moment_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-@tool(transactional=True)
+@tool(transactional=True, tier=None)
 async def schedule(
     ctx: ToolContext,
     operation: Literal["at", "in", "every", "list", "cancel"],
@@ -70,16 +71,26 @@ async def schedule(
         message: What to tell yourself then.
         id: For cancel: which schedule.
     """
+    found: list[Schedule] = []
+    if operation in ("list", "cancel"):
+        # What was scheduled among others is theirs alone.
+        found = [
+            one
+            for one in await schedules.of_agent(ctx.tx, ctx.agent.id)
+            if ctx.company.may_hear(audience_of(one.company))
+        ]
     if operation == "list":
-        found = await schedules.of_agent(ctx.tx, ctx.agent.id)
         if not found:
             return "Nothing is scheduled."
+        ctx.audiences.extend(audience_of(one.company) for one in found)
         return "\n".join(
             f"{one.id}: {_said(one.due_at)}{f' (every {one.cron})' if one.cron else ''}: {one.text}"
             for one in found
         )
     if operation == "cancel":
-        if not await schedules.cancel(ctx.tx, ctx.agent.id, id):
+        if all(one.id != id for one in found) or not await schedules.cancel(
+            ctx.tx, ctx.agent.id, id
+        ):
             raise ToolError(f"There is no schedule {id!r}. Use operation list to see them.")
         return f"Schedule {id} is cancelled."
     if not message.strip():
@@ -99,13 +110,14 @@ async def schedule(
         channel=ctx.channel if ctx.reply_to else None,
         reply_to=ctx.reply_to,
         created_at=ctx.now,
+        company=ctx.company.wire(ctx.source.audience, ctx.source.tier),
     )
     await schedules.put(ctx.tx, one)
     await ctx.tx.notify("schedule", one.id)
     return f"Scheduled as {one.id} for {_said(due)}."
 
 
-@tool(transactional=True)
+@tool(transactional=True, tier=None)
 async def heartbeat(ctx: ToolContext, reason: str) -> str:
     """Ask for another turn of your own right after this one, to go on with longer work.
 
@@ -121,6 +133,7 @@ async def heartbeat(ctx: ToolContext, reason: str) -> str:
         body=message_wire("user", f"[heartbeat you asked for] {reason}"),
         at=ctx.now,
         reply_to=ctx.reply_to,
+        company=ctx.company.wire(ctx.source.audience, ctx.source.tier),
     )
     if item is None:
         raise ToolError("This agent has been deleted.")

@@ -9,15 +9,19 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar, cast, get_type_hints, overload
 
 import orjson
 
 from asterism.errors import ConfigError, ToolError
+from asterism.memory.gate.writer import Writer
+from asterism.permissions import Actor, Rules
 from asterism.store.database import Connection
 from asterism.types.agents import Agent
+from asterism.types.memory import Source
+from asterism.types.people import OWNER_ALONE, Audience, Company, Tier
 from asterism.types.turns import Effect
 
 NOT_HAPPENED: Any = object()
@@ -58,6 +62,39 @@ class ToolContext:
     progress: Callable[[str], None] = field(default=lambda _: None)
     """Show watchers what the call is doing."""
     transaction: Connection | None = None
+    constellation: str = ""
+    company: Company = OWNER_ALONE
+    """Who is present: what they may not hear, the call must not bring to light."""
+    source: Source = field(default_factory=lambda: Source(()))
+    """What whatever the call writes comes from, who may hear it and how far it is trusted."""
+    rules: Rules = field(default_factory=Rules)
+    tiers: list[Tier] = field(default_factory=list[Tier])
+    """How far what the result quotes is trusted."""
+    audiences: list[Audience] = field(default_factory=list[Audience])
+    """Who may hear what the result quotes."""
+
+    def quotes(self, sources: Iterable[Source]) -> None:
+        """Note what the result brings to light: it counts for all that is said in the turn."""
+        for one in sources:
+            if one.tier not in self.tiers:
+                self.tiers.append(one.tier)
+            if one.audience not in self.audiences:
+                self.audiences.append(one.audience)
+
+    def writer(self, reason: str = "") -> Writer:
+        """Return whom the gate of memory shall take this call for."""
+        return Writer(
+            actor=Actor("agent", self.agent.id, self.agent.name, self.source.tier),
+            constellation=self.constellation,
+            source=self.source,
+            now=self.now,
+            agent_id=self.agent.id,
+            company=self.company,
+            turn_id=self.turn_id,
+            reason=reason,
+            consent=self.decision is not None and self.decision.approved,
+            rules=self.rules,
+        )
 
     @property
     def tx(self) -> Connection:
@@ -91,12 +128,18 @@ class Tool:
         check: Check | None,
         ask: bool,
         timeout: float | None,
+        tier: Tier | None = Tier.TOOL,
+        compact: bool = True,
     ) -> None:
         self.function = function
         self.name = name
         self.effect = effect
         self.ask = ask
         self.timeout = timeout
+        self.tier = tier
+        """How far its results are trusted; None: they are the system's own words."""
+        self.compact = compact
+        """Whether small models are offered it, too."""
         self._check = check
         self._async = inspect.iscoroutinefunction(function)
         self._takes_context, self._parameters = _parameters_of(function)
@@ -265,6 +308,8 @@ def tool(
     check: Check | None = None,
     ask: bool = False,
     timeout: float | None = None,
+    tier: Tier | None = Tier.TOOL,
+    compact: bool = True,
 ) -> Callable[[Function], Tool]: ...
 def tool(
     function: Function | None = None,
@@ -276,6 +321,8 @@ def tool(
     check: Check | None = None,
     ask: bool = False,
     timeout: float | None = None,
+    tier: Tier | None = Tier.TOOL,
+    compact: bool = True,
 ) -> Tool | Callable[[Function], Tool]:
     """Make a typed function callable by models.
 
@@ -288,6 +335,9 @@ def tool(
             `ctx.key` happened, else `NOT_HAPPENED`.
         ask: A person is asked before each call.
         timeout: Seconds after which a call is given up.
+        tier: How far its results are trusted. After results of a tier below those of known persons,
+            changes of memory blocks wait for a person; None: nothing from outside is in them.
+        compact: Offer it to small models, too, which read each description slowly.
     """
     declared = [transactional, repeatable, check is not None]
     if sum(declared) > 1:
@@ -308,6 +358,8 @@ def tool(
             check=check,
             ask=ask,
             timeout=timeout,
+            tier=tier,
+            compact=compact,
         )
 
     return wrap if function is None else wrap(function)
@@ -318,7 +370,7 @@ class Toolbox:
 
     def __init__(self, tools: list[Tool] | None = None) -> None:
         self._tools: dict[str, Tool] = {}
-        self._wire: dict[tuple[str, ...] | None, bytes | None] = {}
+        self._wire: dict[tuple[tuple[str, ...] | None, bool], bytes | None] = {}
         for one in tools or ():
             self.add(one)
 
@@ -339,12 +391,14 @@ class Toolbox:
         """Return the names of the tools an agent may call."""
         return sorted(name for name in self._tools if allowed is None or name in allowed)
 
-    def wire(self, allowed: tuple[str, ...] | None) -> bytes | None:
+    def wire(self, allowed: tuple[str, ...] | None, *, compact: bool = False) -> bytes | None:
         """Return the descriptions for a model as a JSON array, or None if there are none."""
-        if allowed not in self._wire:
-            found = [self._tools[name].wire() for name in self.names(allowed)]
-            self._wire[allowed] = orjson.dumps(found) if found else None
-        return self._wire[allowed]
+        key = (allowed, compact)
+        if key not in self._wire:
+            tools = (self._tools[name] for name in self.names(allowed))
+            found = [one.wire() for one in tools if one.compact or not compact]
+            self._wire[key] = orjson.dumps(found) if found else None
+        return self._wire[key]
 
 
 def refuse(message: str) -> NoReturn:

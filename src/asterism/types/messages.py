@@ -25,6 +25,8 @@ class InboxItem:
     """Where the answer is delivered; None when whoever asked is waiting or will look."""
     schema: str | None = None
     """The JSON schema that the answer must fulfil."""
+    company: str | None = None
+    """Who is present, as JSON: persons and a room; None: the owner alone."""
 
     @property
     def turn_id(self) -> str:

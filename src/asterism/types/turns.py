@@ -145,14 +145,24 @@ class Reply:
             message["content"] = ""
         return orjson.dumps(message)
 
-    def meta(self) -> str:
-        """Return what is kept beside the wire form, as JSON."""
+    def meta(self, seen: tuple[int, int, bool] | None = None) -> str:
+        """Return what is kept beside the wire form, as JSON.
+
+        `seen` tells what the model was sent: the epoch's number, how many messages at the front of
+        the tail were left out, and whether it got the short prompt of small models.
+        """
         kept: dict[str, Any] = {
             "in": self.usage.input,
             "out": self.usage.output,
             "cached": self.usage.cached,
             "finish": self.finish,
         }
+        if seen is not None:
+            kept["epoch"], skipped, compact = seen
+            if skipped:
+                kept["skipped"] = skipped
+            if compact:
+                kept["compact"] = True
         if self.usage.written:
             kept["written"] = self.usage.written
         if self.model:
@@ -219,6 +229,10 @@ class TurnRecord:
     ended_at: int | None = None
     usage: Usage = field(default_factory=Usage)
     error: str | None = None
+    audience: str | None = None
+    """Who may hear what was said in it; None: the owner."""
+    tier: str | None = None
+    """The least trusted content that was read in it; None: the owner's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,169 @@
+"""The verbs about archives: passages that agents and owners keep, and search over all memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from asterism.app.reach import Reach
+from asterism.memory import archive, people, search
+from asterism.memory.gate import passages as gate
+from asterism.memory.gate.passages import NewPassage, Written
+from asterism.memory.search import Hit
+from asterism.store.database import Connection
+from asterism.store.passages import PassageEdit
+from asterism.types.agents import Agent
+from asterism.types.memory import AppendPassage, Insert, Passage, Retract, Source, Tag
+from asterism.types.people import OWNER_ALONE, Company
+
+_BATCH = 500
+
+
+class Archive:
+    """What agents keep beyond their blocks, found by search."""
+
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+
+    async def list(
+        self,
+        agent: Agent | str,
+        *,
+        tag: str | None = None,
+        moment: int | None = None,
+        limit: int = 50,
+        before: str | None = None,
+    ) -> list[Passage]:
+        """Return the passages of an agent that hold now, or held at a moment, newest first."""
+        agent_id = await self._reach.agent_id(agent)
+        return await self._reach.database.read(
+            lambda tx: archive.listing(
+                tx, [agent_id], tag=tag, moment=moment, limit=limit, before=before
+            )
+        )
+
+    async def get(self, passage_id: str) -> Passage:
+        """Return a passage by its id."""
+        return await self._reach.database.read(
+            lambda tx: archive.get(tx, self._reach.constellation, passage_id)
+        )
+
+    async def history(self, passage_id: str) -> list[PassageEdit]:
+        """Return what was done to a passage since it was stored."""
+        return await self._reach.database.read(
+            lambda tx: archive.history(tx, self._reach.constellation, passage_id)
+        )
+
+    async def add(
+        self,
+        agent: Agent | str,
+        text: str,
+        *,
+        tags: Sequence[str] = (),
+        metadata: Mapping[str, Any] | None = None,
+        true_from: int | None = None,
+        supersedes: str | None = None,
+        audience: str = "owner",
+        by: str = "api",
+    ) -> Written:
+        """Store a passage in an agent's archive; what is there already is not stored twice.
+
+        Args:
+            agent: Whose archive.
+            text: What is to be known.
+            tags: Words to find it by.
+            metadata: Anything else that belongs to it.
+            true_from: Since when it holds, in milliseconds.
+            supersedes: The passage that it takes the place of.
+            audience: Who may hear it, such as `owner`, `public` or `person:anna`.
+            by: By what means the owner does this.
+        """
+        reach = self._reach
+        agent_id = await reach.agent_id(agent)
+        insert = Insert(text, tuple(tags), dict(metadata or {}), true_from, supersedes)
+
+        async def work(tx: Connection) -> Written:
+            writer = reach.owner(by)
+            heard = await people.read_audience(tx, reach.constellation, audience)
+            source = Source(writer.source.origins, heard, writer.source.tier)
+            return await gate.write(tx, writer.saying(source), agent_id, insert)
+
+        return await reach.database.write(work)
+
+    async def add_many(
+        self,
+        agent: Agent | str,
+        texts: Iterable[str],
+        *,
+        tags: Sequence[str] = (),
+        audience: str = "owner",
+        by: str = "api",
+        progress: Callable[[int], None] | None = None,
+    ) -> int:
+        """Store many passages, some hundred in each transaction; return how many were new."""
+        reach = self._reach
+        agent_id = await reach.agent_id(agent)
+        stored = done = 0
+        rest = iter(texts)
+        while batch := list(islice(rest, _BATCH)):
+            rows = [NewPassage(text, tags=tuple(tags)) for text in batch]
+
+            async def work(tx: Connection, rows: list[NewPassage] = rows) -> int:
+                writer = reach.owner(by)
+                heard = await people.read_audience(tx, reach.constellation, audience)
+                source = Source(writer.source.origins, heard, writer.source.tier)
+                return await gate.insert_many(tx, writer.saying(source), agent_id, rows)
+
+            stored += await reach.database.write(work)
+            done += len(rows)
+            if progress is not None:
+                progress(done)
+        await reach.stay_forgotten()
+        return stored
+
+    async def append(self, passage_id: str, text: str, *, by: str = "api") -> Written:
+        """Add text to the end of a passage."""
+        return await self._write(AppendPassage(passage_id, text), by)
+
+    async def retract(self, passage_id: str, *, by: str = "api") -> Written:
+        """Hold a passage to be true no longer; it stays in the history."""
+        return await self._write(Retract(passage_id), by)
+
+    async def tag(self, passage_id: str, tags: Sequence[str], *, by: str = "api") -> Written:
+        """Give a passage these tags and no others."""
+        return await self._write(Tag(passage_id, tuple(tags)), by)
+
+    async def _write(self, write: AppendPassage | Retract | Tag, by: str) -> Written:
+        reach = self._reach
+
+        async def work(tx: Connection) -> Written:
+            found = await archive.get(tx, reach.constellation, write.passage_id)
+            return await gate.write(tx, reach.owner(by), found.archive_id, write)
+
+        return await reach.database.write(work)
+
+    async def search(
+        self,
+        agent: Agent | str,
+        query: str,
+        *,
+        company: Company = OWNER_ALONE,
+        limit: int = 10,
+        moment: int | None = None,
+        **filters: Any,
+    ) -> list[Hit]:
+        """Return what an agent's memory has on a query, the best first: any text is a query."""
+        agent_id = await self._reach.agent_id(agent)
+        return await self._reach.database.read(
+            lambda tx: search.search(
+                tx,
+                self._reach.constellation,
+                agent_id,
+                query,
+                company=company,
+                limit=limit,
+                moment=moment,
+                **filters,
+            )
+        )

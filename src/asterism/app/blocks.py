@@ -1,0 +1,191 @@
+"""The verbs about blocks: what an owner can do with them, by command line, API or program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from asterism.app.reach import Reach
+from asterism.memory import blocks, history, people
+from asterism.memory.blocks import Seen
+from asterism.memory.documents import Document, read_schema
+from asterism.memory.gate import blocks as gate
+from asterism.memory.gate import travel
+from asterism.store import blocks as rows
+from asterism.store.database import Connection
+from asterism.types.agents import Agent
+from asterism.types.memory import (
+    DEFAULT_LIMIT,
+    Block,
+    BlockType,
+    BlockWrite,
+    EditRecord,
+    Line,
+    Permission,
+    Revert,
+    Schema,
+    Share,
+)
+
+Whose = Agent | str | None
+"""An agent, its name or id, or None for blocks of the whole constellation."""
+
+
+class Blocks:
+    """Blocks: labelled documents that agents always see, or see when they need them."""
+
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+
+    async def list(self, agent: Whose = None) -> list[Seen]:
+        """Return the blocks that an agent sees; without one, all blocks there are."""
+        agent_id = await self._reach.agent_id(agent) or None
+        return await self._reach.database.read(
+            lambda tx: blocks.seen_by(tx, self._reach.constellation, agent_id)
+        )
+
+    async def get(self, agent: Whose, label: str) -> Seen:
+        """Return a block that an agent sees by its label; `owner/label` for one of another's."""
+        agent_id = await self._reach.agent_id(agent) or None
+        return await self._reach.database.read(
+            lambda tx: blocks.find(tx, self._reach.constellation, agent_id, label)
+        )
+
+    async def create(
+        self,
+        agent: Whose,
+        label: str,
+        content: str = "",
+        *,
+        kind: BlockType = BlockType.CORE,
+        schema: Schema | Mapping[str, Any] | str = "text",
+        description: str = "",
+        limit: int = DEFAULT_LIMIT,
+        permission: Permission = Permission.READ_WRITE,
+        audience: str = "public",
+        pinned: bool = False,
+        shared_with: Mapping[str, Permission] | None = None,
+        existing: bool = False,
+        by: str = "api",
+    ) -> Block:
+        """Create a block; with `existing`, return the one of that label if there is one.
+
+        Args:
+            agent: Whose it is; None: the constellation's, which every agent sees.
+            label: What it is called.
+            content: What it says at first: text, or JSON for other schemas.
+            kind: When agents see it.
+            schema: What it is made of: a schema, its JSON form, or the name of a template.
+            description: What it is for; agents read it.
+            limit: The most characters it may hold.
+            permission: What its owner may do to it.
+            audience: Who may hear it, such as `public` or `person:anna|role:family`.
+            pinned: Whether a working block is always seen.
+            shared_with: Other agents by name, with what each may do to it.
+            existing: Whether one that is there will do.
+            by: By what means the owner does this.
+        """
+        reach = self._reach
+        owner_id = await reach.agent_id(agent)
+        others = {
+            (await reach.agent(name)).id: permitted
+            for name, permitted in (shared_with or {}).items()
+        }
+        given = read_schema(schema) if isinstance(schema, str | Mapping) else schema
+        writer = reach.owner(by)
+        make = gate.ensure if existing else _create
+
+        async def work(tx: Connection) -> Block:
+            block, _ = await make(
+                tx,
+                writer,
+                owner_id,
+                label,
+                type=kind,
+                schema=given,
+                content=content,
+                description=description,
+                limit=limit,
+                permission=permission,
+                audience=await people.read_audience(tx, reach.constellation, audience),
+                pinned=pinned,
+            )
+            for agent_id, permitted in others.items():
+                block = await gate.write(tx, writer, block.id, Share(agent_id, permitted))
+            return block
+
+        return await reach.database.write(work)
+
+    async def write(
+        self, agent: Whose, label: str, write: BlockWrite, *, reason: str = "", by: str = "api"
+    ) -> Block:
+        """Edit, describe, share, undo or put away a block, as its owner."""
+        reach = self._reach
+        agent_id = await reach.agent_id(agent) or None
+
+        async def work(tx: Connection) -> Block:
+            seen = await blocks.find(tx, reach.constellation, agent_id, label)
+            writer = reach.owner(by, reason)
+            if isinstance(write, Revert):  # an owner may take back what was said of a block, too
+                return await travel.revert_edit(tx, writer, seen.block.id, write.edit)
+            return await gate.write(tx, writer, seen.block.id, write)
+
+        return await reach.database.write(work)
+
+    async def editable(self, agent: Whose, label: str) -> tuple[Block, str]:
+        """Return a block and what a person edits of it: its text, or JSON for other schemas."""
+        seen = await self.get(agent, label)
+        row = await self._reach.database.read(lambda tx: rows.get(tx, seen.block.id))
+        assert row is not None
+        block = blocks.block_of(row)
+        return block, Document.load(block.schema, row.snapshot, 1).editable()
+
+    async def shares(self, agent: Whose, label: str) -> dict[str, Permission]:
+        """Return the agents that a block is shared with, by name, and what each may do to it."""
+        block = (await self.get(agent, label)).block
+        found = await self._reach.database.read(lambda tx: rows.shares(tx, block.id))
+        return {name: Permission(permitted) for _, name, permitted in found}
+
+    async def history(
+        self, agent: Whose, label: str, *, limit: int = 50, before: int | None = None
+    ) -> list[EditRecord]:
+        """Return the edits of a block, the newest first."""
+        block = (await self.get(agent, label)).block
+        return await self._reach.database.read(
+            lambda tx: history.edits(tx, block.id, limit=limit, before=before)
+        )
+
+    async def at(
+        self, agent: Whose, label: str, *, version: int | None = None, moment: int | None = None
+    ) -> list[Line]:
+        """Return what a block said at a version, or at a moment in milliseconds."""
+        block = (await self.get(agent, label)).block
+        return await self._reach.database.read(
+            lambda tx: history.lines_at(tx, block.id, version=version, moment=moment)
+        )
+
+    async def version_at(self, agent: Whose, label: str, moment: int) -> int:
+        """Return the version that a block had at a moment."""
+        block = (await self.get(agent, label)).block
+        return await self._reach.database.read(lambda tx: history.version_at(tx, block.id, moment))
+
+    async def diff(self, agent: Whose, label: str, a: int, b: int | None = None) -> str:
+        """Return how a block differs between two versions; without the second, from now."""
+        block = (await self.get(agent, label)).block
+        return await self._reach.database.read(
+            lambda tx: history.diff(tx, block.id, a, block.version if b is None else b)
+        )
+
+    async def blame(self, agent: Whose, label: str) -> Sequence[tuple[Line, list[EditRecord]]]:
+        """Return each line of a block with the edits it comes from."""
+        block = (await self.get(agent, label)).block
+        return await self._reach.database.read(lambda tx: blocks.blame(tx, block.id))
+
+    async def updates(self, agent: Whose, label: str, since: bytes | None = None) -> bytes:
+        """Return the Loro updates of a block, for another replica to merge."""
+        block = (await self.get(agent, label)).block
+        return await self._reach.database.read(lambda tx: history.ops_of(tx, block.id, since))
+
+
+async def _create(*given: Any, **named: Any) -> tuple[Block, bool]:
+    return await gate.create(*given, **named), True

@@ -1,0 +1,152 @@
+"""The verbs about memory as a whole: time travel, provenance, health, forgetting, export."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from asterism.app.reach import Reach
+from asterism.config import RetentionSettings
+from asterism.memory import export, health, travel
+from asterism.memory import why as provenance
+from asterism.memory.export import Report
+from asterism.memory.forgetting import Forgetting, Receipt, forget, replay
+from asterism.memory.forgetting.retention import Deleted, Kind, Rule, enforce
+from asterism.memory.gate import travel as gate
+from asterism.memory.gate.copies import Forked, fork_memory
+from asterism.memory.health import Health
+from asterism.memory.travel import Deeds, MemoryAt
+from asterism.memory.why import Trace
+from asterism.store import forgetting as forgetting_at_rest
+from asterism.types.agents import Agent
+from asterism.types.people import OWNER_ALONE, Company
+
+
+class Memory:
+    """What agents remember, as a whole."""
+
+    def __init__(self, reach: Reach, retention: Callable[[], Sequence[RetentionSettings]]) -> None:
+        self._reach = reach
+        self._retention = retention
+
+    # -- time ----------------------------------------------------------------------------------
+
+    async def as_of(self, agent: Agent | str, moment: int, *, most: int | None = None) -> MemoryAt:
+        """Return what an agent remembered at a moment in milliseconds."""
+        agent_id = await self._reach.agent_id(agent)
+        return await self._reach.database.read(
+            lambda tx: travel.as_of(tx, self._home, agent_id, moment, most=most)
+        )
+
+    async def written_by(self, turn_id: str) -> Deeds:
+        """Return what a turn wrote to memory."""
+        return await self._reach.database.read(
+            lambda tx: travel.written_by(tx, self._home, turn_id)
+        )
+
+    async def revert_turn(self, turn_id: str, *, reason: str = "", by: str = "api") -> Deeds:
+        """Take back everything that one turn wrote to memory; what came after it stays."""
+        return await self._reach.database.write(
+            lambda tx: gate.revert_turn(tx, self._reach.owner(by, reason), turn_id)
+        )
+
+    async def fork(
+        self, agent: Agent | str, target: Agent | str, *, moment: int | None = None, by: str = "api"
+    ) -> Forked:
+        """Give an agent a copy of another's memory, as it is or as it was at a moment."""
+        source_id = await self._reach.agent_id(agent)
+        target_id = await self._reach.agent_id(target)
+        return await self._reach.database.write(
+            lambda tx: fork_memory(tx, self._reach.owner(by), source_id, target_id, moment=moment)
+        )
+
+    # -- trust ---------------------------------------------------------------------------------
+
+    async def why(self, ref: str, *, agent: Agent | str | None = None) -> Trace:
+        """Return where a memory comes from: a passage, a summary, `label` or `label:line`."""
+        agent_id = await self._reach.agent_id(agent) or None
+        return await self._reach.database.read(
+            lambda tx: provenance.why(tx, self._home, ref, agent_id=agent_id)
+        )
+
+    async def health(self, agent: Agent | str) -> Health:
+        """Return what is wrong with an agent's memory: duplicates, contradictions, junk …."""
+        agent_id = await self._reach.agent_id(agent)
+        return await self._reach.database.read(
+            lambda tx: health.health(tx, self._home, agent_id, now=self._reach.clock())
+        )
+
+    # -- forgetting ----------------------------------------------------------------------------
+
+    async def forget(self, what: Forgetting, *, reason: str = "", by: str = "api") -> Receipt:
+        """Forget something everywhere; the receipt says how often where, never what it was."""
+        reach = self._reach
+        receipt = await forget(
+            reach.database, reach.data, reach.owner(by, reason), what, drop=self._drop
+        )
+        await self._drop(receipt.agents)
+        return receipt
+
+    async def receipts(self) -> list[Receipt]:
+        """Return the receipts of everything that was forgotten, the newest first."""
+        rows = await self._reach.database.read(
+            lambda tx: forgetting_at_rest.tombstones(tx, self._home)
+        )
+        return sorted((Receipt.read(row[4]) for row in rows), key=lambda one: -one.at)
+
+    async def forget_again(self) -> Receipt | None:
+        """Forget what an older copy of the database has brought back; None if there is nothing."""
+        reach = self._reach
+        return await replay(reach.database, reach.data, self._home, drop=self._drop)
+
+    async def retain(self) -> Deleted:
+        """Delete what has grown older than the configured rules of retention allow."""
+        rules = [
+            Rule(
+                Kind(one.kind),
+                one.days,
+                agent_id=await self._reach.agent_id(one.agent) or None,
+                tag=one.tag,
+                tier=one.tier,
+            )
+            for one in self._retention()
+        ]
+        deleted = await enforce(self._reach.database, self._home, rules, self._reach.clock())
+        await self._drop(deleted.agents)
+        return deleted
+
+    async def _drop(self, agents: Sequence[str]) -> None:
+        for agent_id in agents:
+            self._reach.drop(agent_id)
+
+    # -- leaving and returning -----------------------------------------------------------------
+
+    async def export(self, agent: Agent | str, *, company: Company = OWNER_ALONE) -> dict[str, Any]:
+        """Return an agent's memory as a JSON document, as far as those present may hear it."""
+        agent_id = await self._reach.agent_id(agent)
+        return await self._reach.database.read(
+            lambda tx: export.export(tx, self._home, agent_id, company=company)
+        )
+
+    async def import_(
+        self,
+        agent: Agent | str,
+        document: Mapping[str, Any],
+        *,
+        dry_run: bool = False,
+        by: str = "api",
+    ) -> Report:
+        """Take in a document that `export` has made; the report says what was not carried."""
+        agent_id = await self._reach.agent_id(agent)
+        report = await self._reach.database.write(
+            lambda tx: export.import_memory(
+                tx, self._reach.owner(by), agent_id, document, dry_run=dry_run
+            )
+        )
+        if not dry_run:
+            await self._reach.stay_forgotten()
+        return report
+
+    @property
+    def _home(self) -> str:
+        return self._reach.constellation

@@ -1,0 +1,146 @@
+"""The verbs about sources: folders of documents that agents can search."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from asterism.app.checks import checked_name, no_such
+from asterism.app.reach import Reach
+from asterism.errors import Conflict, NotFound
+from asterism.memory import people
+from asterism.sources.folder import Folder, Progress, Synced
+from asterism.store import documents
+from asterism.store.database import Connection
+from asterism.types.agents import Agent
+from asterism.types.documents import Document, DocumentSource
+from asterism.types.ids import new_id
+
+
+@dataclass(frozen=True, slots=True)
+class SourceState:
+    """A source and how it stands."""
+
+    source: DocumentSource
+    agents: tuple[str, ...]
+    """The ids of the agents that can search it."""
+    documents: int
+    passages: int
+    refused: int
+
+
+def _folder(path: Path) -> Path:
+    place = path.expanduser().resolve()
+    if not place.is_dir():
+        raise NotFound(
+            f"There is no folder {str(place)!r}. Name one that is there. Nothing was added."
+        )
+    return place
+
+
+class Sources:
+    """Folders of documents, read into passages, read again when a file changes."""
+
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+
+    async def add(
+        self,
+        name: str,
+        path: Path | str,
+        *,
+        agents: Sequence[Agent | str] = (),
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+        audience: str = "owner",
+    ) -> DocumentSource:
+        """Make a source of a folder; `sync` reads it."""
+        reach = self._reach
+        place = await asyncio.to_thread(_folder, Path(path))
+        ids = [await reach.agent_id(one) for one in agents]
+        now = reach.clock()
+
+        async def work(tx: Connection) -> DocumentSource:
+            source = DocumentSource(
+                id=new_id("source"),
+                name=checked_name(name),
+                path=str(place),
+                include=tuple(include),
+                exclude=tuple(exclude),
+                audience=await people.read_audience(tx, reach.constellation, audience),
+                created_at=now,
+            )
+            if not await documents.create(tx, reach.constellation, source):
+                raise Conflict(
+                    f"There is a source named {name!r} already. Choose another name, or read it "
+                    f'again with "asterism source sync {name}". Nothing was added.'
+                )
+            for agent_id in ids:
+                await documents.attach(tx, source.id, agent_id, now)
+            return source
+
+        return await reach.database.write(work)
+
+    async def list(self) -> list[SourceState]:
+        """Return all sources and how they stand."""
+
+        async def read(tx: Connection) -> list[SourceState]:
+            return [
+                SourceState(
+                    one,
+                    tuple(await documents.agents_of(tx, one.id)),
+                    *await documents.counts(tx, one.id),
+                )
+                for one in await documents.sources(tx, self._reach.constellation)
+            ]
+
+        return await self._reach.database.read(read)
+
+    async def get(self, name: str) -> DocumentSource:
+        """Return a source by its name."""
+
+        async def read(tx: Connection) -> DocumentSource:
+            found = await documents.named(tx, self._reach.constellation, name)
+            if found is None:
+                there = await documents.sources(tx, self._reach.constellation)
+                raise NotFound(no_such("source", name, [one.name for one in there]))
+            return found
+
+        return await self._reach.database.read(read)
+
+    async def documents(
+        self, name: str, *, after: str = "", limit: int = 200
+    ) -> Sequence[Document]:
+        """Return the documents of a source by path, a page of them."""
+        source = await self.get(name)
+        return await self._reach.database.read(
+            lambda tx: documents.documents(tx, source.id, after=after, most=limit)
+        )
+
+    async def sync(
+        self, name: str, *, progress: Callable[[Progress], None] | None = None
+    ) -> Synced:
+        """Read what is new or has changed in a source; it goes on where it was cut off before."""
+        folder = Folder(await self.get(name), self._reach.constellation, now=self._reach.clock)
+        synced = await folder.sync(self._reach.database, progress)
+        if synced.read:
+            await self._reach.stay_forgotten()
+        return synced
+
+    async def remove(self, name: str) -> None:
+        """Take a source away with all that was read from it; the files stay."""
+        folder = Folder(await self.get(name), self._reach.constellation, now=self._reach.clock)
+        await folder.remove(self._reach.database)
+
+    async def attach(self, name: str, agent: Agent | str) -> None:
+        """Let an agent search a source."""
+        source, agent_id = await self.get(name), await self._reach.agent_id(agent)
+        now = self._reach.clock()
+        await self._reach.database.write(lambda tx: documents.attach(tx, source.id, agent_id, now))
+
+    async def detach(self, name: str, agent: Agent | str) -> None:
+        """Let an agent search a source no longer."""
+        source, agent_id = await self.get(name), await self._reach.agent_id(agent)
+        await self._reach.database.write(lambda tx: documents.detach(tx, source.id, agent_id))

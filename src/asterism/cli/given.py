@@ -1,0 +1,90 @@
+"""What a person hands in: a text, a file, standard input; and their yes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+
+from asterism.cli.text import printable
+from asterism.errors import InvalidInput
+
+
+def only_one(given: Sequence[tuple[str, object]], *, needed: bool = True) -> str | None:
+    """Return which one of some options was given; raise `InvalidInput` if it is not one."""
+    there = [name for name, value in given if value is not None and value is not False]
+    names = [name for name, _ in given]
+    if len(there) > 1:
+        raise InvalidInput(
+            f"{' and '.join(there)} exclude each other. Give one of them. Nothing was done."
+        )
+    if not there and needed:
+        raise InvalidInput(
+            f"Give one of {', '.join(names[:-1])} and {names[-1]}. Nothing was done."
+        )
+    return there[0] if there else None
+
+
+def read_bytes(file: Path) -> bytes:
+    """Return what is in a file; `-` is standard input."""
+    if str(file) == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise InvalidInput(
+            f"{file} cannot be read ({error.strerror}). Name a file that is there. "
+            "Nothing was done."
+        ) from None
+
+
+def read_text(file: Path) -> str:
+    """Return the text of a file; `-` is standard input."""
+    content = read_bytes(file)
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InvalidInput(
+            f"{_named(file)} is not UTF-8 text. Save it as UTF-8; documents such as PDF files are "
+            'read with "asterism source add". Nothing was done.'
+        ) from None
+    if "\0" in text:
+        raise InvalidInput(
+            f"{_named(file)} is binary, not text. Name a text file; documents such as PDF files "
+            'are read with "asterism source add". Nothing was done.'
+        )
+    return text
+
+
+def _named(file: Path) -> str:
+    return "Standard input" if str(file) == "-" else str(file)
+
+
+def write_bytes(file: Path, content: bytes) -> None:
+    """Write a file that is not there yet."""
+    try:
+        with file.open("xb") as out:
+            out.write(content)
+    except FileExistsError:
+        raise InvalidInput(
+            f"{file} is there already. Name another file, or move it away. Nothing was written."
+        ) from None
+    except OSError as error:
+        raise InvalidInput(
+            f"{file} cannot be written ({error.strerror}). Nothing was written."
+        ) from None
+
+
+def be_sure(question: str, *, yes: bool) -> None:
+    """Ask for a yes; without it the command ends. `--yes` has answered before."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise InvalidInput(
+            f"{question} That takes a yes, and there is no terminal to ask at. Add --yes. "
+            "Nothing was done."
+        )
+    if not typer.confirm(printable(question), err=True):
+        raise typer.Exit(1)

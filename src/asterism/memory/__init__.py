@@ -1,0 +1,1 @@
+"""What agents remember: how it is kept, found, explained, taken back and forgotten."""

@@ -1,0 +1,464 @@
+"""An agent's memory as one JSON document, for those who may hear it, and back through the gate."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import orjson
+
+from asterism.errors import AsterismError, InvalidInput
+from asterism.memory import archive, blocks, people
+from asterism.memory.blocks import Seen
+from asterism.memory.documents import Document, read_schema, schema_wire
+from asterism.memory.editing import is_heard
+from asterism.memory.gate import copies
+from asterism.memory.gate import passages as gate
+from asterism.memory.gate.passages import NewPassage
+from asterism.memory.gate.writer import Writer
+from asterism.memory.travel import SourcedLine, lines_with_origins
+from asterism.store import blocks as rows
+from asterism.store import people as persons
+from asterism.store import summaries
+from asterism.store.database import Connection
+from asterism.types.memory import (
+    BlockType,
+    Mark,
+    Origin,
+    OriginKind,
+    Passage,
+    Permission,
+    SetText,
+    Source,
+    TextSchema,
+)
+from asterism.types.people import OWNER, OWNER_ALONE, Audience, Company, Tier
+from asterism.types.summaries import Summary
+
+VERSION = 1
+_KIND = "asterism memory"
+_BATCH = 200
+_EVERY = 1 << 31
+_READER = 1
+_LONGEST_NAME = 60
+
+
+# -- out -------------------------------------------------------------------------------------------
+
+
+async def export(
+    tx: Connection, constellation: str, agent_id: str, *, company: Company = OWNER_ALONE
+) -> dict[str, Any]:
+    """Return an agent's memory as a JSON document, as far as all of a company may hear it.
+
+    Its own blocks with every line's audience, tier and origins, passages that hold, summaries, and
+    the names of people that audiences and origins refer to. What others share with it, and sources
+    of documents, by name only. For others than the owner, only those present go by name.
+    """
+    own, *attached = await archive.archives_of(tx, constellation, agent_id)
+    seen = await blocks.seen_by(tx, constellation, agent_id)
+    heard = [one for one in seen if company.may_hear(one.block.audience)]
+    document: dict[str, Any] = {
+        "kind": _KIND,
+        "version": VERSION,
+        "agent": own.name,
+        "blocks": [await _block_out(tx, one, company) for one in heard if one.owner_name is None],
+        "shared": [
+            {"owner": one.owner_name, "label": one.block.label, "permission": one.permission.value}
+            for one in heard
+            if one.owner_name is not None
+        ],
+        "passages": [
+            _passage_out(one)
+            for one in await archive.listing(tx, [agent_id], company=company, limit=_EVERY)
+        ],
+        "sources": [one.name for one in attached] if company.owner_alone else [],
+        "summaries": [
+            _summary_out(one)
+            for one in await summaries.of_agent(tx, agent_id)
+            if company.may_hear(one.audience)
+        ],
+    }
+    document["people"] = await _people_out(tx, constellation, document, company)
+    return document
+
+
+async def _block_out(tx: Connection, seen: Seen, company: Company) -> dict[str, Any]:
+    block = seen.block
+    row = await rows.get(tx, block.id)
+    assert row is not None, "it was seen with this transaction"
+    lines = [
+        line
+        for line in rows.read_lines(row.text, row.lines)
+        if company.owner_alone or is_heard(block.schema, line, block.audience, company)
+    ]
+    # A value cannot be cut by lines, so that it is told only where all of it is heard.
+    whole = len(lines) == len(seen.lines) and not isinstance(block.schema, TextSchema)
+    return {
+        "label": block.label,
+        "type": block.type.value,
+        "schema": schema_wire(block.schema),
+        "description": block.description,
+        "limit": block.limit,
+        "permission": block.permission.value,
+        "audience": str(block.audience),
+        "pinned": block.pinned,
+        "text": "\n".join(line.text for line in lines),
+        "lines": [
+            {
+                "text": line.text,
+                **_source_out(Source(line.origins, line.mark.audience, line.mark.tier)),
+            }
+            for line in await lines_with_origins(tx, block.id, lines, company)
+        ],
+        "value": Document.load(block.schema, row.snapshot, _READER).value() if whole else None,
+    }
+
+
+def _source_out(source: Source) -> dict[str, Any]:
+    return {
+        "audience": str(source.audience),
+        "tier": source.tier.value,
+        "origins": [[one.kind.value, one.ref, one.detail] for one in source.origins],
+    }
+
+
+def _passage_out(passage: Passage) -> dict[str, Any]:
+    return {
+        "id": passage.id,
+        "text": passage.text,
+        "tags": list(passage.tags),
+        "metadata": passage.metadata,
+        "author": passage.author,
+        "known_from": passage.known_from,
+        "true_from": passage.true_from,
+        **_source_out(passage.source),
+    }
+
+
+def _summary_out(summary: Summary) -> dict[str, Any]:
+    return {
+        "id": summary.id,
+        "text": summary.text,
+        "audience": str(summary.audience),
+        "tier": summary.tier.value,
+        "strategy": summary.strategy.value,
+        "messages": summary.messages,
+        "made_by": summary.made_by,
+        "at": summary.at,
+    }
+
+
+async def _people_out(
+    tx: Connection, constellation: str, document: dict[str, Any], company: Company
+) -> dict[str, str]:
+    """Return the names of people that a document refers to by their ids."""
+    told = orjson.dumps(document).decode()
+    present = {one.person_id for one in company.hearers}
+    return {
+        person_id: name
+        for person_id, name in await persons.names(tx, constellation)
+        if person_id != OWNER
+        and person_id in told
+        and (company.owner_alone or person_id in present)
+    }
+
+
+# -- in --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What an import has carried, and what it has not."""
+
+    blocks: tuple[str, ...] = ()
+    """Labels of those that were made."""
+    passages: int = 0
+    """How many were stored."""
+    merged: int = 0
+    """How many were there already; they now name these sources as well."""
+    people: tuple[str, ...] = ()
+    """Names of those who were not known here: strangers now, to whom no account belongs."""
+    left: tuple[str, ...] = ()
+    """What was not carried and why, in sentences."""
+
+
+class _Rolled(Exception):
+    """Ends a savepoint whose work was only tried."""
+
+
+async def import_memory(
+    tx: Connection,
+    writer: Writer,
+    agent_id: str,
+    document: Any,
+    *,
+    dry_run: bool = False,
+) -> Report:
+    """Give an agent the memory of a document that `export` has made.
+
+    Each block and each passage goes through the gate by itself: what it refuses is reported, and
+    the rest is carried. With `dry_run` the same is reported, and nothing is carried.
+    """
+    told = _document(document)
+    own, *_ = await archive.archives_of(tx, writer.constellation, agent_id)
+    copies.judge_memory(writer, own, f"import memory for {own.name!r}")
+    report = Report()
+    try:
+        async with tx.savepoint():
+            report = await _import(tx, writer, agent_id, told)
+            if dry_run:
+                raise _Rolled
+    except _Rolled:
+        pass
+    return report
+
+
+def _document(document: Any) -> dict[str, Any]:
+    try:
+        given: Any = orjson.loads(orjson.dumps(document))
+    except (TypeError, RecursionError, orjson.JSONDecodeError):
+        given = None
+    if not isinstance(given, dict) or cast("dict[str, Any]", given).get("kind") != _KIND:
+        raise InvalidInput(
+            "This is no exported memory. Give a document that was made by "
+            '"asterism memory export". Nothing was changed.'
+        )
+    told = cast("dict[str, Any]", given)
+    if told.get("version") != VERSION:
+        raise InvalidInput(
+            f"This memory was exported in version {told.get('version')!r} of the format, and this "
+            f"release reads version {VERSION}. Upgrade asterism. Nothing was changed."
+        )
+    for name in ("blocks", "passages", "summaries", "shared", "sources"):
+        if not isinstance(told.get(name, []), list):
+            raise InvalidInput(
+                f"{name!r} of this exported memory is not a list. Leave it as it was exported. "
+                "Nothing was changed."
+            )
+    return told
+
+
+async def _import(tx: Connection, writer: Writer, agent_id: str, told: dict[str, Any]) -> Report:
+    left: list[str] = []
+    who, created = await _people_in(tx, writer, told, left)
+    read = _Reader(who)
+    labels: list[str] = []
+    for at, given in enumerate(told.get("blocks", []), 1):
+        name = _name(given, "label", f"number {at}")
+        try:
+            async with tx.savepoint():
+                labels.append(await _block_in(tx, writer, agent_id, read, given))
+        except AsterismError as error:
+            left.append(f"Block {name} was not carried: {_why(error)}")
+    new: list[NewPassage] = []
+    for at, given in enumerate(told.get("passages", []), 1):
+        try:
+            new.append(read.passage(given))
+        except AsterismError as error:
+            name = _name(given, "id", f"number {at}")
+            left.append(f"Passage {name} was not carried: {_why(error)}")
+    stored, merged = await _passages_in(tx, writer, agent_id, new, left)
+    left += _never_carried(told)
+    return Report(tuple(labels), stored, merged, tuple(created), tuple(left))
+
+
+def _why(error: AsterismError) -> str:
+    """Return what an error says, without that nothing was done: that is said of the whole."""
+    return re.sub(r" (Nothing was (changed|stored)|It was not made)\.$", "", error.message)
+
+
+def _name(given: Any, key: str, otherwise: str) -> str:
+    named: Any = cast("dict[str, Any]", given).get(key) if isinstance(given, dict) else None
+    return repr(named[:_LONGEST_NAME]) if isinstance(named, str) and named else otherwise
+
+
+def _never_carried(told: dict[str, Any]) -> list[str]:
+    counted = {
+        "summaries": "Not carried: summaries ({}), which stand for messages that are not here.",
+        "shared": "Not carried: blocks of others ({}). Ask their owners to share them.",
+        "sources": "Not carried: sources of documents ({}). Add their folders again.",
+    }
+    return [
+        sentence.format(f"{len(told[name]):,}")
+        for name, sentence in counted.items()
+        if told.get(name)
+    ]
+
+
+async def _block_in(
+    tx: Connection, writer: Writer, agent_id: str, read: _Reader, given: Any
+) -> str:
+    block = read.table(given, "block")
+    schema = read_schema(read.table(block.get("schema"), "schema"))
+    lines = [read.line(one) for one in read.many(block, "lines")]
+    if isinstance(schema, TextSchema):
+        content = read.text(block, "text")
+    elif block.get("value") is None:
+        raise InvalidInput(
+            "not all of it was exported, since not everyone it was exported for may hear it."
+        )
+    else:
+        content = orjson.dumps(block["value"]).decode()
+    made = await copies.plant(
+        *(tx, writer, agent_id, read.text(block, "label")),
+        kind="import",
+        write=lambda document: _write(document, content, writer.now),
+        lines=lines,
+        type=read.word(BlockType, block, "type"),
+        schema=schema,
+        description=read.text(block, "description"),
+        limit=read.number(block, "limit"),
+        permission=read.word(Permission, block, "permission"),
+        audience=read.audience(read.text(block, "audience")),
+        pinned=block.get("pinned") is True,
+    )
+    return made.label
+
+
+def _write(document: Document, content: str, now: int) -> None:
+    if content:
+        document.apply(SetText(content), now=now)
+
+
+async def _passages_in(
+    tx: Connection, writer: Writer, agent_id: str, new: Sequence[NewPassage], left: list[str]
+) -> tuple[int, int]:
+    """Store passages in batches; one batch with something wrong in it, one by one."""
+    stored = merged = 0
+    for first in range(0, len(new), _BATCH):
+        batch = new[first : first + _BATCH]
+        try:
+            async with tx.savepoint():
+                fresh = await gate.insert_many(tx, writer, agent_id, batch)
+                stored, merged = stored + fresh, merged + len(batch) - fresh
+            continue
+        except AsterismError:
+            pass
+        for one in batch:
+            try:
+                async with tx.savepoint():
+                    fresh = await gate.insert_many(tx, writer, agent_id, [one])
+                    stored, merged = stored + fresh, merged + 1 - fresh
+            except AsterismError as error:
+                left.append(f"Passage {one.text[:_LONGEST_NAME]!r} was not carried: {_why(error)}")
+    return stored, merged
+
+
+async def _people_in(
+    tx: Connection, writer: Writer, told: dict[str, Any], left: list[str]
+) -> tuple[dict[str, str], list[str]]:
+    """Return who is meant by each person's id, by id or else by name, and who was made known."""
+    given: Any = told.get("people") or {}
+    if not isinstance(given, dict):
+        raise InvalidInput(
+            "'people' of this exported memory is not an object. Leave it as it was exported. "
+            "Nothing was changed."
+        )
+    who: dict[str, str] = {}
+    created: list[str] = []
+    for person_id, name in cast("dict[str, Any]", given).items():
+        if await persons.get(tx, writer.constellation, person_id) is not None:
+            continue
+        known = await persons.by_name(tx, writer.constellation, str(name))
+        if known is None:
+            try:
+                made = await people.create_person(
+                    *(tx, writer.constellation, str(name), writer.now), tier=Tier.STRANGER
+                )
+            except AsterismError as error:
+                left.append(f"Nobody here is {str(name)[:_LONGEST_NAME]!r}: {_why(error)}")
+                continue
+            known = made.id
+            created.append(made.name)
+        who[person_id] = known
+    return who, created
+
+
+class _Reader:
+    """Reads the parts of a document, and says which one cannot be read."""
+
+    def __init__(self, who: dict[str, str]) -> None:
+        self._who = who
+
+    def table(self, given: Any, what: str) -> dict[str, Any]:
+        if not isinstance(given, dict):
+            raise InvalidInput(f"a {what} is an object.")
+        return cast("dict[str, Any]", given)
+
+    def many(self, table: dict[str, Any], name: str) -> list[Any]:
+        found: Any = table.get(name, [])
+        if not isinstance(found, list):
+            raise InvalidInput(f"{name!r} is not a list.")
+        return cast("list[Any]", found)
+
+    def text(self, table: dict[str, Any], name: str) -> str:
+        found: Any = table.get(name, "")
+        if not isinstance(found, str) or "\x00" in found:
+            raise InvalidInput(f"{name!r} is not a text without NUL characters.")
+        return found
+
+    def number(self, table: dict[str, Any], name: str) -> int:
+        found: Any = table.get(name)
+        if not isinstance(found, int) or isinstance(found, bool) or abs(found) >> 62:
+            raise InvalidInput(f"{name!r} is not a whole number.")
+        return found
+
+    def word(self, kind: Any, table: dict[str, Any], name: str) -> Any:
+        found: Any = table.get(name)
+        try:
+            return kind(found)
+        except ValueError:
+            known = ", ".join(one.value for one in kind)
+            raise InvalidInput(f"{name!r} is {found!r}; it is one of {known}.") from None
+
+    def audience(self, text: str) -> Audience:
+        clauses = (frozenset(map(self._word_of, one)) for one in Audience.read(text).clauses)
+        return Audience.meeting([Audience(tuple(clauses))])
+
+    def _word_of(self, word: str) -> str:
+        kind, _, name = word.partition(":")
+        return f"person:{self._who.get(name, name)}" if kind == "person" else word
+
+    def source(self, table: dict[str, Any]) -> Source:
+        origins: list[Origin] = []
+        for one in self.many(table, "origins"):
+            parts = cast("list[Any]", one) if isinstance(one, list) else []
+            if len(parts) != 3:
+                raise InvalidInput("an origin is a list of three texts: kind, id and place.")
+            named: dict[str, Any] = {"kind": parts[0], "id": parts[1], "place": parts[2]}
+            kind = self.word(OriginKind, named, "kind")
+            ref = self.text(named, "id")
+            ref = self._who.get(ref, ref) if kind is OriginKind.PERSON else ref
+            origins.append(Origin(kind, ref, self.text(named, "place")))
+        audience = self.audience(self.text(table, "audience"))
+        return Source(tuple(origins), audience, self.word(Tier, table, "tier"))
+
+    def line(self, given: Any) -> SourcedLine:
+        table = self.table(given, "line")
+        source = self.source(table)
+        mark = Mark(source.audience, source.tier)
+        return SourcedLine(self.text(table, "text"), mark, source.origins)
+
+    def passage(self, given: Any) -> NewPassage:
+        table = self.table(given, "passage")
+        tags = self.many(table, "tags")
+        if not all(isinstance(tag, str) for tag in tags):
+            raise InvalidInput("a tag is a text.")
+        # Its ids are those of passages that are not here.
+        metadata = {
+            name: value
+            for name, value in self.table(table.get("metadata", {}), "metadata").items()
+            if name != "contradicts"
+        }
+        since = table.get("true_from")
+        return NewPassage(
+            text=self.text(table, "text"),
+            source=self.source(table),
+            tags=tuple(tags),
+            metadata=metadata,
+            known_from=self.number(table, "known_from"),
+            true_from=None if since is None else self.number(table, "true_from"),
+        )

@@ -1,0 +1,369 @@
+"""Forgetting by id: a passage, a message, a person, a source, a block or an agent.
+
+Every function works on one place (the database, or a snapshot inside it) in one transaction, and
+on whatever tables are there, since a snapshot may be of an older release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from asterism.memory.forgetting.blocks import Choice
+from asterism.memory.forgetting.needle import LONGEST
+from asterism.memory.forgetting.redaction import FORGOTTEN
+from asterism.memory.forgetting.rows import Columns, Found
+from asterism.store import forgetting as store
+from asterism.store.blocks import EditRow
+from asterism.store.database import Connection
+from asterism.types.people import Audience
+from asterism.types.turns import EntryKind
+from asterism.types.wire import message_wire, result_wire, text_of
+
+REPEATED = 24
+"""What was said in so many characters or more is looked for wherever it was repeated."""
+EMPTIED = '{"forgotten":true}'
+"""What stands beside an entry of which nothing is left."""
+_EMPTY = FORGOTTEN
+
+
+@dataclass(slots=True)
+class Removed:
+    """What removing found out."""
+
+    found: Found = field(default_factory=Found)
+    summaries: set[str] = field(default_factory=set[str])
+
+
+class Place:
+    """One place of a database, and what may be removed from it."""
+
+    def __init__(
+        self, tx: Connection, present: Columns, constellation: str, schema: str = ""
+    ) -> None:
+        self._tx = tx
+        self._at = schema
+        self._present = present
+        self._constellation = constellation
+        self.removed = Removed()
+
+    def has(self, table: str) -> bool:
+        """Tell whether a table is there."""
+        return f"{self._at}{table}" in self._present
+
+    async def remove(self, table: str, where: str, values: Sequence[Any]) -> None:
+        """Remove rows of a table that is there, and count them."""
+        if self.has(table):
+            count = await store.remove(self._tx, f"{self._at}{table}", where, values)
+            if count:
+                self.removed.found.places[f"{self._at}{table}"] += count
+
+    async def ids(self, table: str, column: str, where: str, values: Sequence[Any]) -> list[Any]:
+        """Return a column of rows, or nothing where there is no such table."""
+        if not self.has(table):
+            return []
+        return await store.ids(self._tx, f"{self._at}{table}", column, where, values)
+
+    async def forget(self, ids: dict[str, tuple[str, ...]]) -> None:
+        """Remove all that is named by id, by kind."""
+        by_kind = {
+            "turns": self.turn,
+            "persons": self.person,
+            "passages": self.passage,
+            "sources": self.source,
+            "blocks": self.block,
+            "agents": self.agent,
+        }
+        for kind, remove in by_kind.items():
+            for one in ids.get(kind, ()):
+                await remove(one)
+
+    async def turns_of(self, ids: dict[str, tuple[str, ...]]) -> frozenset[str]:
+        """Return all turns that are to be forgotten, those of persons too."""
+        turns = set(ids.get("turns", ()))
+        for person_id in ids.get("persons", ()):
+            turns.update(await self._turns_of(person_id, await self._accounts(person_id)))
+        return frozenset(turns)
+
+    async def said(self, passages: Sequence[str], turns: Sequence[str]) -> tuple[str, ...]:
+        """Return what passages and the messages of turns say, if it is long enough to be telling.
+
+        Others may have repeated it word by word, such as a call that stored it.
+        """
+        texts: list[str] = []
+        for one in passages:
+            texts += await store.ids(self._tx, f"{self._at}passages", "text", "id = ?", (one,))
+        for one in turns:
+            bodies = await store.ids(
+                self._tx,
+                f"{self._at}entries",
+                "body",
+                "turn_id = ? AND kind IN ('message', 'reply')",
+                (one,),
+            )
+            texts += [_said(body) for body in bodies]
+        return tuple(dict.fromkeys(text for text in texts if REPEATED <= len(text) <= LONGEST))
+
+    # -- passages ------------------------------------------------------------------------------
+
+    async def passage(self, passage_id: str) -> None:
+        """Remove a passage with its history."""
+        own = "id = ? AND constellation = ?"
+        values = (passage_id, self._constellation)
+        self.removed.found.agents.update(await self.ids("passages", "archive_id", own, values))
+        if await self.ids("passages", "id", own, values):
+            await self.remove("passage_edits", "passage_id = ?", (passage_id,))
+        await self.remove("passages", own, values)
+
+    async def source(self, source_id: str) -> None:
+        """Remove a source with all that was read from it."""
+        await self._archive(source_id)
+        own = (source_id,)
+        self.removed.found.agents.update(
+            await self.ids("source_agents", "agent_id", "source_id = ?", own)
+        )
+        for table in ("documents", "source_agents"):
+            await self.remove(table, "source_id = ?", own)
+        await self.remove(
+            "sources", "id = ? AND constellation = ?", (source_id, self._constellation)
+        )
+
+    async def _archive(self, archive_id: str) -> None:
+        if self.has("passages"):
+            such = f"passage_id IN (SELECT id FROM {self._at}passages WHERE archive_id = ?)"
+            await self.remove("passage_edits", such, (archive_id,))
+            await self.remove("passages", "archive_id = ?", (archive_id,))
+
+    # -- blocks --------------------------------------------------------------------------------
+
+    async def block(self, block_id: str) -> None:
+        """Remove a block with its history."""
+        found = self.removed.found
+        own = "id = ? AND constellation = ?"
+        owners = await self.ids("blocks", "owner_id", own, (block_id, self._constellation))
+        if not owners:
+            return
+        found.agents.update(await self.ids("block_agents", "agent_id", "block_id = ?", (block_id,)))
+        if owners == [""]:
+            owners = await self.ids("agents", "id", "constellation = ?", (self._constellation,))
+        found.agents.update(owners)
+        for table in ("block_edits", "block_eras", "block_agents"):
+            await self.remove(table, "block_id = ?", (block_id,))
+        await self.remove("blocks", "id = ?", (block_id,))
+
+    # -- turns ---------------------------------------------------------------------------------
+
+    async def turn(self, turn_id: str) -> None:
+        """Empty all that was said in a turn, and remove what was written because of it."""
+        tx, at, found = self._tx, self._at, self.removed.found
+        rows = await tx.all(
+            f"SELECT agent_id, seq, kind, body FROM {at}entries WHERE turn_id = ?"
+            f" AND agent_id IN (SELECT id FROM {at}agents WHERE constellation = ?)",
+            (turn_id, self._constellation),
+        )
+        for agent_id, seq, kind, body in rows:
+            key = {"agent_id": agent_id, "seq": seq}
+            new = {"body": emptied(kind, body), "meta": EMPTIED}
+            await store.change(tx, f"{at}entries", key, {}, new)
+            found.agents.add(agent_id)
+        if rows:
+            found.places[f"{at}entries"] += len(rows)
+        await self._around_turn(turn_id, sorted({(row[0], row[1]) for row in rows}))
+
+    async def _around_turn(self, turn_id: str, entries: list[tuple[str, int]]) -> None:
+        own = (turn_id,)
+        agent_ids = sorted({agent_id for agent_id, _ in entries})
+        whose = f" AND agent_id IN ({', '.join('?' * len(agent_ids))})"
+        for table in ("approvals", "outbox", "notices") if agent_ids else ():
+            await self.remove(table, f"turn_id = ?{whose}", (*own, *agent_ids))
+        message_id = "msg_" + turn_id.partition("_")[2]
+        await self.remove("inbox", "id = ? AND kind = 'message'", (message_id,))
+        if self.has("turns"):
+            await store.set_column(
+                self._tx, f"{self._at}turns", "error", None, "id = ? AND error IS NOT NULL", own
+            )
+        such = "turn_id = ? AND constellation = ?"
+        for passage_id in await self.ids("passages", "id", such, (*own, self._constellation)):
+            await self.passage(passage_id)
+        for agent_id, seq in entries:
+            await self._summaries_of(agent_id, seq)
+
+    async def _summaries_of(self, agent_id: str, seq: int) -> None:
+        """Empty the summaries that stand for an entry, and the prefixes that show them."""
+        such = "agent_id = ? AND first_seq <= ? AND last_seq >= ?"
+        for summary_id in await self.ids("summaries", "id", such, (agent_id, seq, seq)):
+            if summary_id in self.removed.summaries:
+                continue
+            self.removed.summaries.add(summary_id)
+            await store.set_column(
+                self._tx, f"{self._at}summaries", "text", _EMPTY, "id = ?", (summary_id,)
+            )
+            self.removed.found.places[f"{self._at}summaries"] += 1
+            await self.remove("epochs", "agent_id = ? AND summary = ?", (agent_id, summary_id))
+
+    # -- agents --------------------------------------------------------------------------------
+
+    async def agent(self, agent_id: str) -> None:
+        """Remove an agent with everything that it has."""
+        own = (agent_id,)
+        if not await self.ids(
+            "agents", "id", "id = ? AND constellation = ?", (agent_id, self._constellation)
+        ):
+            return
+        await self._archive(agent_id)
+        for block_id in await self.ids("blocks", "id", "owner_id = ?", own):
+            await self.block(block_id)
+        for table in _OF_AGENT:
+            await self.remove(table, "agent_id = ?", own)
+        await self.remove("agents", "id = ?", own)
+        self.removed.found.agents.add(agent_id)
+
+    # -- persons -------------------------------------------------------------------------------
+
+    async def person(self, person_id: str) -> None:
+        """Remove what a person said, what nobody else may hear, and who they are."""
+        who = (self._constellation, person_id)
+        accounts = await self._accounts(person_id)
+        names = await self.ids("persons", "name", "constellation = ? AND id = ?", who)
+        for turn_id in await self._turns_of(person_id, accounts):
+            await self.turn(turn_id)
+        authors = [f"person:{name}" for name in (*names, person_id)]
+        for table, kind in (("passages", self.passage), ("blocks", self.block)):
+            for row_id in await self._only_for(table, person_id):
+                await kind(row_id)
+        for author in authors:
+            such = "author = ? AND constellation = ?"
+            for passage_id in await self.ids("passages", "id", such, (author, self._constellation)):
+                await self.passage(passage_id)
+        for summary_id in await self._only_for("summaries", person_id):
+            await self.remove("epochs", "summary = ?", (summary_id,))
+            await self.remove("summaries", "id = ?", (summary_id,))
+        await self._who_they_are(person_id, accounts)
+
+    async def _accounts(self, person_id: str) -> list[tuple[str, str]]:
+        if not self.has("accounts"):
+            return []
+        rows = await self._tx.all(
+            f"SELECT channel, sender FROM {self._at}accounts"
+            " WHERE constellation = ? AND person_id = ?",
+            (self._constellation, person_id),
+        )
+        return [(row[0], row[1]) for row in rows]
+
+    async def _turns_of(self, person_id: str, accounts: Sequence[tuple[str, str]]) -> list[str]:
+        """Return the turns that a person's messages opened, and those only they may hear."""
+        turns = set(await self._only_for("turns", person_id))
+        known = {(channel, sender) for channel, sender in accounts}
+        rows = await self._tx.all(
+            f"SELECT e.turn_id, t.channel, e.meta FROM {self._at}entries e"
+            f" JOIN {self._at}turns t ON t.id = e.turn_id"
+            " WHERE e.kind = 'message' AND e.meta LIKE '%\"sender\"%' AND e.agent_id IN"
+            f" (SELECT id FROM {self._at}agents WHERE constellation = ?)",
+            (self._constellation,),
+        )
+        for turn_id, channel, meta in rows:
+            if (channel, orjson.loads(meta).get("sender")) in known:
+                turns.add(turn_id)
+        return sorted(turns)
+
+    async def _only_for(self, table: str, person_id: str) -> list[str]:
+        """Return the rows that nobody but the owner and this person may hear."""
+        if "audience" not in self._present.get(f"{self._at}{table}", {}):
+            return []
+        whose = (
+            f"agent_id IN (SELECT id FROM {self._at}agents WHERE constellation = ?)"
+            if table in ("turns", "summaries")
+            else "constellation = ?"
+        )
+        rows = await self._tx.all(
+            f"SELECT id, audience FROM {self._at}{table} WHERE {whose} AND audience LIKE ?",
+            (self._constellation, f"%person:{person_id}%"),
+        )
+        alone = frozenset({f"person:{person_id}"})
+        return sorted(row[0] for row in rows if alone in Audience.read(row[1]).clauses)
+
+    async def _who_they_are(self, person_id: str, accounts: Sequence[tuple[str, str]]) -> None:
+        who = (self._constellation, person_id)
+        for channel, sender in accounts:
+            named = f"{channel}:{sender}"
+            if self.has("charges"):
+                await store.set_column(
+                    self._tx,
+                    f"{self._at}charges",
+                    "person",
+                    None,
+                    "constellation = ? AND person = ?",
+                    (self._constellation, named),
+                )
+            await self.remove(
+                "totals",
+                "constellation = ? AND scope = ?",
+                (self._constellation, f"person:{named}"),
+            )
+            whose = f"agent_id IN (SELECT id FROM {self._at}agents WHERE constellation = ?)"
+            await self.remove(
+                "inbox",
+                f"channel = ? AND sender = ? AND {whose}",
+                (channel, sender, self._constellation),
+            )
+        for table in ("accounts", "room_members"):
+            await self.remove(table, "constellation = ? AND person_id = ?", who)
+        await self.remove("persons", "constellation = ? AND id = ?", who)
+
+
+def choice_of(turns: frozenset[str], persons: Sequence[str]) -> Choice:
+    """Return which edits of blocks go: those made in turns, and what only persons may hear."""
+    alone = [frozenset({f"person:{one}"}) for one in persons]
+
+    def chosen(edit: EditRow) -> bool:
+        if edit.turn_id in turns:
+            return True
+        if not alone:
+            return False
+        clauses = Audience.read(orjson.loads(edit.source)["audience"]).clauses
+        return any(clause in clauses for clause in alone)
+
+    return chosen
+
+
+_OF_AGENT = (
+    *("accepted", "inbox", "turns", "entries", "approvals", "outbox", "schedules", "notices"),
+    *("summaries", "epochs", "block_agents", "source_agents"),
+)
+
+
+def emptied(kind: str, body: bytes) -> bytes:
+    """Return a short wire form in the place of an entry that was forgotten.
+
+    A call keeps its id and a result the call that it answers, since models refuse the one without
+    the other; a call's arguments are gone.
+    """
+    try:
+        message: Any = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return _EMPTY.encode()
+    match kind:
+        case EntryKind.MESSAGE:
+            return message_wire("user", _EMPTY)
+        case EntryKind.RESULT:
+            return result_wire(message["tool_call_id"], _EMPTY)
+        case EntryKind.REPLY:
+            short: dict[str, Any] = {"role": "assistant", "content": _EMPTY}
+            if calls := message.get("tool_calls"):
+                short["tool_calls"] = [
+                    {**call, "function": {"name": call["function"]["name"], "arguments": "{}"}}
+                    for call in calls
+                ]
+            return orjson.dumps(short)
+        case _:
+            return _EMPTY.encode()
+
+
+def _said(body: bytes) -> str:
+    try:
+        return text_of(body)
+    except (orjson.JSONDecodeError, KeyError, AttributeError):
+        return ""

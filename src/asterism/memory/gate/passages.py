@@ -1,0 +1,502 @@
+"""The gate of archives: permission, audience and form of what is written, and hygiene at insert."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast, get_args
+
+import orjson
+
+from asterism.errors import Conflict, InvalidInput, NotFound
+from asterism.memory.gate.form import MOST_TAGS, check_metadata, check_tags, check_text
+from asterism.memory.gate.writer import Writer, judge
+from asterism.memory.likeness import Kind, Likeness, compare
+from asterism.memory.vectors import embed, nearest
+from asterism.memory.words import digest, terms
+from asterism.permissions import Act, Resource
+from asterism.store import passage_writes, passages
+from asterism.store.database import Connection
+from asterism.store.passage_writes import Fresh
+from asterism.store.passages import Archive, PassageEdit, origins_wire
+from asterism.types.documents import STAGED
+from asterism.types.ids import new_id
+from asterism.types.memory import (
+    AppendPassage,
+    Insert,
+    Origin,
+    Passage,
+    PassageWrite,
+    Permission,
+    Retract,
+    Source,
+    Tag,
+)
+from asterism.types.people import Tier, least_trusted
+
+_SCANNED = 2_000
+"""How many passages a new one is held against, the latest first."""
+_COMPARED = 8
+"""How many of them, the nearest, are looked at closely."""
+_MOST_CONTRADICTIONS = 20
+_BATCH = 500
+
+ACTS: dict[type[PassageWrite], Act] = {
+    Insert: Act.APPEND,
+    AppendPassage: Act.APPEND,
+    Retract: Act.OVERWRITE,
+    Tag: Act.OVERWRITE,
+}
+"""What each way to write does, for whoever decides; one that is missing here cannot be written."""
+assert ACTS.keys() == set(get_args(PassageWrite)), "a way to write to archives without an act"
+
+JudgeWith = Callable[[str, str], Kind]
+"""Says what a new text is to an old one, in the place of the rules."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What became of a write."""
+
+    passage: Passage
+    """As it is now; of an insert that was merged, the one that was there."""
+    kind: str
+    """`stored`, `merged` (it was there), `superseded` (it took the place of another),
+    `contradicts`, `appended`, `retracted` or `tagged`."""
+    note: str = ""
+    """What hygiene found, in a sentence for whoever writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewPassage:
+    """A passage of a document or of an import."""
+
+    text: str
+    source: Source | None = None
+    """None: that of whoever writes."""
+    tags: tuple[str, ...] = ()
+    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
+    document: str | None = None
+    """The path of its document in the source."""
+    place: int | None = None
+    """Its number in the document."""
+    known_from: int | None = None
+    """None: from now on."""
+    true_from: int | None = None
+    staged: bool = False
+    """Whether nobody is to see it until `publish_document`."""
+    found_by: tuple[str, bytes | None] | None = None
+    """The digest and the vector of its text, from `prepared`; None: they are made when stored."""
+
+
+async def write(
+    tx: Connection,
+    writer: Writer,
+    archive_id: str,
+    write: PassageWrite,
+    *,
+    judge_with: JudgeWith | None = None,
+) -> Written:
+    """Do one thing to an archive; the one way, besides `insert_many`."""
+    archive = await _archive(tx, writer, archive_id)
+    act = ACTS[type(write)]
+    if isinstance(write, Insert) and write.supersedes is not None:
+        act = Act.OVERWRITE
+    await _judge(tx, writer, act, archive, _wish(write, archive))
+    await passage_writes.hold_archive(tx, archive_id)
+    match write:
+        case Insert():
+            return await _insert(tx, writer, archive_id, write, judge_with)
+        case AppendPassage():
+            return await _append(tx, writer, archive_id, write)
+        case Retract(passage_id):
+            old = await _holding(tx, writer, archive_id, passage_id)
+            new = replace(old, retracted_at=writer.now)
+            await _change(tx, writer, "retract", old, {"retracted_at": writer.now})
+            return Written(new, "retracted")
+        case Tag(passage_id, given):
+            old = await _holding(tx, writer, archive_id, passage_id)
+            tags = check_tags(given)
+            await _change(tx, writer, "tag", old, {"tags": orjson.dumps(tags).decode()})
+            return Written(replace(old, tags=tags), "tagged")
+
+
+def prepared(rows: Sequence[NewPassage]) -> list[NewPassage]:
+    """Make what passages are found by, which takes time that no transaction should wait for."""
+    checked = [replace(one, text=check_text(one.text)) for one in rows]
+    vectors = embed([one.text for one in checked]) or [None] * len(checked)
+    return [
+        replace(one, found_by=(digest(one.text), vector))
+        for one, vector in zip(checked, vectors, strict=True)
+    ]
+
+
+async def insert_many(
+    tx: Connection, writer: Writer, archive_id: str, rows: Sequence[NewPassage]
+) -> int:
+    """Store the passages of documents or of an import; return how many are new.
+
+    What says the same words to the same audience as one that is there is merged into it. The
+    pieces of a document are always stored, since the document can go again.
+    """
+    archive = await _archive(tx, writer, archive_id)
+    what = f"store {len(rows):,} passages in the archive of {archive.name!r}"
+    await _judge(tx, writer, Act.APPEND, archive, what)
+    await passage_writes.hold_archive(tx, archive_id)
+    stored = 0
+    for first in range(0, len(rows), _BATCH):
+        stored += await _insert_batch(tx, writer, archive_id, rows[first : first + _BATCH])
+    return stored
+
+
+async def delete_document(
+    tx: Connection, writer: Writer, archive_id: str, document: str, *, keep: Sequence[str] = ()
+) -> int:
+    """Remove the passages of a document, but those of some ids; return how many were removed."""
+    archive = await _archive(tx, writer, archive_id)
+    what = f"remove the passages of {document!r} from the archive of {archive.name!r}"
+    await _judge(tx, writer, Act.DELETE, archive, what)
+    await passage_writes.hold_archive(tx, archive_id)
+    return await passage_writes.delete_document(tx, archive_id, document, keep)
+
+
+async def publish_document(tx: Connection, writer: Writer, archive_id: str, document: str) -> int:
+    """Put the staged passages of a document in the place of its former ones, all at once."""
+    archive = await _archive(tx, writer, archive_id)
+    what = f"replace the passages of {document!r} in the archive of {archive.name!r}"
+    await _judge(tx, writer, Act.DELETE, archive, what)
+    await passage_writes.hold_archive(tx, archive_id)
+    return await passage_writes.publish_document(tx, archive_id, document, writer.now)
+
+
+async def discard_document(tx: Connection, writer: Writer, archive_id: str, document: str) -> int:
+    """Remove the staged passages of a document; return how many were removed."""
+    archive = await _archive(tx, writer, archive_id)
+    what = f"give up reading {document!r} into the archive of {archive.name!r}"
+    await _judge(tx, writer, Act.DELETE, archive, what)
+    await passage_writes.hold_archive(tx, archive_id)
+    return await passage_writes.delete_staged(tx, archive_id, document)
+
+
+# -- who may ---------------------------------------------------------------------------------------
+
+
+async def _archive(tx: Connection, writer: Writer, archive_id: str) -> Archive:
+    found = await passages.archive(tx, writer.constellation, archive_id)
+    if found is None:
+        raise NotFound(
+            f"There is no archive {archive_id!r}: an agent or a source has one. "
+            "Nothing was changed."
+        )
+    return found
+
+
+async def _judge(tx: Connection, writer: Writer, act: Act, archive: Archive, what: str) -> None:
+    permission = None
+    if writer.agent_id == archive.id:
+        permission = Permission.READ_WRITE
+    elif writer.agent_id is not None:
+        shared = await passages.attached(tx, writer.agent_id)
+        permission = Permission.READ_ONLY if archive in shared else None
+    judge(writer, act, Resource("passage", archive.name, permission), what)
+
+
+def _wish(write: PassageWrite, archive: Archive) -> str:
+    match write:
+        case Insert(text):
+            return f"add to the archive of {archive.name!r}: {text[:200]}"
+        case AppendPassage(passage_id, text):
+            return f"append to passage {passage_id}: {text[:200]}"
+        case Retract(passage_id):
+            return f"retract passage {passage_id}"
+        case Tag(passage_id, tags):
+            return f"tag passage {passage_id} with {', '.join(tags) or 'nothing'}"
+
+
+async def _holding(tx: Connection, writer: Writer, archive_id: str, passage_id: str) -> Passage:
+    """Return a passage that whoever writes may hear, and that still holds."""
+    found = await passages.get(tx, writer.constellation, passage_id)
+    if (
+        found is None
+        or found.archive_id != archive_id
+        or not writer.company.may_hear(found.source.audience)
+    ):
+        raise NotFound(
+            f"There is no passage {passage_id!r} in this archive. Search for it to learn its id. "
+            "Nothing was changed."
+        )
+    if found.retracted_at is not None:
+        raise Conflict(
+            f"Passage {passage_id} was retracted. Insert what holds now. Nothing was changed."
+        )
+    if found.superseded_by is not None:
+        raise Conflict(
+            f"Passage {passage_id} was superseded by {found.superseded_by}. Change that one. "
+            "Nothing was changed."
+        )
+    return found
+
+
+# -- writing ---------------------------------------------------------------------------------------
+
+
+def _fresh(
+    writer: Writer, archive_id: str, new: NewPassage, vector: bytes | None, digested: str
+) -> Fresh:
+    source = new.source or writer.source
+    if not source.origins:
+        raise InvalidInput(
+            "A passage must say where it comes from, and this one does not. Nothing was stored."
+        )
+    passage = Passage(
+        id=new_id("pas"),
+        archive_id=archive_id,
+        text=new.text,
+        source=source,
+        author=str(writer.actor),
+        tags=check_tags(new.tags),
+        metadata=check_metadata(new.metadata),
+        known_from=writer.now if new.known_from is None else new.known_from,
+        true_from=new.true_from,
+        retracted_at=STAGED if new.staged else None,
+        turn_id=writer.turn_id,
+    )
+    return Fresh(passage, digested, vector, new.document, new.place)
+
+
+async def _change(
+    tx: Connection, writer: Writer, kind: str, old: Passage, columns: Mapping[str, Any]
+) -> None:
+    """Change a passage, and keep in its history what it was."""
+    before = {name: value for name, value in _as_stored(old).items() if name in columns}
+    await passage_writes.change(tx, old.id, columns)
+    await passage_writes.note(
+        tx,
+        PassageEdit(
+            old.id, 0, kind, str(writer.actor), writer.turn_id, writer.reason, writer.now, before
+        ),
+    )
+
+
+def _as_stored(passage: Passage) -> dict[str, Any]:
+    return {
+        "text": passage.text,
+        "tags": orjson.dumps(passage.tags).decode(),
+        "metadata": orjson.dumps(passage.metadata).decode(),
+        "origins": origins_wire(passage.source.origins),
+        "audience": str(passage.source.audience),
+        "tier": passage.source.tier.value,
+        "superseded_by": passage.superseded_by,
+        "superseded_at": passage.superseded_at,
+        "retracted_at": passage.retracted_at,
+    }
+
+
+async def _append(tx: Connection, writer: Writer, archive_id: str, write: AppendPassage) -> Written:
+    old = await _holding(tx, writer, archive_id, write.passage_id)
+    text = check_text(f"{old.text}\n{check_text(write.text)}")
+    source = Source(
+        _united(old.source.origins, writer.source.origins),
+        old.source.audience & writer.source.audience,
+        least_trusted((old.source.tier, writer.source.tier)),
+    )
+    new = replace(old, text=text, source=source)
+    columns = _as_stored(new)
+    columns = {name: columns[name] for name in ("text", "origins", "audience", "tier")}
+    await _change(tx, writer, "append", old, columns)
+    # The words and the vector follow from the text, so that the history need not keep them.
+    made = embed([text])
+    found_by = {"digest": digest(text), "vector": made[0] if made else None}
+    await passage_writes.change(tx, old.id, found_by)
+    return Written(new, "appended")
+
+
+async def _insert(
+    tx: Connection,
+    writer: Writer,
+    archive_id: str,
+    write: Insert,
+    judge_with: JudgeWith | None,
+) -> Written:
+    text = check_text(write.text)
+    vectors = embed([text])
+    fresh = _fresh(
+        writer,
+        archive_id,
+        NewPassage(text, None, write.tags, write.metadata, true_from=write.true_from),
+        vectors[0] if vectors else None,
+        digest(text),
+    )
+    if write.supersedes is not None:
+        old = await _holding(tx, writer, archive_id, write.supersedes)
+        await passage_writes.insert(tx, writer.constellation, [fresh])
+        await _supersede(tx, writer, old, fresh.passage)
+        return Written(fresh.passage, "superseded", f"It takes the place of {old.id}.")
+    return await _insert_clean(tx, writer, fresh, await _alike(tx, writer, fresh, judge_with))
+
+
+async def _insert_batch(
+    tx: Connection, writer: Writer, archive_id: str, rows: Sequence[NewPassage]
+) -> int:
+    if any(one.found_by is None for one in rows):
+        rows = prepared(rows)
+    digests = [one.found_by[0] for one in rows if one.found_by and one.document is None]
+    there = await passages.by_digest(tx, archive_id, list(dict.fromkeys(digests)))
+    fresh: dict[str, Fresh] = {}
+    merged: dict[str, list[Source]] = {}
+    for one in rows:
+        assert one.found_by is not None
+        digested, vector = one.found_by
+        made = _fresh(writer, archive_id, one, vector, digested)
+        known = (made.digest, str(made.passage.source.audience))
+        former = there.get(known) if one.document is None else None
+        if former is None:
+            fresh[made.passage.id] = made
+            there.setdefault(known, made.passage.id)
+        elif former in fresh:
+            fresh[former] = _taken_in(fresh[former], made.passage.source)
+        else:
+            merged.setdefault(former, []).append(made.passage.source)
+    await passage_writes.insert(tx, writer.constellation, list(fresh.values()))
+    old = await passages.many(tx, list(merged))
+    for passage_id, sources in merged.items():
+        origins = _united(old[passage_id].source.origins, *(one.origins for one in sources))
+        if origins != old[passage_id].source.origins:
+            columns = {"origins": origins_wire(origins)}
+            await _change(tx, writer, "merge", old[passage_id], columns)
+    return len(fresh)
+
+
+def _taken_in(fresh: Fresh, source: Source) -> Fresh:
+    own = fresh.passage.source
+    both = Source(_united(own.origins, source.origins), own.audience, own.tier)
+    return replace(fresh, passage=replace(fresh.passage, source=both))
+
+
+def _united(*many: Sequence[Origin]) -> tuple[Origin, ...]:
+    return tuple(dict.fromkeys(origin for origins in many for origin in origins))
+
+
+# -- hygiene ---------------------------------------------------------------------------------------
+
+
+async def _alike(
+    tx: Connection, writer: Writer, fresh: Fresh, judge_with: JudgeWith | None
+) -> list[tuple[Passage, Likeness]]:
+    """Return the passages that a new one repeats, extends or contradicts, the likest first.
+
+    Only those with the very same audience: a merge across audiences would tell one of them what
+    the other has said.
+    """
+    new = fresh.passage
+    if not writer.company.may_hear(new.source.audience):
+        return []
+    audience = str(new.source.audience)
+    same = await passages.by_digest(tx, new.archive_id, [fresh.digest])
+    near: dict[str, bytes | None] = {}
+    if (fresh.digest, audience) in same:
+        near[same[fresh.digest, audience]] = fresh.vector
+    if fresh.vector is not None:
+        there = await passages.vectors(tx, [new.archive_id], _SCANNED, [audience])
+        places = nearest(fresh.vector, [vector for _, vector in there], _COMPARED)
+        near.update({there[place][0]: there[place][1] for place, _ in places})
+    else:
+        near.update(dict.fromkeys(await _near_by_words(tx, new, audience)))
+    found = await passages.many(tx, list(near))
+    order = {"same": 0, "extends": 1, "contradicts": 2}
+    likenesses: list[tuple[Passage, Likeness]] = []
+    for passage_id, vector in near.items():
+        old = found[passage_id]
+        likeness = compare(new.text, old.text, fresh.vector, vector)
+        if judge_with is not None and likeness.kind != "same":
+            likeness = replace(likeness, kind=judge_with(new.text, old.text))
+        if likeness.kind in order:
+            likenesses.append((old, likeness))
+    return sorted(likenesses, key=lambda pair: (order[pair[1].kind], -pair[1].score))
+
+
+async def _near_by_words(tx: Connection, new: Passage, audience: str) -> list[str]:
+    wanted = set(terms(new.text))
+    scores: list[tuple[float, str]] = []
+    for one in await passages.newest(tx, [new.archive_id], _SCANNED):
+        if str(one.source.audience) != audience:
+            continue
+        its = set(terms(one.text))
+        common = len(wanted & its)
+        if common:
+            scores.append((-common / len(wanted | its), one.id))
+    return [passage_id for _, passage_id in sorted(scores)[:_COMPARED]]
+
+
+async def _insert_clean(
+    tx: Connection, writer: Writer, fresh: Fresh, alike: Sequence[tuple[Passage, Likeness]]
+) -> Written:
+    """Store a passage unless it is there, and settle what it is to those that are.
+
+    A text never gets another tier than that of whoever said it: text from the web that repeats or
+    extends what the owner said must not take its place.
+    """
+    new = fresh.passage
+    extended: list[Passage] = []
+    contradicted: list[tuple[Passage, str]] = []
+    for old, likeness in alike:
+        match likeness.kind:
+            case "same" if not _is_more_trusted(new.source.tier, old.source.tier):
+                return await _merge(tx, writer, old, new)
+            case "same" if digest(old.text) == fresh.digest:
+                extended.append(old)
+            case "extends" if not _is_more_trusted(old.source.tier, new.source.tier):
+                extended.append(old)
+            case "contradicts":
+                contradicted.append((old, likeness.reason))
+            case _:
+                pass
+    origins = _united(*(old.source.origins for old in extended), new.source.origins)
+    tags = dict.fromkeys(tag for old in (*extended, new) for tag in old.tags)
+    new = replace(new, source=replace(new.source, origins=origins), tags=tuple(tags)[:MOST_TAGS])
+    if contradicted:
+        ids = [old.id for old, _ in contradicted]
+        new = replace(new, metadata={**new.metadata, "contradicts": ids})
+    await passage_writes.insert(tx, writer.constellation, [replace(fresh, passage=new)])
+    for old in extended:
+        await _supersede(tx, writer, old, new)
+    for old, _ in contradicted:
+        await _flag(tx, writer, old, new)
+    notes = [f"It takes the place of {old.id}, with all its sources." for old in extended]
+    notes += [_contradiction(old, reason) for old, reason in contradicted]
+    kind = "contradicts" if contradicted else "superseded" if extended else "stored"
+    return Written(new, kind, " ".join(notes))
+
+
+def _is_more_trusted(one: Tier, other: Tier) -> bool:
+    return one is not other and least_trusted((one, other)) is other
+
+
+async def _merge(tx: Connection, writer: Writer, old: Passage, new: Passage) -> Written:
+    origins = _united(old.source.origins, new.source.origins)
+    tags = tuple(dict.fromkeys([*old.tags, *new.tags]))[:MOST_TAGS]
+    kept = replace(old, source=replace(old.source, origins=origins), tags=tags)
+    if kept != old:
+        columns = {"origins": origins_wire(origins), "tags": orjson.dumps(tags).decode()}
+        await _change(tx, writer, "merge", old, columns)
+    return Written(kept, "merged", f"{old.id} says that already; it now names this source as well.")
+
+
+async def _supersede(tx: Connection, writer: Writer, old: Passage, new: Passage) -> None:
+    columns = {"superseded_by": new.id, "superseded_at": writer.now}
+    await _change(tx, writer, "supersede", old, columns)
+
+
+async def _flag(tx: Connection, writer: Writer, old: Passage, new: Passage) -> None:
+    before: Any = old.metadata.get("contradicts")
+    former = cast("list[Any]", before) if isinstance(before, list) else []
+    metadata = {**old.metadata, "contradicts": [*former, new.id][-_MOST_CONTRADICTIONS:]}
+    await _change(tx, writer, "flag", old, {"metadata": orjson.dumps(metadata).decode()})
+
+
+def _contradiction(old: Passage, reason: str) -> str:
+    short = old.text if len(old.text) <= 200 else f"{old.text[:200]}…"
+    return (
+        f"This contradicts {old.id}: {short!r} ({reason}). Both are kept: retract the wrong one, "
+        "or insert what holds and name the one it supersedes."
+    )

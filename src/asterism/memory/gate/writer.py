@@ -1,0 +1,70 @@
+"""Who writes to memory, in what situation, and what the one decision says to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from asterism.errors import NotAllowed
+from asterism.permissions import Act, Actor, Allow, Ask, Resource, Rules, decide
+from asterism.types.memory import Origin, OriginKind, Source
+from asterism.types.people import OWNER, OWNER_ALONE, PUBLIC, Company, Tier
+
+
+class NeedsConsent(Exception):
+    """A person has to be asked before this is written; nothing was written."""
+
+    def __init__(self, question: str, whom: str) -> None:
+        super().__init__(question)
+        self.question = question
+        self.whom = whom
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Everything the gate wants to know of whoever writes."""
+
+    actor: Actor
+    constellation: str
+    source: Source
+    """What it comes from, who may hear it, how far it is trusted."""
+    now: int
+    agent_id: str | None = None
+    """The agent as which it is written: what it may see and do counts. None: the owner."""
+    company: Company = OWNER_ALONE
+    turn_id: str | None = None
+    reason: str = ""
+    consent: bool = False
+    """Whether a person has approved this very write."""
+    rules: Rules = field(default_factory=Rules)
+
+    @staticmethod
+    def owner(constellation: str, now: int, *, by: str = "cli", reason: str = "") -> Writer:
+        """Return the writer for what an owner does with their own hands."""
+        return Writer(
+            actor=Actor(OWNER, OWNER, OWNER),
+            constellation=constellation,
+            source=Source((Origin(OriginKind.PERSON, OWNER, by),), PUBLIC, Tier.OWNER),
+            now=now,
+            reason=reason,
+        )
+
+    def saying(self, source: Source) -> Self:
+        """Return the same writer with something that comes from elsewhere, or others may hear."""
+        return replace(self, source=source)
+
+
+def judge(writer: Writer, act: Act, resource: Resource, what: str) -> None:
+    """Return if the write may be made; else raise `NeedsConsent` or `NotAllowed`.
+
+    `what` says for people what is to be done, such as "append to block 'human': likes tea".
+    """
+    verdict = decide(writer.actor, act, resource, writer.rules)
+    match verdict:
+        case Allow():
+            return
+        case Ask(reason, whom):
+            if not writer.consent:
+                raise NeedsConsent(f"{writer.actor.name} wants to {what} ({reason}).", whom)
+        case _:
+            raise NotAllowed(f"{verdict.reason} Nothing was changed.")

@@ -1,0 +1,277 @@
+"""The health of an agent's memory: what is double, contradictory, stale, junk or too full."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Any, cast
+
+from asterism.errors import NotFound
+from asterism.memory import blocks
+from asterism.memory.likeness import Kind, compare
+from asterism.memory.words import digest, terms
+from asterism.store import journal, passages, summaries
+from asterism.store.database import Connection
+from asterism.types.ids import now_ms
+from asterism.types.memory import Passage
+
+_LOOKED_AT = 2_000
+"""How many passages are looked at closely, the latest first."""
+_MOST_PAIRS = 500
+_ALIKE = 0.85
+"""The cosine from which two passages are compared word by word."""
+_MOST_IDS = 50
+_FULL = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One kind of trouble, where it is, and the next move."""
+
+    kind: str
+    """`duplicate`, `contradiction`, `stale`, `orphaned`, `junk`, `full`, `sourceless`
+    or `untrusted`."""
+    ids: tuple[str, ...]
+    """Passages, or labels of blocks; of pairs, both."""
+    text: str
+    move: str
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What a look at an agent's memory has found."""
+
+    counts: dict[str, int]
+    findings: tuple[Finding, ...]
+    looked_at: int
+    """How many passages were looked at; the rest is older."""
+
+    def of(self, kind: str) -> list[Finding]:
+        """Return the findings of one kind."""
+        return [one for one in self.findings if one.kind == kind]
+
+
+async def health(
+    tx: Connection, constellation: str, agent_id: str, *, now: int | None = None
+) -> Health:
+    """Look at an agent's memory, for its owner; nothing is changed."""
+    if await passages.archive(tx, constellation, agent_id) is None:
+        raise NotFound(f'There is no agent {agent_id!r}. "asterism agent list" shows all.')
+    moment = now_ms() if now is None else now
+    seen = await blocks.seen_by(tx, constellation, agent_id)
+    counts = await passages.counts(tx, agent_id)
+    counts["entries of the journal"] = await journal.length_of(tx, agent_id)
+    counts["blocks"] = len(seen)
+    counts["summaries"] = len(await summaries.of_agent(tx, agent_id))
+    there = await passages.newest(tx, [agent_id], _LOOKED_AT)
+    vectors = dict(await passages.vectors(tx, [agent_id], _LOOKED_AT))
+    findings = [
+        *_duplicates(there, vectors),
+        *_contradictions(there),
+        *_past(there, moment),
+        *await _orphaned(tx, agent_id),
+        *_junk(there),
+        *_full_blocks(seen),
+    ]
+    sourceless = await passages.without_origin(tx, agent_id, _MOST_IDS)
+    if sourceless:
+        findings.append(
+            Finding(
+                "sourceless",
+                tuple(sourceless),
+                f"{len(sourceless)} passages do not say where they come from",
+                "Please report this: it must not happen. Retract them.",
+            )
+        )
+    findings += _untrusted(there)
+    return Health(counts, tuple(findings), len(there))
+
+
+# -- pairs -----------------------------------------------------------------------------------------
+
+
+def _duplicates(there: Sequence[Passage], vectors: dict[str, bytes]) -> Iterator[Finding]:
+    for one, other in _pairs(there, vectors):
+        same_words = digest(one.text) == digest(other.text)
+        if one.source.audience != other.source.audience:
+            continue
+        if not same_words:
+            found = compare(one.text, other.text, vectors.get(one.id), vectors.get(other.id))
+            if found.kind is not Kind.SAME:
+                continue
+        yield Finding(
+            "duplicate",
+            (one.id, other.id),
+            f"{_short(one.text)} – {_short(other.text)}",
+            f'"asterism archive forget {one.id}", or let the agent retract one of them.',
+        )
+
+
+def _pairs(
+    there: Sequence[Passage], vectors: dict[str, bytes]
+) -> Iterator[tuple[Passage, Passage]]:
+    """Yield pairs that may say the same, the newer one first, each once."""
+    known = {one.id: place for place, one in enumerate(there)}
+    pairs: set[tuple[int, int]] = set()
+    first: dict[str, int] = {}
+    for place, one in enumerate(there):
+        former = first.setdefault(digest(one.text), place)
+        if former != place:
+            pairs.add((former, place))
+    ids = [one for one in vectors if one in known]
+    for one, other in _near([vectors[one] for one in ids]):
+        a, b = sorted((known[ids[one]], known[ids[other]]))
+        pairs.add((a, b))
+    for a, b in sorted(pairs):
+        yield there[a], there[b]
+
+
+def _near(vectors: Sequence[bytes]) -> list[tuple[int, int]]:
+    """Return which of some vectors are near to which, the nearest pairs first."""
+    import numpy as np
+
+    if len(vectors) < 2:
+        return []
+    rows = np.frombuffer(b"".join(vectors), dtype=np.int8).reshape(len(vectors), -1)
+    floats = rows.astype(np.float32)
+    floats /= np.maximum(np.linalg.norm(floats, axis=1, keepdims=True), 1e-9)
+    scores = np.triu(floats @ floats.T, 1)
+    one, other = np.nonzero(scores >= _ALIKE)
+    order = np.argsort(-scores[one, other], kind="stable")[:_MOST_PAIRS]
+    return [(int(one[place]), int(other[place])) for place in order]
+
+
+def _contradictions(there: Sequence[Passage]) -> Iterator[Finding]:
+    holding = {one.id: one for one in there}
+    for one in there:
+        flagged: Any = one.metadata.get("contradicts")
+        for other_id in cast("list[Any]", flagged) if isinstance(flagged, list) else ():
+            other = holding.get(str(other_id))
+            # Both sides are flagged; it is told once, at the newer one.
+            if other is not None and (other.known_from, other.id) < (one.known_from, one.id):
+                yield Finding(
+                    "contradiction",
+                    (one.id, other.id),
+                    f"{_short(one.text)} – {_short(other.text)}",
+                    f"Say which one holds and retract the other: {one.id} is the newer one.",
+                )
+
+
+# -- single ones -----------------------------------------------------------------------------------
+
+
+_MONTHS = "january february march april may june july august september october november december"
+_MONTH = {name[:3]: number for number, name in enumerate(_MONTHS.split(), 1)}
+_NAME = rf"({'|'.join(f'{name[:3]}(?:{name[3:]})?' for name in _MONTHS.split())})\b\.?"
+_DATES = (
+    re.compile(r"\b(?P<year>\d{4})-(?P<number>\d{1,2})-(?P<day>\d{1,2})\b"),
+    re.compile(
+        rf"\b(?P<day>\d{{1,2}})(?:st|nd|rd|th|\.)?\s+(?:of\s+)?(?P<name>{_NAME})"
+        r"(?:,?\s+(?P<year>\d{4}))?",
+        re.IGNORECASE,
+    ),
+    re.compile(
+        rf"\b(?P<name>{_NAME})\s+(?P<day>\d{{1,2}})(?:st|nd|rd|th)?\b(?:,?\s+(?P<year>\d{{4}}))?",
+        re.IGNORECASE,
+    ),
+    re.compile(r"\b(?P<day>\d{1,2})\.(?P<number>\d{1,2})\.(?P<year>\d{4})\b"),
+)
+_EVERY_YEAR = re.compile(
+    r"\b(birthdays?|born|anniversar\w+|every|each|annual\w*|yearly)\b", re.IGNORECASE
+)
+
+
+def _past(there: Sequence[Passage], now: int) -> Iterator[Finding]:
+    """Find what was to come when it was stored, and is over now."""
+    today = datetime.fromtimestamp(now / 1000, UTC).date()
+    for one in there:
+        if _EVERY_YEAR.search(one.text):
+            continue
+        stored = datetime.fromtimestamp(one.known_from / 1000, UTC).date()
+        days = [day for day in _days_in(one.text, stored) if day >= stored]
+        if days and max(days) < today:
+            yield Finding(
+                "stale",
+                (one.id,),
+                f"{_short(one.text)} (over since {max(days):%d %B %Y})",
+                "Retract it, or say what came of it.",
+            )
+
+
+def _days_in(text: str, stored: date) -> Iterator[date]:
+    for pattern in _DATES:
+        for match in pattern.finditer(text):
+            parts = match.groupdict()
+            month = _MONTH[parts["name"][:3].lower()] if "name" in parts else int(parts["number"])
+            years = [int(parts["year"])] if parts["year"] else [stored.year, stored.year + 1]
+            days = [day for year in years if (day := _day(year, month, int(parts["day"])))]
+            # Without a year the next one is meant.
+            coming = [day for day in days if parts["year"] or day >= stored]
+            if coming:
+                yield coming[0]
+
+
+def _day(year: int, month: int, day: int) -> date | None:
+    try:
+        return date(year, month, day)
+    except ValueError:
+        return None
+
+
+async def _orphaned(tx: Connection, agent_id: str) -> list[Finding]:
+    """Find what was superseded by something that was taken back itself, so that nothing holds."""
+    return [
+        Finding(
+            "orphaned",
+            (one.id, other),
+            f"{_short(one.text)} was superseded by {other}, which was retracted",
+            "If the former holds again, insert it anew; else there is nothing to do.",
+        )
+        for one, other in await passages.orphaned(tx, agent_id, _MOST_IDS)
+    ]
+
+
+def _junk(there: Sequence[Passage]) -> Iterator[Finding]:
+    for one in there:
+        said = terms(one.text)
+        if len(said) < 2 and len(one.text) < 20:
+            why = "says nothing" if not said else "is a single word"
+            yield Finding(
+                "junk",
+                (one.id,),
+                f"{_short(one.text)} {why}",
+                f'Retract it, or "asterism archive forget {one.id}".',
+            )
+
+
+def _full_blocks(seen: Sequence[blocks.Seen]) -> Iterator[Finding]:
+    for one in seen:
+        used, most = len(one.block.text), one.block.limit
+        if used > most * _FULL:
+            yield Finding(
+                "full",
+                (one.name,),
+                f"block {one.name} holds {used:,} of {most:,} characters",
+                "Shorten it, raise its limit, or move a part of it to the archive.",
+            )
+
+
+def _untrusted(there: Sequence[Passage]) -> Iterator[Finding]:
+    by_tier: dict[str, list[str]] = {}
+    for one in there:
+        if not one.source.tier.trusted:
+            by_tier.setdefault(one.source.tier.value, []).append(one.id)
+    for tier, ids in sorted(by_tier.items()):
+        yield Finding(
+            "untrusted",
+            tuple(ids[:_MOST_IDS]),
+            f"{len(ids):,} passages come from: {tier}",
+            "They are marked wherever they are shown; forget those that you do not want.",
+        )
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return repr(line if len(line) <= 80 else f"{line[:79]}…")

@@ -1,0 +1,231 @@
+"""Why a memory is there: what it comes from, resolved to the very texts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import orjson
+
+from asterism.errors import NotFound
+from asterism.memory import blocks, people
+from asterism.store import agents, journal, passages, summaries
+from asterism.store.database import Connection
+from asterism.types.memory import EditRecord, Origin, OriginKind, Passage
+from asterism.types.turns import Entry, EntryKind, Reply
+from asterism.types.wire import text_of
+
+_DEEPEST = 12
+_MOST_ORIGINALS = 50
+_NUMBERED = re.compile(r"^(.+):(\d+)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """One thing that a memory is or comes from."""
+
+    what: str
+    """What it is, in words for a person."""
+    text: str
+    at: int | None = None
+    children: tuple[Trace, ...] = ()
+    """What it comes from."""
+
+
+async def why(
+    tx: Connection, constellation: str, ref: str, *, agent_id: str | None = None
+) -> Trace:
+    """Return where a memory comes from, for its owner.
+
+    Args:
+        ref: The id of a passage or of a summary, a block's label, or `label:line`.
+        agent_id: Whose blocks a label means; None: anyone's, if only one fits.
+    """
+    ref = ref.strip()
+    if ref.startswith("pas_"):
+        found = await passages.get(tx, constellation, ref)
+        if found is None:
+            raise NotFound(f'There is no passage {ref!r}. "asterism archive list" shows them.')
+        return await _passage(tx, constellation, found, 0)
+    if ref.startswith("sum_"):
+        told = await _summary(tx, constellation, ref)
+        if told is None:
+            raise NotFound(f"There is no summary {ref!r}.")
+        return told
+    return await _block(tx, constellation, ref, agent_id)
+
+
+# -- passages --------------------------------------------------------------------------------------
+
+
+async def _passage(tx: Connection, constellation: str, passage: Passage, depth: int) -> Trace:
+    archive = await passages.archive(tx, constellation, passage.archive_id)
+    whose = f" of {archive.name}" if archive is not None else ""
+    ended = ""
+    if passage.retracted_at is not None:
+        ended = ", retracted since"
+    elif passage.superseded_by is not None:
+        ended = f", superseded by {passage.superseded_by}"
+    children = await _origins(tx, constellation, passage.source.origins, depth)
+    if depth < _DEEPEST:
+        for former in await passages.superseded_by(tx, passage):
+            told = await _passage(tx, constellation, former, depth + 1)
+            children.append(Trace(f"took the place of {told.what}", *_rest(told)))
+    return Trace(
+        f"passage {passage.id} in the archive{whose}, written by {passage.author}{ended}",
+        passage.text,
+        passage.known_from,
+        tuple(children),
+    )
+
+
+def _rest(trace: Trace) -> tuple[str, int | None, tuple[Trace, ...]]:
+    return trace.text, trace.at, trace.children
+
+
+async def _origins(
+    tx: Connection, constellation: str, origins: Sequence[Origin], depth: int
+) -> list[Trace]:
+    return [await _origin(tx, constellation, one, depth) for one in origins]
+
+
+async def _origin(tx: Connection, constellation: str, origin: Origin, depth: int) -> Trace:
+    match origin.kind:
+        case OriginKind.PERSON:
+            return await _person(tx, constellation, origin)
+        case OriginKind.MESSAGE:
+            return await _message(tx, constellation, origin)
+        case OriginKind.CALL:
+            return await _call(tx, constellation, origin)
+        case OriginKind.DOCUMENT:
+            where = f", {origin.detail}" if origin.detail else ""
+            return Trace(f"document {origin.ref}{where}", "")
+        case OriginKind.IMPORT:
+            detail = f", {origin.detail}" if origin.detail else ""
+            return Trace(f"imported from {origin.ref}{detail}", "")
+        case OriginKind.PASSAGE:
+            found = await passages.get(tx, constellation, origin.ref)
+            if found is not None and depth < _DEEPEST:
+                return await _passage(tx, constellation, found, depth + 1)
+        case OriginKind.SUMMARY:
+            told = await _summary(tx, constellation, origin.ref)
+            if told is not None:
+                return told
+    return _gone(f"{origin.kind.value} {origin.ref}")
+
+
+def _gone(what: str) -> Trace:
+    return Trace(f"{what}, which is not kept any more", "")
+
+
+async def _person(tx: Connection, constellation: str, origin: Origin) -> Trace:
+    means = f" ({origin.detail})" if origin.detail else ""
+    try:
+        name = (await people.find(tx, constellation, origin.ref)).name
+    except NotFound:
+        name = origin.ref
+    return Trace(f"written by {name}{means}", "")
+
+
+# -- the journal -----------------------------------------------------------------------------------
+
+
+async def _entries(tx: Connection, constellation: str, turn_id: str) -> dict[str, Entry]:
+    record = await journal.turn(tx, turn_id)
+    if record is None or not await passages.is_agent_of(tx, constellation, record.agent_id):
+        return {}
+    return {entry.key: entry for entry in await journal.entries_of(tx, record)}
+
+
+async def _message(tx: Connection, constellation: str, origin: Origin) -> Trace:
+    entries = await _entries(tx, constellation, origin.ref)
+    entry = next((one for one in entries.values() if one.kind is EntryKind.MESSAGE), None)
+    if entry is None:
+        return _gone(f"the message of {origin.ref}")
+    sender = orjson.loads(entry.meta).get("sender") if entry.meta else None
+    said = f" from {sender}" if sender else ""
+    return Trace(f"message{said} that opened {origin.ref}", text_of(entry.body), entry.at)
+
+
+async def _call(tx: Connection, constellation: str, origin: Origin) -> Trace:
+    entries = await _entries(tx, constellation, origin.ref)
+    step, _, index = origin.detail.partition("/call/")
+    reply = entries.get(f"{step}/reply")
+    if reply is None or not index.isdecimal():
+        return _gone(f"call {origin.detail} of {origin.ref}")
+    calls = Reply.from_entry(reply.body, reply.meta).calls
+    if int(index) >= len(calls):
+        return _gone(f"call {origin.detail} of {origin.ref}")
+    call = calls[int(index)]
+    children: list[Trace] = []
+    result = entries.get(origin.detail)
+    if result is not None:
+        children.append(Trace("its result", text_of(result.body), result.at))
+    return Trace(
+        f"call of {call.name} in {origin.ref}",
+        f"{call.name}({call.arguments})",
+        reply.at,
+        tuple(children),
+    )
+
+
+async def _summary(tx: Connection, constellation: str, summary_id: str) -> Trace | None:
+    found = await summaries.get(tx, summary_id)
+    if found is None or not await passages.is_agent_of(tx, constellation, found.agent_id):
+        return None
+    agent = await agents.by_id(tx, found.agent_id)
+    originals = await summaries.originals(tx, found, lambda _: True, most=_MOST_ORIGINALS)
+    children = [
+        Trace(f"{entry.kind.value} in {entry.turn_id}", text_of(entry.body), entry.at)
+        for entry in originals
+    ]
+    if found.messages > len(children):
+        children.append(Trace(f"and {found.messages - len(children):,} more messages", ""))
+    return Trace(
+        f"summary {found.id} of {found.messages:,} messages of {agent.name if agent else '?'}, "
+        f"made by {found.made_by}",
+        found.text,
+        found.at,
+        tuple(children),
+    )
+
+
+# -- blocks ----------------------------------------------------------------------------------------
+
+
+async def _block(tx: Connection, constellation: str, ref: str, agent_id: str | None) -> Trace:
+    numbered = _NUMBERED.match(ref)
+    line = None
+    try:
+        seen = await blocks.find(tx, constellation, agent_id, ref)
+    except NotFound:
+        # A label may end in a number, so that the whole is tried first.
+        if numbered is None:
+            raise
+        seen = await blocks.find(tx, constellation, agent_id, numbered[1])
+        line = int(numbered[2])
+    blame = await blocks.blame(tx, seen.block.id)
+    if line is not None and not 1 <= line <= len(blame):
+        raise NotFound(
+            f"Block {seen.block.label!r} has {len(blame)} lines, so there is no line {line}."
+        )
+    children: list[Trace] = []
+    for number, (one, records) in enumerate(blame, 1):
+        if line is None or number == line:
+            edits = [await _edit(tx, constellation, record) for record in records]
+            at = records[-1].at if records else None
+            children.append(Trace(f"line {number} of {seen.name}", one.text, at, tuple(edits)))
+    if line is not None:
+        return children[0]
+    return Trace(f"block {seen.name}", seen.block.text, seen.block.updated_at, tuple(children))
+
+
+async def _edit(tx: Connection, constellation: str, record: EditRecord) -> Trace:
+    turn = f" in {record.turn_id}" if record.turn_id else ""
+    return Trace(
+        f"edit {record.number}, {record.kind} by {record.author}{turn}",
+        record.reason,
+        record.at,
+        tuple(await _origins(tx, constellation, record.source.origins, 0)),
+    )

@@ -1,0 +1,1 @@
+"""Sources: what flows in one way, such as folders of documents."""

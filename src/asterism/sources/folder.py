@@ -1,0 +1,413 @@
+"""Folders of documents: what changed is read, what is gone is removed, what was begun goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+
+from asterism.errors import Conflict
+from asterism.memory.gate import passages as gate
+from asterism.memory.gate.passages import NewPassage
+from asterism.memory.gate.writer import Writer
+from asterism.permissions import Actor
+from asterism.sources.readers import DocumentRefused, Piece, read
+from asterism.sources.readers.decode import open_regular
+from asterism.sources.walk import Found, Walk
+from asterism.store import documents
+from asterism.store.database import Connection, Database
+from asterism.types.documents import Document, DocumentSource, DocumentState
+from asterism.types.ids import now_ms
+from asterism.types.memory import Origin, OriginKind, Source
+from asterism.types.people import Tier
+
+BATCH = 200
+"""Passages that are stored in one transaction."""
+_LOOKED_AT = 200
+"""Files that are looked up together."""
+_JUST_NOW = 2_000
+"""Milliseconds in which a file can change again without a newer time."""
+_TRIES = 3
+_MOST_PROBLEMS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a sync is."""
+
+    documents: int
+    documents_total: int
+    bytes: int
+    bytes_total: int
+    passages: int
+    """Stored in this sync."""
+    path: str
+    """What is being read."""
+
+
+@dataclass(slots=True)
+class Synced:
+    """What a sync has done."""
+
+    read: int = 0
+    unchanged: int = 0
+    removed: int = 0
+    refused: int = 0
+    passages: int = 0
+    problems: list[str] = field(default_factory=list[str])
+    """A sentence for each document that could not be read, the first ones."""
+
+    def problem(self, sentence: str) -> None:
+        """Note what went wrong."""
+        self.refused += 1
+        if len(self.problems) < _MOST_PROBLEMS:
+            self.problems.append(sentence)
+
+
+class _StillChanging(Exception):
+    """A file was written to while it was read."""
+
+
+class _Reading:
+    """The pieces of one document, taken in threads, one batch after the other."""
+
+    def __init__(self, path: Path) -> None:
+        self._pieces: Generator[Piece, None, None] = read(path)
+        self._busy = threading.Lock()
+        self._closed = False
+
+    def take(self, most: int) -> list[Piece]:
+        """Return the next pieces; fewer than asked for at the end."""
+        with self._busy:
+            return list(islice(self._until_closed(), most))
+
+    def skip(self, count: int) -> Piece | None:
+        """Pass over pieces; return the last one of them."""
+        with self._busy:
+            last = deque(islice(self._until_closed(), count), maxlen=1)
+        return last[0] if last else None
+
+    def _until_closed(self) -> Iterator[Piece]:
+        for piece in self._pieces:
+            yield piece
+            if self._closed:
+                return
+
+    def close(self) -> None:
+        """Let go of the file, as soon as no thread is at it any more."""
+        self._closed = True
+        with self._busy:
+            self._pieces.close()
+
+
+class Folder:
+    """A source that reads the files below a folder."""
+
+    def __init__(
+        self,
+        source: DocumentSource,
+        constellation: str,
+        *,
+        now: Callable[[], int] = now_ms,
+        batch: int = BATCH,
+    ) -> None:
+        self.source = source
+        self._constellation = constellation
+        self._now = now
+        self._batch = batch
+        self._walk = Walk(source)
+
+    async def sync(
+        self, database: Database, progress: Callable[[Progress], None] | None = None
+    ) -> Synced:
+        """Make the archive say what the files say; go on where a sync before this one ended.
+
+        Raises `NotFound` if the folder is not there and `Conflict` if another sync is under way;
+        a document that cannot be read is noted, and the others go on.
+        """
+        return await _Sync(self, database, progress or (lambda _: None)).run()
+
+    async def remove(self, database: Database) -> None:
+        """Remove the source with all its passages; if it was cut off, removing again goes on."""
+        await database.write(lambda tx: documents.detach_all(tx, self.source.id))
+        while found := await database.read(
+            lambda tx: documents.documents(tx, self.source.id, most=_LOOKED_AT)
+        ):
+            for one in found:
+                await database.write(lambda tx, path=one.path: self.drop(tx, path))
+        await database.write(lambda tx: documents.remove(tx, self.source.id))
+
+    async def drop(self, tx: Connection, path: str) -> None:
+        """Remove a document and its passages."""
+        await gate.delete_document(tx, self.writer(), self.source.id, path)
+        await documents.drop(tx, self.source.id, path)
+
+    @property
+    def walk(self) -> Walk:
+        """The files of the folder."""
+        return self._walk
+
+    @property
+    def batch(self) -> int:
+        """How many passages are stored in one transaction."""
+        return self._batch
+
+    def now(self) -> int:
+        """Return the time."""
+        return self._now()
+
+    def writer(self) -> Writer:
+        """Return who writes what documents say: a rule that the owner has set."""
+        origin = Origin(OriginKind.DOCUMENT, self.source.name)
+        return Writer(
+            actor=Actor("system", self.source.id, f"source {self.source.name}", Tier.DOCUMENT),
+            constellation=self._constellation,
+            source=Source((origin,), self.source.audience, Tier.DOCUMENT),
+            now=self._now(),
+            reason=f"sync of source {self.source.name}",
+        )
+
+    def passage(self, path: str, place: int, piece: Piece) -> NewPassage:
+        """Return a piece of a document as it is stored."""
+        origin = Origin(OriginKind.DOCUMENT, f"{self.source.name}/{path}", piece.place)
+        return NewPassage(
+            piece.text,
+            Source((origin,), self.source.audience, Tier.DOCUMENT),
+            document=path,
+            place=place,
+            staged=True,
+        )
+
+
+class _Sync:
+    """One sync under way."""
+
+    def __init__(
+        self, folder: Folder, database: Database, progress: Callable[[Progress], None]
+    ) -> None:
+        self._folder = folder
+        self._walk = folder.walk
+        self._source = folder.source
+        self._database = database
+        self._progress = progress
+        self._done = Synced()
+        self._looked = 0
+        self._bytes = 0
+        self._totals = (0, 0)
+
+    async def run(self) -> Synced:
+        """Look at every file, then at every document whose file may be gone."""
+        await asyncio.to_thread(self._walk.check)
+        self._totals = await asyncio.to_thread(self._measure)
+        files = self._walk.files()
+        while some := await asyncio.to_thread(lambda: list(islice(files, _LOOKED_AT))):
+            paths = [file.path for file in some]
+            known = await self._database.read(
+                lambda tx, paths=paths: documents.those(tx, self._source.id, paths)
+            )
+            for file in some:
+                self._report(file.path)
+                await self._look_at(file, known.get(file.path))
+                self._looked += 1
+                self._bytes += file.size
+        self._report("")
+        await self._remove_vanished()
+        for name in self._walk.unnamable:
+            self._done.problem(f"{name!r} has a name that is no text; rename it to have it read.")
+        for name in self._walk.closed:
+            self._done.problem(f"The folder {name!r} cannot be looked into; check its permissions.")
+        now = self._folder.now()
+        await self._database.write(lambda tx: documents.synced(tx, self._source.id, now))
+        return self._done
+
+    def _measure(self) -> tuple[int, int]:
+        count = size = 0
+        for file in self._walk.files():
+            count, size = count + 1, size + file.size
+        return count, size
+
+    def _report(self, path: str, within: int = 0) -> None:
+        total, size = self._totals
+        self._progress(
+            Progress(
+                self._looked,
+                max(total, self._looked),
+                self._bytes + within,
+                max(size, self._bytes + within),
+                self._done.passages,
+                path,
+            )
+        )
+
+    # -- one document ----------------------------------------------------------------------------
+
+    async def _look_at(self, file: Found, known: Document | None) -> None:
+        settled = known is not None and known.state is not DocumentState.READING and known.digest
+        if settled and known and (known.size, known.modified) == (file.size, file.modified):
+            self._done.unchanged += 1
+            return
+        for _ in range(_TRIES):
+            try:
+                await self._read_if_changed(file, known)
+                return
+            except _StillChanging:
+                looked = await asyncio.to_thread(self._walk.look, file.path)
+                if looked is None:
+                    return  # It is gone, and removed with the others that are.
+                file, known = looked, None
+        self._done.problem(
+            f"{file.path!r} keeps changing while it is read. The next sync will read it."
+        )
+
+    async def _read_if_changed(self, file: Found, known: Document | None) -> None:
+        path = self._walk.root / file.path
+        fresh = self._folder.now() - file.modified < _JUST_NOW
+        document = Document(
+            self._source.id,
+            file.path,
+            "",
+            file.size,
+            0 if fresh else file.modified,
+            DocumentState.READING,
+        )
+        try:
+            document = replace(document, digest=await asyncio.to_thread(_digest, path))
+            if known is not None and known.digest == document.digest:
+                if known.state is not DocumentState.READING:
+                    touched = replace(known, size=document.size, modified=document.modified)
+                    await self._database.write(lambda tx: documents.put(tx, touched))
+                    self._done.unchanged += 1
+                    return
+                document = replace(document, passages=known.passages)
+            await self._read(path, file, document)
+        except DocumentRefused as error:
+            await self._refuse(document, error)
+
+    async def _read(self, path: Path, file: Found, document: Document) -> None:
+        reading = _Reading(path)
+        try:
+            if document.passages and not await self._goes_on(reading, document):
+                await asyncio.to_thread(reading.close)
+                reading, document = _Reading(path), replace(document, passages=0)
+            if not document.passages:
+                await self._database.write(lambda tx: self._begin(tx, document))
+            await self._store(reading, file, document)
+        finally:
+            await asyncio.to_thread(reading.close)
+
+    async def _goes_on(self, reading: _Reading, document: Document) -> bool:
+        """Pass over what is stored; False if it was not cut in the way it is cut now."""
+        last = await asyncio.to_thread(reading.skip, document.passages)
+        stored = await self._database.read(
+            lambda tx: documents.staged_text(
+                tx, self._source.id, document.path, document.passages - 1
+            )
+        )
+        return last is not None and stored == last.text.strip()
+
+    async def _begin(self, tx: Connection, document: Document) -> None:
+        await gate.discard_document(tx, self._folder.writer(), self._source.id, document.path)
+        await documents.put(tx, document)
+
+    async def _store(self, reading: _Reading, file: Found, document: Document) -> None:
+        """Store a document batch by batch; those who search see it when it is complete."""
+        within = 0
+        while rows := await asyncio.to_thread(self._take, reading, document):
+            await self._database.write(
+                lambda tx, rows=rows, document=document: self._add(tx, document, rows)
+            )
+            document = replace(document, passages=document.passages + len(rows))
+            self._done.passages += len(rows)
+            within += sum(len(row.text) for row in rows)
+            self._report(document.path, min(within, file.size))
+        if await asyncio.to_thread(self._walk.look, file.path) != file:
+            raise _StillChanging
+        await self._database.write(lambda tx: self._publish(tx, document))
+        self._done.read += 1
+
+    def _take(self, reading: _Reading, document: Document) -> list[NewPassage]:
+        """Return the next batch, ready to be stored."""
+        pieces = reading.take(self._folder.batch)
+        return gate.prepared(
+            [
+                self._folder.passage(document.path, place, piece)
+                for place, piece in enumerate(pieces, document.passages)
+            ]
+        )
+
+    async def _add(self, tx: Connection, document: Document, rows: list[NewPassage]) -> None:
+        if not await documents.advance(tx, document, len(rows)):
+            raise self._overtaken(document)
+        await gate.insert_many(tx, self._folder.writer(), self._source.id, rows)
+
+    async def _publish(self, tx: Connection, document: Document) -> None:
+        if not await documents.advance(tx, document, 0):
+            raise self._overtaken(document)
+        writer = self._folder.writer()
+        await gate.publish_document(tx, writer, self._source.id, document.path)
+        read_at = replace(document, state=DocumentState.READ, read_at=writer.now)
+        await documents.put(tx, read_at)
+
+    def _overtaken(self, document: Document) -> Conflict:
+        return Conflict(
+            f"Another sync of source {self._source.name!r} is reading {document.path!r}. Let it "
+            "finish, then sync again if need be. What was stored stays."
+        )
+
+    async def _refuse(self, document: Document, error: DocumentRefused) -> None:
+        """Store nothing of a document but why."""
+        refused = replace(
+            document,
+            digest="" if error.passing else document.digest,
+            state=DocumentState.REFUSED,
+            passages=0,
+            error=error.message,
+            read_at=self._folder.now(),
+        )
+
+        async def work(tx: Connection) -> None:
+            await gate.delete_document(tx, self._folder.writer(), self._source.id, document.path)
+            await documents.put(tx, refused)
+
+        await self._database.write(work)
+        self._done.problem(error.message)
+
+    # -- what is gone ----------------------------------------------------------------------------
+
+    async def _remove_vanished(self) -> None:
+        after = ""
+        while known := await self._database.read(
+            lambda tx, after=after: documents.documents(
+                tx, self._source.id, after=after, most=_LOOKED_AT
+            )
+        ):
+            paths = [one.path for one in known]
+            for path in await asyncio.to_thread(self._gone, paths):
+                await self._database.write(lambda tx, path=path: self._folder.drop(tx, path))
+                self._done.removed += 1
+            after = paths[-1]
+
+    def _gone(self, paths: list[str]) -> list[str]:
+        gone: list[str] = []
+        for path in paths:
+            try:
+                found = self._walk.look(path)
+            except OSError:
+                continue  # Out of reach is not gone.
+            if found is None:
+                gone.append(path)
+        return gone
+
+
+def _digest(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with open_regular(path) as file:
+        found = hashlib.sha256()
+        while chunk := file.read(1 << 20):
+            found.update(chunk)
+        return found.hexdigest()

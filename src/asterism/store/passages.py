@@ -1,0 +1,329 @@
+"""Archives at rest: passages, and what was done to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import orjson
+
+from asterism.store.database import Connection, Row
+from asterism.types.memory import Origin, OriginKind, Passage, Source
+from asterism.types.people import Audience, Tier
+
+COLUMNS = (
+    "id, archive_id, text, tags, metadata, origins, audience, tier, author, turn_id, known_from,"
+    " true_from, superseded_by, superseded_at, retracted_at"
+)
+"""What a `Passage` is made of."""
+_HOLDS = "superseded_at IS NULL AND retracted_at IS NULL"
+_MOST_VALUES = 500
+
+
+@dataclass(frozen=True, slots=True)
+class PassageEdit:
+    """Something that was done to a passage after it was inserted."""
+
+    passage_id: str
+    number: int
+    kind: str
+    """`append`, `retract`, `supersede`, `tag`, `merge`, `flag` or `revert`."""
+    author: str
+    turn_id: str | None
+    reason: str
+    at: int
+    before: dict[str, Any] = field(default_factory=dict[str, Any])
+    """The columns that it changed, as they were."""
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """Whose passages they are: an agent's own, or those of a source of documents."""
+
+    id: str
+    name: str
+    kind: str
+    """`agent` or `source`."""
+
+
+def origins_wire(origins: Iterable[Origin]) -> str:
+    """Return origins as they are stored, in JSON."""
+    return orjson.dumps([[one.kind.value, one.ref, one.detail] for one in origins]).decode()
+
+
+def read_origins(text: str) -> tuple[Origin, ...]:
+    """Return origins that were stored."""
+    return tuple(Origin(OriginKind(kind), ref, rest) for kind, ref, rest in orjson.loads(text))
+
+
+@lru_cache(4_096)
+def _audience(text: str) -> Audience:
+    return Audience.read(text)
+
+
+def read_passage(row: Row) -> Passage:
+    """Return the passage that a row of `COLUMNS` is."""
+    return Passage(
+        id=row[0],
+        archive_id=row[1],
+        text=row[2],
+        tags=tuple(orjson.loads(row[3])),
+        metadata=orjson.loads(row[4]),
+        source=Source(read_origins(row[5]), _audience(row[6]), Tier(row[7])),
+        author=row[8],
+        turn_id=row[9],
+        known_from=row[10],
+        true_from=row[11],
+        superseded_by=row[12],
+        superseded_at=row[13],
+        retracted_at=row[14],
+    )
+
+
+def _marks(values: Sequence[Any]) -> str:
+    return ", ".join("?" * len(values))
+
+
+# -- archives --------------------------------------------------------------------------------------
+
+
+async def archive(tx: Connection, constellation: str, archive_id: str) -> Archive | None:
+    """Return an archive by its id: an agent that is in service, or a source."""
+    row = await tx.one(
+        "SELECT id, name FROM agents WHERE constellation = ? AND id = ? AND deleted_at IS NULL",
+        (constellation, archive_id),
+    )
+    if row is not None:
+        return Archive(row[0], row[1], "agent")
+    row = await tx.one(
+        "SELECT id, name FROM sources WHERE constellation = ? AND id = ?",
+        (constellation, archive_id),
+    )
+    return Archive(row[0], row[1], "source") if row else None
+
+
+async def attached(tx: Connection, agent_id: str) -> list[Archive]:
+    """Return the sources that an agent may read, by name."""
+    rows = await tx.all(
+        "SELECT s.id, s.name FROM source_agents a JOIN sources s ON s.id = a.source_id"
+        " WHERE a.agent_id = ? ORDER BY s.name",
+        (agent_id,),
+    )
+    return [Archive(row[0], row[1], "source") for row in rows]
+
+
+# -- passages --------------------------------------------------------------------------------------
+
+
+async def get(tx: Connection, constellation: str, passage_id: str) -> Passage | None:
+    """Return a passage, whether it still holds or not."""
+    row = await tx.one(
+        f"SELECT {COLUMNS} FROM passages WHERE id = ? AND constellation = ?",
+        (passage_id, constellation),
+    )
+    return read_passage(row) if row else None
+
+
+async def many(tx: Connection, passage_ids: Sequence[str]) -> dict[str, Passage]:
+    """Return passages by their ids, those that there are."""
+    found: dict[str, Passage] = {}
+    for first in range(0, len(passage_ids), _MOST_VALUES):
+        part = passage_ids[first : first + _MOST_VALUES]
+        rows = await tx.all(f"SELECT {COLUMNS} FROM passages WHERE id IN ({_marks(part)})", part)
+        found.update({row[0]: read_passage(row) for row in rows})
+    return found
+
+
+async def newest(
+    tx: Connection,
+    archive_ids: Sequence[str],
+    most: int,
+    *,
+    holding: bool = True,
+    tags: Sequence[str] = (),
+    known_until: int | None = None,
+    before: tuple[int, str] | None = None,
+    patterns: Sequence[str] = (),
+    audiences: Sequence[str] | None = None,
+) -> list[Passage]:
+    """Return passages of some archives, the latest known first.
+
+    Args:
+        most: How many.
+        holding: Leave out what was taken back or superseded.
+        tags: Only those that have all of these.
+        known_until: Only those known at this moment.
+        before: Only those that come after this (known from, id) in the list.
+        patterns: Only those whose text, ASCII letters in lower case, is `LIKE` one of these.
+        audiences: Only those of one of these audiences.
+    """
+    if not archive_ids:
+        return []
+    where = [f"archive_id IN ({_marks(archive_ids)})"]
+    values: list[Any] = list(archive_ids)
+    if holding:
+        where.append(_HOLDS)
+    for tag in tags:
+        where.append("tags LIKE ? ESCAPE '!'")
+        values.append(f"%{_literal(orjson.dumps(tag).decode())}%")
+    if known_until is not None:
+        where.append("known_from <= ?")
+        values.append(known_until)
+    if before is not None:
+        where.append("(known_from < ? OR (known_from = ? AND id < ?))")
+        values += [before[0], before[0], before[1]]
+    if patterns:
+        where.append("(" + " OR ".join(["LOWER(text) LIKE ?"] * len(patterns)) + ")")
+        values += patterns
+    if audiences is not None:
+        where.append(f"audience IN ({_marks(audiences) or 'NULL'})")
+        values += audiences
+    rows = await tx.all(
+        f"SELECT {COLUMNS} FROM passages WHERE {' AND '.join(where)}"
+        " ORDER BY known_from DESC, id DESC LIMIT ?",
+        (*values, most),
+    )
+    return [read_passage(row) for row in rows]
+
+
+def _literal(text: str) -> str:
+    for sign in "!%_":
+        text = text.replace(sign, f"!{sign}")
+    return text
+
+
+async def vectors(
+    tx: Connection, archive_ids: Sequence[str], most: int, audiences: Sequence[str] | None = None
+) -> list[tuple[str, bytes]]:
+    """Return the (id, vector) of the latest passages that hold, perhaps of some audiences only."""
+    if not archive_ids:
+        return []
+    heard = f" AND audience IN ({_marks(audiences) or 'NULL'})" if audiences is not None else ""
+    rows = await tx.all(
+        f"SELECT id, vector FROM passages WHERE archive_id IN ({_marks(archive_ids)})"
+        f" AND {_HOLDS} AND vector IS NOT NULL{heard} ORDER BY known_from DESC, id DESC LIMIT ?",
+        (*archive_ids, *(audiences or ()), most),
+    )
+    return [(row[0], row[1]) for row in rows]
+
+
+async def audiences(tx: Connection, archive_ids: Sequence[str]) -> list[str]:
+    """Return each audience that some archives have passages for."""
+    rows = await tx.all(
+        f"SELECT DISTINCT audience FROM passages WHERE archive_id IN ({_marks(archive_ids)})",
+        archive_ids,
+    )
+    return [row[0] for row in rows]
+
+
+async def by_digest(
+    tx: Connection, archive_id: str, digests: Sequence[str]
+) -> dict[tuple[str, str], str]:
+    """Return the ids of passages that hold and say these words, by (digest, audience)."""
+    found: dict[tuple[str, str], str] = {}
+    for first in range(0, len(digests), _MOST_VALUES):
+        part = digests[first : first + _MOST_VALUES]
+        rows = await tx.all(
+            "SELECT known_from, id, digest, audience FROM passages WHERE archive_id = ?"
+            f" AND digest IN ({_marks(part)}) AND {_HOLDS}",
+            (archive_id, *part),
+        )
+        # Sorted here: for an ORDER BY, SQLite would walk the whole archive in that order.
+        for _, passage_id, digest, audience in sorted(rows):
+            found.setdefault((digest, audience), passage_id)
+    return found
+
+
+async def superseded_by(tx: Connection, passage: Passage) -> list[Passage]:
+    """Return the passages that a passage took the place of."""
+    rows = await tx.all(
+        f"SELECT {COLUMNS} FROM passages WHERE archive_id = ? AND superseded_by = ?"
+        " ORDER BY known_from, id",
+        (passage.archive_id, passage.id),
+    )
+    return [read_passage(row) for row in rows]
+
+
+# -- what was done to them -------------------------------------------------------------------------
+
+_EDIT = "passage_id, number, kind, author, turn_id, reason, at, before"
+
+
+def _edit(row: Row) -> PassageEdit:
+    return PassageEdit(*row[:7], before=orjson.loads(row[7]))
+
+
+async def edits(tx: Connection, passage_id: str) -> list[PassageEdit]:
+    """Return what was done to a passage, in order."""
+    rows = await tx.all(
+        f"SELECT {_EDIT} FROM passage_edits WHERE passage_id = ? ORDER BY number", (passage_id,)
+    )
+    return [_edit(row) for row in rows]
+
+
+async def edits_after(
+    tx: Connection, passage_ids: Sequence[str], moment: int
+) -> dict[str, list[PassageEdit]]:
+    """Return what was done to passages after a moment, the latest first."""
+    found: dict[str, list[PassageEdit]] = {}
+    for first in range(0, len(passage_ids), _MOST_VALUES):
+        part = passage_ids[first : first + _MOST_VALUES]
+        rows = await tx.all(
+            f"SELECT {_EDIT} FROM passage_edits WHERE passage_id IN ({_marks(part)}) AND at > ?"
+            " ORDER BY passage_id, number DESC",
+            (*part, moment),
+        )
+        for row in rows:
+            found.setdefault(row[0], []).append(_edit(row))
+    return found
+
+
+# -- figures ---------------------------------------------------------------------------------------
+
+
+async def counts(tx: Connection, archive_id: str) -> dict[str, int]:
+    """Return how many passages an archive has, by what became of them."""
+    row = await tx.one(
+        "SELECT COUNT(*),"
+        " SUM(CASE WHEN superseded_at IS NULL AND retracted_at IS NULL THEN 1 ELSE 0 END),"
+        " SUM(CASE WHEN superseded_at IS NOT NULL THEN 1 ELSE 0 END),"
+        " SUM(CASE WHEN retracted_at IS NOT NULL THEN 1 ELSE 0 END)"
+        " FROM passages WHERE archive_id = ?",
+        (archive_id,),
+    )
+    assert row is not None
+    kinds = ("passages", "that hold", "superseded", "retracted")
+    return {kind: int(number or 0) for kind, number in zip(kinds, row, strict=True)}
+
+
+async def without_origin(tx: Connection, archive_id: str, most: int) -> list[str]:
+    """Return the ids of passages that do not say where they come from; there must be none."""
+    rows = await tx.all(
+        "SELECT id FROM passages WHERE archive_id = ? AND origins = '[]' ORDER BY id LIMIT ?",
+        (archive_id, most),
+    )
+    return [row[0] for row in rows]
+
+
+async def orphaned(tx: Connection, archive_id: str, most: int) -> list[tuple[Passage, str]]:
+    """Return passages whose successor was retracted or is gone, each with its successor's id."""
+    columns = ", ".join(f"old.{name.strip()}" for name in COLUMNS.split(","))
+    rows = await tx.all(
+        f"SELECT {columns} FROM passages old LEFT JOIN passages new ON new.id = old.superseded_by"
+        " WHERE old.archive_id = ? AND old.superseded_by IS NOT NULL AND old.retracted_at IS NULL"
+        " AND (new.id IS NULL OR new.retracted_at IS NOT NULL)"
+        " ORDER BY old.known_from DESC, old.id DESC LIMIT ?",
+        (archive_id, most),
+    )
+    found = [read_passage(row) for row in rows]
+    return [(one, one.superseded_by or "") for one in found]
+
+
+async def is_agent_of(tx: Connection, constellation: str, agent_id: str) -> bool:
+    """Tell whether an agent is, or was, of a constellation."""
+    row = await tx.one(
+        "SELECT 1 FROM agents WHERE id = ? AND constellation = ?", (agent_id, constellation)
+    )
+    return row is not None

@@ -1,0 +1,140 @@
+"""The tool `recall`: an agent's archive, as far as those present may hear it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from asterism.errors import AsterismError, StoreError, ToolError
+from asterism.memory import archive
+from asterism.memory.gate import passages as gate
+from asterism.memory.search import search
+from asterism.tools.tool import Tool, ToolContext, tool
+from asterism.types.memory import AppendPassage, Insert, Passage, Retract, Source, Tag
+from asterism.types.people import Tier
+from asterism.types.summaries import day
+
+_MOST_FOUND = 20
+_LONGEST_FOUND = 1_000
+_FROM = {
+    Tier.STRANGER: "from a stranger",
+    Tier.TOOL: "from a tool",
+    Tier.DOCUMENT: "from a document",
+    Tier.WEB: "from the web",
+}
+
+
+@tool(transactional=True, tier=None)
+async def recall(
+    ctx: ToolContext,
+    operation: Literal["search", "read", "insert", "append", "retract"],
+    text: str = "",
+    id: str = "",
+    tags: list[str] | None = None,
+    limit: int = 5,
+) -> str:
+    """Your archive: lasting facts, kept word by word and found by search.
+
+    Args:
+        operation: search, read one by id, insert one fact, append to one, or retract a wrong one.
+        text: What to search for, insert or append.
+        id: The passage. For insert: one that the new one supersedes.
+        tags: For insert; for append, to set them anew; for search, to find only those with all.
+        limit: How many to find.
+    """
+    try:
+        match operation:
+            case "search":
+                return await _search(ctx, text, tags or [], limit)
+            case "read":
+                return await _read(ctx, id)
+            case "insert":
+                wanted = Insert(text, tuple(tags or ()), supersedes=id or None)
+                done = await gate.write(ctx.tx, ctx.writer(), ctx.agent.id, wanted)
+                return " ".join(filter(None, (_DONE[done.kind].format(done.passage.id), done.note)))
+            case "append":
+                return await _append(ctx, id, text, tags)
+            case "retract":
+                await gate.write(ctx.tx, ctx.writer(text), ctx.agent.id, Retract(id))
+                return f"Retracted {id}. It is not found any more; its history stays."
+    except StoreError:
+        raise
+    except AsterismError as error:
+        raise ToolError(error.message) from None
+
+
+_DONE = {
+    "stored": "Stored as {}.",
+    "merged": "Nothing new was stored.",
+    "superseded": "Stored as {}.",
+    "contradicts": "Stored as {}.",
+}
+
+
+async def _append(ctx: ToolContext, id: str, text: str, tags: list[str] | None) -> str:
+    if not text and tags is None:
+        raise ToolError("What shall be appended? Give `text`, or `tags` to set them anew.")
+    told: list[str] = []
+    if text:
+        done = await gate.write(ctx.tx, ctx.writer(), ctx.agent.id, AppendPassage(id, text))
+        told.append(f"Appended to {id}, which has {len(done.passage.text):,} characters now.")
+    if tags is not None:
+        done = await gate.write(ctx.tx, ctx.writer(), ctx.agent.id, Tag(id, tuple(tags)))
+        told.append(f"The tags of {id} are: {', '.join(done.passage.tags) or 'none'}.")
+    return " ".join(told)
+
+
+async def _read(ctx: ToolContext, id: str) -> str:
+    found = await archive.get(ctx.tx, ctx.constellation, id, company=ctx.company)
+    archives = await archive.archives_of(ctx.tx, ctx.constellation, ctx.agent.id)
+    if found.archive_id not in {one.id for one in archives}:
+        raise ToolError(f"There is no passage {id!r}. Search for it to learn its id.")
+    ctx.quotes([found.source])
+    ended = ""
+    if found.retracted_at is not None:
+        ended = f" Retracted on {day(found.retracted_at)}: it does not hold any more."
+    elif found.superseded_by is not None:
+        ended = f" Superseded by {found.superseded_by}: read that instead."
+    return f"{_head(found)}{ended}\n{found.text}"
+
+
+def _head(passage: Passage) -> str:
+    tags = f" [{', '.join(passage.tags)}]" if passage.tags else ""
+    return f"{passage.id}, {day(passage.known_from)}{_mark(passage.source)}{tags}"
+
+
+def _mark(source: Source) -> str:
+    """Say where a text comes from that must not be taken for what somebody known has said."""
+    said = _FROM.get(source.tier)
+    return f" ({said})" if said else ""
+
+
+async def _search(ctx: ToolContext, text: str, tags: list[str], limit: int) -> str:
+    if not text.strip() and not tags:
+        raise ToolError("What shall be searched for? Give `text`, `tags`, or both.")
+    found = await search(
+        ctx.tx,
+        ctx.constellation,
+        ctx.agent.id,
+        text,
+        company=ctx.company,
+        domains=("passages",),
+        tags=tags,
+        limit=max(1, min(limit, _MOST_FOUND)),
+    )
+    ctx.quotes([hit.source for hit in found])
+    if not found:
+        return "Nothing was found. Try other words."
+    return "\n".join(
+        f"{hit.id}, {day(hit.at)}{_mark(hit.source)}: {_shortened(hit.text, hit.id)}"
+        for hit in found
+    )
+
+
+def _shortened(text: str, id: str) -> str:
+    line = " ".join(text.split())
+    if len(line) <= _LONGEST_FOUND:
+        return line
+    return f"{line[:_LONGEST_FOUND]}… ({len(text):,} characters; read {id} for all)"
+
+
+TOOLS: list[Tool] = [recall]

@@ -1,0 +1,254 @@
+"""People: persons, who is present, who may hear a memory, and how far content is trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import orjson
+
+from asterism.errors import InvalidInput
+
+OWNER = "owner"
+"""The id of the constellation's owner, who may hear everything, and the role that says so."""
+
+
+class Tier(StrEnum):
+    """How far content is trusted, by where it comes from; the most trusted first."""
+
+    OWNER = "owner"
+    KNOWN = "known"
+    """Said by a person the owner knows."""
+    STRANGER = "stranger"
+    TOOL = "tool"
+    """What a tool of the owner's own brought in."""
+    DOCUMENT = "document"
+    WEB = "web"
+
+    @property
+    def trusted(self) -> bool:
+        """Whether it may change memory without a rule or a person: it was said by someone known."""
+        return self in (Tier.OWNER, Tier.KNOWN)
+
+
+_RANK = {tier: rank for rank, tier in enumerate(Tier)}
+
+
+def least_trusted(tiers: Iterable[Tier]) -> Tier:
+    """Return the tier of content that was made from all of these; of nothing, the owner's."""
+    return max(tiers, key=_RANK.__getitem__, default=Tier.OWNER)
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Where a person writes from: a channel, and who they are there."""
+
+    channel: str
+    sender: str
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """A human with accounts in several channels."""
+
+    id: str
+    """`person_…`, or `owner`."""
+    name: str
+    tier: Tier
+    """`owner`, `known` or `stranger`."""
+    roles: tuple[str, ...] = ()
+    accounts: tuple[Account, ...] = ()
+    created_at: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Hearer:
+    """A person who is present, with what an audience may name them by."""
+
+    person_id: str
+    roles: frozenset[str] = frozenset()
+    rooms: frozenset[str] = frozenset()
+    """The rooms they are a member of, as `channel:room`."""
+
+    def is_named_by(self, token: str) -> bool:
+        """Tell whether one word of an audience means this person."""
+        if token == "public" or self.person_id == OWNER:
+            return True
+        kind, _, name = token.partition(":")
+        match kind:
+            case "person":
+                return name == self.person_id
+            case "role":
+                return name in self.roles
+            case "room":
+                return name in self.rooms
+            case _:
+                return False
+
+
+@dataclass(frozen=True, slots=True)
+class Audience:
+    """Who may hear a memory: whoever is named by a word of *every* clause.
+
+    A clause such as `person:anna|role:family` names people one way or another; what was made from
+    two memories may be heard only by those who may hear both, so audiences meet by joining clauses.
+    As text: words joined by `|`, clauses joined by `&`.
+    """
+
+    clauses: tuple[frozenset[str], ...]
+
+    def __str__(self) -> str:
+        return "&".join(sorted("|".join(sorted(clause)) for clause in self.clauses)) or "public"
+
+    def __and__(self, other: Audience) -> Audience:
+        return Audience.meeting((self, other))
+
+    @staticmethod
+    def meeting(audiences: Iterable[Audience]) -> Audience:
+        """Return who may hear all of these."""
+        clauses = {clause for one in audiences for clause in one.clauses if "public" not in clause}
+        if _OWNER_CLAUSE in clauses:
+            return OWNER_ONLY  # whoever else is named, only the owner may hear all
+        # A clause that names more people than another adds nothing to it.
+        kept = [one for one in clauses if not any(other < one for other in clauses)]
+        return Audience(tuple(sorted(kept, key=sorted)))
+
+    @staticmethod
+    def read(text: str) -> Audience:
+        """Return the audience that a text means; raise `InvalidInput` if it means none."""
+        clauses: list[frozenset[str]] = []
+        for part in text.split("&"):
+            words = frozenset(word.strip() for word in part.split("|"))
+            for word in words:
+                _check_word(word, text)
+            clauses.append(words)
+        return Audience.meeting([Audience(tuple(clauses))])
+
+    @property
+    def public(self) -> bool:
+        """Whether everybody may hear it."""
+        return not self.clauses
+
+
+def _check_word(word: str, text: str) -> None:
+    kind, colon, name = word.partition(":")
+    if word in ("public", OWNER) or (kind in ("person", "room", "role") and colon and name):
+        return
+    raise InvalidInput(
+        f"{text!r} names no audience ({word!r} is unknown). Write public, owner, person:NAME, "
+        "room:CHANNEL:ROOM or role:NAME, several joined by |. Nothing was changed."
+    )
+
+
+_OWNER_CLAUSE = frozenset({OWNER})
+PUBLIC = Audience(())
+OWNER_ONLY = Audience((_OWNER_CLAUSE,))
+
+
+@dataclass(frozen=True, slots=True)
+class Company:
+    """Who is present in a turn: what an agent sees is what all of them may hear."""
+
+    hearers: tuple[Hearer, ...] = (Hearer(OWNER, frozenset({OWNER})),)
+    room: str | None = None
+    """Where, as `channel:room`, or None for a private talk."""
+
+    def __post_init__(self) -> None:
+        if not self.hearers:
+            raise ValueError("Nobody is present, so nobody can be asked what they may hear.")
+
+    def may_hear(self, audience: Audience) -> bool:
+        """Tell whether everyone present may hear what has this audience."""
+        if not audience.clauses:
+            return True
+        here = f"room:{self.room}" if self.room is not None else None
+        return all(
+            here in clause or all(any(map(one.is_named_by, clause)) for one in self.hearers)
+            for clause in audience.clauses
+        )
+
+    @property
+    def owner_alone(self) -> bool:
+        """Whether there is nobody but the owner, so that nothing has to be held back."""
+        return all(one.person_id == OWNER for one in self.hearers)
+
+    @property
+    def audience(self) -> Audience:
+        """Who may hear what is said here."""
+        if self.owner_alone:
+            return OWNER_ONLY  # in a room, too: what they see there is not for those who come later
+        if self.room is not None:
+            return Audience((frozenset({f"room:{self.room}"}),))
+        return Audience((frozenset(f"person:{one.person_id}" for one in self.hearers),))
+
+    def after(self, heard: Audience) -> Audience:
+        """Return who may hear what is said here by somebody who has `heard` that.
+
+        Those who are present hear it anyway. Whoever else may hear what is said here, such as those
+        who enter the room later, must have been allowed to hear all that it may be made of.
+        """
+        if heard.public or self.owner_alone:
+            return self.audience
+        there = frozenset(f"person:{one.person_id}" for one in self.hearers)
+        clauses = (*self.audience.clauses, *heard.clauses)
+        return Audience.meeting([Audience(tuple(clause | there for clause in clauses))])
+
+    def wire(self, planned: Audience | None = None, tier: Tier = Tier.OWNER) -> str | None:
+        """Return who is present as JSON, as it waits in the inbox; None: the owner alone.
+
+        With `planned`, also who may hear what waits there: others may be in the room by then. With
+        `tier`, how far it is trusted, if less than whoever speaks.
+        """
+        if self.room is None and self.owner_alone and tier is Tier.OWNER:
+            return None
+        told: dict[str, Any] = {
+            "persons": [one.person_id for one in self.hearers],
+            "room": self.room,
+        }
+        if planned is not None:
+            told["audience"] = str(planned)
+        if tier is not Tier.OWNER:
+            told["tier"] = tier.value
+        return orjson.dumps(told).decode()
+
+    @property
+    def key(self) -> str:
+        """A text that is the same for companies that may hear the same; `from_key` reads it."""
+        if self.owner_alone:
+            return OWNER
+        hearers = sorted(
+            (one.person_id, sorted(one.roles), sorted(one.rooms)) for one in self.hearers
+        )
+        return orjson.dumps([self.room, hearers]).decode()
+
+    @staticmethod
+    def from_key(key: str) -> Company:
+        """Return the company that has this key."""
+        if key == OWNER:
+            return OWNER_ALONE
+        room, hearers = orjson.loads(key)
+        return Company(
+            tuple(Hearer(one, frozenset(roles), frozenset(rooms)) for one, roles, rooms in hearers),
+            room,
+        )
+
+
+OWNER_ALONE = Company()
+
+
+def planned_for(company: str | None) -> Audience | None:
+    """Return who may hear what was planned among those that `Company.wire` names, if it says so."""
+    if company is None or '"audience"' not in company:
+        return None
+    return Audience.read(orjson.loads(company)["audience"])
+
+
+def audience_of(company: str | None) -> Audience:
+    """Return who may hear what is said or planned among those that `Company.wire` names."""
+    if company is None:
+        return OWNER_ONLY
+    told: dict[str, Any] = orjson.loads(company)
+    hearers = tuple(map(Hearer, told["persons"]))
+    return planned_for(company) or Company(hearers, told.get("room")).audience

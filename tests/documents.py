@@ -1,0 +1,95 @@
+"""Documents for tests: PDFs and Word files, made from text by hand."""
+
+import zipfile
+import zlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+
+
+def make_pdf(path: Path, pages: Iterable[Sequence[str]], *, encrypted: bool = False) -> Path:
+    """Write a PDF whose pages have these lines."""
+    bodies: list[bytes] = []
+    kids: list[int] = []
+    for lines in pages:
+        shown = b"".join(f"({_pdf_text(line)}) Tj T*\n".encode("latin-1") for line in lines)
+        packed = zlib.compress(b"BT /F1 11 Tf 14 TL 50 790 Td\n" + shown + b"ET")
+        content = 4 + len(bodies)
+        bodies.append(
+            f"<< /Length {len(packed)} /Filter /FlateDecode >>\nstream\n".encode()
+            + packed
+            + b"\nendstream"
+        )
+        kids.append(content + 1)
+        bodies.append(
+            f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] /Contents {content} 0 R"
+            " /Resources << /Font << /F1 3 0 R >> >> >>".encode()
+        )
+    listed = " ".join(f"{kid} 0 R" for kid in kids)
+    head = [
+        b"<< /Type /Catalog /Pages 2 0 R >>",
+        f"<< /Type /Pages /Count {len(kids)} /Kids [{listed}] >>".encode(),
+        b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>",
+    ]
+    objects = head + bodies
+    trailer = "/Root 1 0 R"
+    if encrypted:
+        # A standard handler whose hashes fit no password.
+        zeros = "00" * 32
+        objects.append(
+            f"<< /Filter /Standard /V 1 /R 2 /O <{'11' * 32}> /U <{zeros}> /P -4 >>".encode()
+        )
+        trailer += f" /Encrypt {len(objects)} 0 R /ID [<{zeros}> <{zeros}>]"
+    path.write_bytes(_assembled(objects, trailer))
+    return path
+
+
+def _pdf_text(line: str) -> str:
+    return line.replace("\\", r"\\").replace("(", r"\(").replace(")", r"\)")
+
+
+def _assembled(objects: Sequence[bytes], trailer: str) -> bytes:
+    out = bytearray(b"%PDF-1.4\n")
+    places: list[int] = []
+    for number, body in enumerate(objects, 1):
+        places.append(len(out))
+        out += f"{number} 0 obj\n".encode() + body + b"\nendobj\n"
+    start = len(out)
+    out += f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n".encode()
+    for place in places:
+        out += f"{place:010} 00000 n \n".encode()
+    out += f"trailer << /Size {len(objects) + 1} {trailer} >>\nstartxref\n{start}\n%%EOF".encode()
+    return bytes(out)
+
+
+def paragraph(text: str, style: str = "") -> str:
+    """A paragraph as Word writes it."""
+    styled = f'<w:pPr><w:pStyle w:val="{style}"/></w:pPr>' if style else ""
+    return f'<w:p>{styled}<w:r><w:t xml:space="preserve">{escape(text)}</w:t></w:r></w:p>'
+
+
+def table(*rows: Sequence[str]) -> str:
+    """A table as Word writes it."""
+    told = "".join(
+        f"<w:tr>{''.join(f'<w:tc>{paragraph(cell)}</w:tc>' for cell in row)}</w:tr>" for row in rows
+    )
+    return f"<w:tbl>{told}</w:tbl>"
+
+
+def make_docx(path: Path, body: str, *, before: str = "") -> Path:
+    """Write a Word file with this XML as its body; heading styles are named in German."""
+    styles = "".join(
+        f'<w:style w:type="paragraph" w:styleId="berschrift{level}">'
+        f'<w:name w:val="heading {level}"/></w:style>'
+        for level in (1, 2, 3)
+    )
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("[Content_Types].xml", "<Types/>")
+        archive.writestr("word/styles.xml", f'<w:styles xmlns:w="{WORD}">{styles}</w:styles>')
+        archive.writestr(
+            "word/document.xml",
+            f'{before}<w:document xmlns:w="{WORD}"><w:body>{body}</w:body></w:document>',
+        )
+    return path

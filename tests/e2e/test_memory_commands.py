@@ -1,0 +1,729 @@
+"""The commands about memory: blocks, archive, sources, people, time, forgetting, context."""
+
+import json
+import logging
+import os
+import stat
+import subprocess
+import sys
+from io import BytesIO, TextIOWrapper
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from asterism import cli
+from asterism.memory.documents import History
+from asterism.memory.history import empty_version
+from asterism.types.memory import Append, TextSchema
+from tests.documents import make_pdf
+from tests.e2e.command import EXECUTABLE, TRACEBACK, Command, ModelServer
+
+TEXT = "Likes tea.\nHas a cat."
+TURN = (
+    'Note: [[call:block_edit {"operation":"append","label":"human","content":"Prefers mornings."}]]'
+    ' [[call:recall {"operation":"insert","text":"The alarm code is 4711-XK."}]]'
+)
+
+
+class Inside(Command):
+    """The command inside this process, since starting hundreds of processes takes minutes."""
+
+    def run(
+        self, *arguments: str | bytes, stdin: str | bytes = "", data: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end; those that work on turns have a process of their own."""
+        if arguments[0] == "chat":
+            return super().run(*arguments, stdin=stdin, data=data)
+        given = stdin.encode() if isinstance(stdin, str) else stdin
+        out, err = (TextIOWrapper(BytesIO(), "utf-8", write_through=True) for _ in range(2))
+        root = logging.getLogger()
+        handlers, level = list(root.handlers), root.level
+        with (
+            mock.patch.dict(os.environ, self.env, clear=True),
+            mock.patch("tempfile.tempdir", str(self.data.parent)),
+            mock.patch.multiple(
+                sys, stdin=TextIOWrapper(BytesIO(given), "utf-8"), stdout=out, stderr=err
+            ),
+        ):
+            try:
+                code = cli.run([str(one) for one in arguments])
+            finally:
+                logging.captureWarnings(capture=False)
+                root.handlers[:] = handlers
+                root.setLevel(level)
+        told = [stream.buffer.getvalue().decode() for stream in (out, err)]
+        assert TRACEBACK not in "".join(told)
+        return subprocess.CompletedProcess(arguments, code, *told)
+
+
+@pytest.fixture
+def asterism(tmp_path: Path) -> Command:
+    """The command on an empty directory."""
+    return Inside(tmp_path)
+
+
+@pytest.fixture
+def aria(asterism: Command) -> Command:
+    """A home with one agent, who has one block."""
+    asterism.ok("agent", "create", "aria")
+    asterism.ok("block", "create", "human", "--text", TEXT, "--description", "About the owner.")
+    return asterism
+
+
+def said(home: Command, label: str = "human", *more: str) -> str:
+    return home.json("block", "show", label, *more)["text"]
+
+
+def refused(home: Command, *arguments: str, code: int = 1, stdin: str | bytes = "") -> str:
+    """Run a command that must fail with one sentence, and return it."""
+    done = home.run(*arguments, stdin=stdin)
+    assert done.returncode == code, (arguments, done.stdout, done.stderr)
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert "fault inside asterism" not in done.stderr
+    return done.stderr
+
+
+def editor(place: Path, body: str) -> str:
+    """Make an editor that does this to its file, `$1`."""
+    script = place / "editor.sh"
+    script.write_text(f"#!/bin/sh\n{body}\n")
+    script.chmod(script.stat().st_mode | stat.S_IEXEC)
+    return str(script)
+
+
+# -- blocks ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.promise("M1")
+def test_blocks_are_listed_shown_and_described(aria: Command):
+    (block,) = aria.json("block", "list")
+    assert (block["name"], block["text"], block["version"]) == ("aria/human", TEXT, 1)
+    assert "Likes tea. Has a cat." in aria.ok("block", "list", "-a", "aria")
+    shown = aria.ok("block", "show", "human", "--lines")
+    assert "About the owner." in shown
+    assert "1     1      public    owner  Likes tea." in shown
+    aria.ok("person", "add", "Anna")
+    aria.ok("block", "describe", "human", "--limit", "900", "--audience", "person:Anna")
+    shown = aria.json("block", "show", "aria/human")
+    assert shown["limit"] == 900
+    assert shown["audience"].startswith("person:person_")
+    assert "person:Anna" in aria.ok("block", "show", "human")
+    aria.ok("block", "describe", "human", "--label", "owner", "--type", "working", "--pin")
+    assert "working, pinned" in aria.ok("block", "list")
+    assert "Put block" in refused(aria, "block", "retire", "owner", code=2)
+    aria.ok("block", "retire", "owner", "--yes")
+    assert aria.json("block", "list") == []
+
+
+@pytest.mark.promise("M1")
+def test_every_schema_is_edited_by_its_own_means(aria: Command):
+    aria.ok("block", "create", "todo", "--schema", "tasks")
+    aria.ok("block", "edit", "todo", "--append", '{"title": "Water the plants"}')
+    aria.ok("block", "edit", "todo", "--append", '{"title": "Sleep"}')
+    aria.ok("block", "edit", "todo", "--item", '1={"done": true}')
+    assert said(aria, "todo").startswith("[x] Water the plants")
+    aria.ok("block", "edit", "todo", "--remove", "2")
+    assert "Sleep" not in said(aria, "todo")
+    aria.ok("block", "create", "anna", "--schema", "partner")
+    aria.ok("block", "edit", "anna", "--set", "name=Anna")
+    aria.ok("block", "edit", "anna", "--set", 'preferences=["tea", "quiet"]')
+    aria.ok("block", "edit", "anna", "--add", "energy_level=2")
+    assert "name: Anna" in said(aria, "anna")
+    assert "energy_level: 7" in said(aria, "anna")
+    parts = {
+        "kind": "composite",
+        "sections": [
+            {"name": "facts", "schema": {"kind": "text"}},
+            {"name": "days", "schema": {"kind": "log"}},
+        ],
+    }
+    aria.ok("block", "create", "both", "--schema", json.dumps(parts))
+    aria.ok("block", "edit", "both", "--section", "facts", "--append", "One fact.")
+    assert "One fact." in said(aria, "both")
+
+
+@pytest.mark.promise("M3")
+def test_edits_are_told_undone_restored_and_compared(aria: Command, tmp_path: Path):
+    aria.ok("block", "edit", "human", "--append", "Sleeps late.", "--reason", "she said so")
+    aria.ok("block", "edit", "human", "--replace", "tea", "coffee")
+    patch = tmp_path / "change.diff"
+    patch.write_text("@@ -2,1 +2,1 @@\n-Has a cat.\n+Has two cats.\n")
+    aria.ok("block", "edit", "human", "--patch", str(patch))
+    after = "Likes coffee.\nHas two cats.\nSleeps late."
+    assert said(aria) == after
+    assert said(aria, "human", "--version", "2") == f"{TEXT}\nSleeps late."
+    assert said(aria, "human", "--at", "now") == after
+    assert said(aria, "human", "--at", "1 hour ago") == ""
+    assert "she said so" in aria.ok("block", "history", "human")
+    assert [edit["kind"] for edit in aria.json("block", "history", "human", "--limit", "2")] == [
+        "patch",
+        "replace",
+    ]
+    diff = aria.ok("block", "diff", "human", "1", "3")
+    assert "-Likes tea.\n+Likes coffee." in diff
+    assert "+Likes coffee." in aria.ok("block", "diff", "human", "1 hour ago", "now")
+    assert "say the same" in aria.ok("block", "diff", "human", "now")
+    blame = aria.json("block", "blame", "human")
+    assert blame[2]["made_by"][0]["reason"] == "she said so"
+    assert "Took back edit 4" in aria.ok("block", "undo", "human")
+    assert "Has a cat." in said(aria)
+    assert "Took back undo 5" in aria.ok("block", "redo", "human")
+    assert said(aria) == after
+    aria.ok("block", "revert", "human", "2")
+    assert said(aria) == "Likes coffee.\nHas two cats."
+    aria.ok("block", "restore", "human", "1")
+    assert said(aria) == TEXT
+    assert "says that already" in aria.ok("block", "edit", "human", "--text", TEXT)
+
+
+@pytest.mark.promise("M4")
+def test_blocks_are_shared_and_belong_to_all(aria: Command):
+    aria.ok("agent", "create", "bea")
+    aria.ok("block", "share", "human", "bea", "--permission", "read_write")
+    (seen,) = aria.json("block", "list", "-a", "bea")
+    assert (seen["name"], seen["may"]) == ("aria/human", "read_write")
+    assert "bea (read_write)" in aria.ok("block", "show", "human", "-a", "aria")
+    aria.ok("block", "unshare", "human", "bea")
+    assert aria.json("block", "list", "-a", "bea") == []
+    for _ in range(2):
+        aria.ok("block", "create", "house", "--constellation", "--text", "Quiet.", "--existing")
+    assert said(aria, "house", "--constellation") == "Quiet."
+    assert [one["name"] for one in aria.json("block", "list", "-a", "bea")] == [
+        "constellation/house"
+    ]
+    aria.ok("block", "create", "plan", "-a", "bea", "--share", "aria=read_only")
+    assert "bea/plan" in aria.ok("block", "list", "-a", "aria")
+
+
+@pytest.mark.promise("M3")
+def test_replicas_are_merged(aria: Command, tmp_path: Path):
+    updates = tmp_path / "human.loro"
+    aria.ok("block", "export-updates", "human", str(updates))
+    assert "there already" in refused(
+        aria, "block", "export-updates", "human", str(updates), code=2
+    )
+    elsewhere = History.load(TextSchema(), None, [updates.read_bytes()], peer=77).document
+    elsewhere.apply(Append("Written elsewhere."))
+    aria.ok("block", "edit", "human", "--replace", "tea", "coffee")
+    updates.write_bytes(elsewhere.ops_since(empty_version()))
+    aria.ok("block", "merge", "human", str(updates))
+    merged = "Likes coffee.\nHas a cat.\nWritten elsewhere."
+    assert said(aria) == merged
+    updates.write_bytes(b"\x00\x01 no updates")
+    assert "nothing was changed" in refused(aria, "block", "merge", "human", str(updates), code=2)
+    assert said(aria) == merged
+
+
+# -- the editor ------------------------------------------------------------------------------------
+
+
+def test_a_block_is_edited_in_an_editor_and_what_others_wrote_meanwhile_stays(
+    aria: Command, tmp_path: Path
+):
+    aria.env["EDITOR"] = editor(
+        tmp_path,
+        f"{EXECUTABLE} block edit human --append 'Written meanwhile.' >/dev/null\n"
+        'sed -i "s/tea/coffee/" "$1"',
+    )
+    told = aria.ok("block", "edit", "human")
+    assert "What others wrote meanwhile is kept." in told
+    assert said(aria) == "Likes coffee.\nHas a cat.\nWritten meanwhile."
+
+
+def test_an_editor_that_changes_nothing_changes_nothing(aria: Command, tmp_path: Path):
+    aria.env["EDITOR"] = editor(tmp_path, "true")
+    assert "the text is as it was" in aria.ok("block", "edit", "human")
+    aria.env["EDITOR"] = editor(tmp_path, ': > "$1"')
+    assert "the text is empty" in aria.ok("block", "edit", "human")
+    aria.env["VISUAL"] = editor(tmp_path, "exit 3")
+    assert "ended with code 3" in refused(aria, "block", "edit", "human", code=2)
+    aria.env["VISUAL"] = "/nowhere/editor"
+    assert "cannot be started" in refused(aria, "block", "edit", "human", code=2)
+    del aria.env["VISUAL"], aria.env["EDITOR"]
+    assert "There is no terminal" in refused(aria, "block", "edit", "human", code=2)
+    aria.env["PATH"] = str(tmp_path / "empty")
+    with aria.terminal("block", "edit", "human") as person:
+        person.expect("No editor was found. Set EDITOR")
+        assert person.ended() == 2
+    assert aria.json("block", "show", "human")["version"] == 1
+    assert len(list(tmp_path.glob("asterism-*/human.md"))) == 1, "what the failing editor left"
+
+
+def test_what_was_typed_is_kept_when_it_is_refused(aria: Command, tmp_path: Path):
+    aria.ok("block", "describe", "human", "--limit", "40")
+    aria.env["EDITOR"] = editor(tmp_path, 'printf "%050d" 7 >> "$1"')
+    told = refused(aria, "block", "edit", "human", code=2)
+    assert "of 40 characters" in told
+    kept = Path(told.partition("What you wrote is kept in ")[2].strip().removesuffix("."))
+    assert kept.read_text().rstrip() == f"{TEXT}\n{7:050d}"
+    assert said(aria) == TEXT
+    aria.ok("block", "create", "todo", "--schema", "tasks")
+    aria.env["EDITOR"] = editor(tmp_path, 'printf \'[{"titel": 1}]\' > "$1"')
+    told = refused(aria, "block", "edit", "todo")
+    assert "titel" in told
+    assert "What you wrote is kept in" in told
+    aria.env["EDITOR"] = editor(tmp_path, 'printf \'[{"title": "Sleep"}]\' > "$1"')
+    aria.ok("block", "edit", "todo")
+    assert said(aria, "todo") == "[ ] Sleep (priority: 3)"
+
+
+@pytest.mark.promise("X5")
+def test_what_blocks_cannot_be_told(aria: Command, tmp_path: Path):
+    aria.ok("block", "create", "anna", "--schema", "partner")
+    aria.ok("block", "describe", "human", "--limit", "50")
+    binary = tmp_path / "picture.png"
+    binary.write_bytes(b"\x89PNG\x00\xff\xfe")
+    bad_diff = tmp_path / "bad.diff"
+    bad_diff.write_text("@@ -1,1 +1,1 @@\n-Likes milk.\n+Likes beer.\n")
+    for code, arguments, word in (
+        (1, ("block", "show", "humen", "-a", "aria"), "Did you mean 'human'?"),
+        (1, ("block", "show", "nothing"), "There are: aria/anna, aria/human."),
+        (1, ("block", "list", "-a", "arai"), "Did you mean 'aria'?"),
+        (1, ("block", "show", "human", "--version", "9"), "no version 9"),
+        (1, ("block", "restore", "human", "9"), "9"),
+        (1, ("block", "restore", "human", "2 hours ago"), "was not there yet"),
+        (1, ("block", "revert", "human", "9"), "9"),
+        (1, ("block", "redo", "human"), "human"),
+        (2, ("block", "diff", "human", "soon"), "'soon' is no moment"),
+        (2, ("block", "show", "human", "--at", "25:00"), "is no moment"),
+        (2, ("block", "edit", "human", "--append", "x" * 60), "50"),
+        (2, ("block", "edit", "anna", "--set", "energy_level=high"), "energy_level"),
+        (2, ("block", "edit", "anna", "--set", "energy"), "FIELD=VALUE"),
+        (2, ("block", "edit", "anna", "--add", "energy_level=lots"), "no number"),
+        (2, ("block", "edit", "human", "--patch", str(bad_diff)), "Nothing was changed"),
+        (2, ("block", "edit", "human", "--file", str(binary)), "UTF-8"),
+        (2, ("block", "edit", "human", "--file", "/nowhere/at/all"), "cannot be read"),
+        (2, ("block", "edit", "human", "--append", "a", "--text", "b"), "exclude each other"),
+        (2, ("block", "edit", "human", "--text", "a", "--all"), "--replace"),
+        (2, ("block", "create", "x", "--schema", "poem"), "poem"),
+        (2, ("block", "create", "x", "--schema", "{"), "no JSON"),
+        (2, ("block", "create", "x", "--audience", "friends"), "names no audience"),
+        (1, ("block", "create", "x", "--audience", "person:Nobody"), "Nobody"),
+        (2, ("block", "create", "x", "--share", "aria=boss"), "names no permission"),
+        (1, ("block", "create", "human"), "already"),
+        (2, ("block", "describe", "human"), "Say what to change"),
+        (2, ("block", "show", "human", "-a", "aria", "--constellation"), "exclude"),
+        (1, ("block", "share", "human", "nobody"), "nobody"),
+    ):
+        assert word in refused(aria, *arguments, code=code), arguments
+    assert said(aria) == TEXT
+    assert {one["name"] for one in aria.json("block", "list")} == {"aria/human", "aria/anna"}
+
+
+# -- the archive -----------------------------------------------------------------------------------
+
+
+@pytest.mark.promise("M5")
+def test_passages_are_added_found_changed_and_retracted(aria: Command, tmp_path: Path):
+    told = aria.json("archive", "add", "The spare key is with the neighbour.", "--tag", "house")
+    key = told["passage"]["id"]
+    assert told["kind"] == "stored"
+    assert "It was there already" in aria.ok(
+        "archive", "add", "The spare key is with the neighbour."
+    )
+    note = tmp_path / "note.txt"
+    note.write_text("The boiler was serviced in May.")
+    aria.ok("archive", "add", "--file", str(note))
+    aria.ok("archive", "add", "-", stdin="Bins go out on Tuesday.")
+    assert len(aria.json("archive", "list")) == 3
+    assert [one["id"] for one in aria.json("archive", "list", "--tag", "house")] == [key]
+    hit = aria.json("archive", "search", "where is the key?")[0]
+    assert (hit["kind"], hit["id"]) == ("passage", key)
+    assert "words:" in aria.ok("archive", "search", "key", "--in", "passages")
+    assert "Nothing was found" in aria.ok("archive", "search", "submarine", "--in", "messages")
+    aria.ok("archive", "append", key, "Ring twice.")
+    aria.ok("archive", "tag", key, "keys", "doors")
+    shown = aria.json("archive", "show", key)
+    assert shown["text"].endswith("Ring twice.")
+    assert shown["tags"] == ["doors", "keys"] or shown["tags"] == ["keys", "doors"]
+    assert [edit["kind"] for edit in shown["edits"]][-2:] == ["append", "tag"]
+    newer = aria.json("archive", "add", "The spare key is in the shed.", "--supersedes", key)
+    assert "superseded by" in aria.ok("archive", "show", key)
+    aria.ok("archive", "retract", newer["passage"]["id"])
+    assert key not in aria.ok("archive", "list")
+
+
+@pytest.mark.promise("M5")
+def test_many_passages_are_imported_once(aria: Command, tmp_path: Path):
+    lines = tmp_path / "facts.jsonl"
+    rows = [
+        json.dumps({"text": f"Fact {number} is about topic {number * 7}."}) for number in range(700)
+    ]
+    lines.write_text("\n".join([*rows, "A plain line.", ""]))
+    done = aria.run("archive", "import", str(lines), "--tag", "old")
+    assert done.stdout == "Stored 701 passages.\n"
+    assert "100%: 701 of 701 passages" in done.stderr
+    again = aria.json("archive", "import", str(lines))
+    assert again == {"given": 701, "stored": 0}
+    lines.write_text('{"text": "one"}\n{"txt": "two"}\n')
+    assert "line 2" in refused(aria, "archive", "import", str(lines), code=2)
+    lines.write_bytes(b"\xff\xfe\x00")
+    assert "UTF-8" in refused(aria, "archive", "import", str(lines), code=2)
+
+
+@pytest.mark.promise("X5")
+def test_what_archives_cannot_be_told(aria: Command):
+    for code, arguments, word in (
+        (1, ("archive", "show", "pas_0"), "pas_0"),
+        (1, ("archive", "retract", "pas_0"), "pas_0"),
+        (1, ("archive", "forget", "pas_0", "--yes"), "pas_0"),
+        (2, ("archive", "add"), "Give one of TEXT and --file"),
+        (2, ("archive", "add", "  "), "Nothing"),
+        (2, ("archive", "add", "x", "--audience", "everybody"), "names no audience"),
+        (2, ("archive", "add", "x", "--true-from", "soon"), "no moment"),
+        (2, ("archive", "search", "x", "--in", "dreams"), "dreams"),
+        (1, ("archive", "search", "x", "--present", "Nobody"), "Nobody"),
+        (2, ("archive", "tag", "pas_0"), "--none"),
+        (1, ("archive", "list", "-a", "nobody"), "nobody"),
+    ):
+        assert word in refused(aria, *arguments, code=code), arguments
+    aria.ok("agent", "create", "bea")
+    assert "--agent: aria, bea" in refused(aria, "archive", "list", code=2)
+    assert aria.json("archive", "list", "-a", "aria") == []
+
+
+# -- sources ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def papers(tmp_path: Path) -> Path:
+    """A folder with documents, one of them broken."""
+    place = tmp_path / "papers"
+    place.mkdir()
+    (place / "garden.md").write_text("# Garden\n\nThe tulips are watered at dawn.\n")
+    make_pdf(place / "lease.pdf", [["The lease ends in March."]])
+    (place / "broken.pdf").write_bytes(b"%PDF-1.4 and then nothing")
+    return place
+
+
+@pytest.mark.promise("M5")
+def test_a_folder_is_read_searched_read_again_and_removed(aria: Command, papers: Path):
+    done = aria.run("source", "add", "papers", str(papers), "-a", "aria")
+    assert done.returncode == 0, done.stderr
+    assert "read 2 documents" in done.stdout
+    assert "broken.pdf" in done.stdout
+    assert "documents" in done.stderr
+    (source,) = aria.json("source", "list")
+    assert (source["documents"], source["refused"], source["agents"]) == (2, 1, ["aria"])
+    assert "refused" in aria.ok("source", "show", "papers")
+    hit = aria.json("archive", "search", "when are the tulips watered?")[0]
+    assert "tulips" in hit["text"]
+    assert hit["source"]["tier"] == "document"
+    (papers / "garden.md").write_text("# Garden\n\nThe roses are cut at noon.\n")
+    assert "read 1 document" in aria.ok("source", "sync", "papers")
+    assert aria.json("archive", "search", "tulips", "--in", "passages") == []
+    aria.ok("source", "detach", "papers", "aria")
+    assert "Nothing was found" in aria.ok("archive", "search", "roses noon", "--in", "passages")
+    aria.ok("source", "attach", "papers", "aria")
+    assert "Remove papers with 2 documents" in refused(aria, "source", "remove", "papers", code=2)
+    aria.ok("source", "remove", "papers", "--yes")
+    assert aria.json("source", "list") == []
+    assert (papers / "garden.md").exists()
+
+
+@pytest.mark.promise("M5")
+def test_reading_a_folder_is_interrupted_and_goes_on(aria: Command, tmp_path: Path):
+    place = tmp_path / "many"
+    place.mkdir()
+    for number in range(40):
+        text = "\n\n".join(
+            f"Chapter {number}, part {part}: " + "words " * 60 for part in range(200)
+        )
+        (place / f"{number:02}.txt").write_text(text)
+    with aria.terminal("source", "add", "many", str(place)) as person:
+        person.expect("passages")
+        person.press("\x03")
+        person.expect('"asterism source sync many" goes on where it stopped.')
+        assert person.ended() == 130
+    before = aria.json("source", "list")[0]
+    assert before["documents"] < 40
+    done = aria.json("source", "sync", "many")
+    assert done["read"] + done["unchanged"] == 40
+    assert aria.json("source", "list")[0]["documents"] == 40
+
+
+@pytest.mark.promise("X5")
+def test_what_sources_cannot_be_told(aria: Command, tmp_path: Path, papers: Path):
+    file = tmp_path / "file.txt"
+    file.write_text("no folder")
+    for code, arguments, word in (
+        (1, ("source", "add", "x", str(tmp_path / "none")), "no folder"),
+        (1, ("source", "add", "x", str(file)), "no folder"),
+        (1, ("source", "add", "x", str(papers), "-a", "nobody"), "nobody"),
+        (2, ("source", "add", "x", str(papers), "--audience", "all"), "names no audience"),
+        (1, ("source", "sync", "x"), "x"),
+        (1, ("source", "show", "x"), "x"),
+        (1, ("source", "remove", "x", "--yes"), "x"),
+        (1, ("source", "attach", "x", "aria"), "x"),
+    ):
+        assert word in refused(aria, *arguments, code=code), arguments
+    assert aria.json("source", "list") == []
+
+
+# -- people ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.promise("M9")
+def test_people_are_introduced_linked_merged_and_decide_what_is_heard(aria: Command):
+    aria.ok("person", "add", "Anna", "--role", "family")
+    aria.ok("person", "add", "Anna at work", "--tier", "stranger")
+    aria.ok("person", "link", "Anna", "discord:4711")
+    aria.ok("person", "link", "Anna at work", "slack:U77")
+    assert aria.json("person", "show", "discord:4711")["name"] == "Anna"
+    assert "cannot be told apart" in refused(aria, "person", "merge", "Anna", "slack:U77", code=2)
+    aria.ok("person", "merge", "Anna", "slack:U77", "--yes")
+    assert "discord:4711, slack:U77" in aria.ok("person", "list")
+    aria.ok("person", "rename", "Anna", "Ann")
+    aria.ok("person", "tier", "Ann", "stranger")
+    aria.ok("person", "roles", "Ann", "friends", "band")
+    shown = aria.json("person", "show", "Ann")
+    assert (shown["tier"], set(shown["roles"])) == ("stranger", {"friends", "band"})
+    aria.ok("person", "unlink", "slack:U77")
+    aria.ok("archive", "add", "Ann's present is a drum.", "--audience", "owner")
+    aria.ok("archive", "add", "The band rehearses on Friday.", "--audience", "role:band")
+    heard = aria.json("archive", "search", "present drum rehearses", "--present", "Ann")
+    assert [hit["text"] for hit in heard] == ["The band rehearses on Friday."]
+    context = aria.json("context", "show", "aria", "--present", "Ann")
+    assert any(line["part"] == "block human" for line in context["lines"])
+    aria.ok("block", "describe", "human", "--audience", "owner")
+    assert "Likes tea." not in aria.ok("context", "show", "aria", "--present", "Ann", "--full")
+    assert "Likes tea." in aria.ok("context", "show", "aria", "--full")
+    for code, arguments, word in (
+        (1, ("person", "show", "Bob"), "Bob"),
+        (1, ("person", "add", "Ann"), "Ann"),
+        (2, ("person", "tier", "Ann", "boss"), "boss"),
+        (2, ("person", "link", "Ann", "discord"), "no account"),
+        (1, ("person", "unlink", "irc:x"), "irc:x"),
+        (2, ("person", "roles", "Ann"), "--none"),
+        (1, ("context", "show", "aria", "--present", "Bob"), "Bob"),
+    ):
+        assert word in refused(aria, *arguments, code=code), arguments
+
+
+# -- memory as a whole -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def talked(aria: Command, model: ModelServer) -> Command:
+    """A home whose agent has written to its memory in a turn."""
+    aria.use(model)
+    aria.ok("chat", "--once", TURN)
+    return aria
+
+
+def turn_of(home: Command) -> str:
+    return home.json("turn", "list")[0]["id"]
+
+
+@pytest.mark.promise("M7")
+def test_why_a_memory_is_there(talked: Command):
+    turn = turn_of(talked)
+    told = talked.ok("memory", "why", "human:3")
+    assert "Prefers mornings." in told
+    assert f"edit 2, append by agent:aria in {turn}" in told
+    passage = talked.json("archive", "list")[0]["id"]
+    trace = talked.json("memory", "why", passage)
+    assert trace["children"][0]["what"].startswith("call of recall")
+    with talked.terminal("memory", "why", "human", columns=60) as person:
+        assert person.ended() == 0
+    assert "└──" in person.shown
+    assert max(map(len, person.shown.splitlines())) <= 60
+    assert "no line 9" in refused(talked, "memory", "why", "human:9")
+    assert "pas_0" in refused(talked, "memory", "why", "pas_0")
+
+
+@pytest.mark.promise("M8")
+def test_a_turn_is_taken_back_and_memory_is_told_as_of_before(talked: Command):
+    turn = turn_of(talked)
+    opened = talked.json("turn", "show", turn)["opened_at"]
+    then = talked.json("memory", "as-of", "aria", str(opened - 1))
+    assert then["blocks"][0]["block"]["text"] == TEXT
+    assert then["passages"] == []
+    assert "Prefers mornings." in talked.ok("memory", "as-of", "aria", "now")
+    asked = talked.run("memory", "revert", turn)
+    assert asked.returncode == 2
+    assert "block aria/human, edit 2, append" in asked.stderr
+    with talked.terminal("memory", "revert", turn) as person:
+        person.expect("Take all of this back?")
+        person.type("n")
+        assert person.ended() == 1
+    assert "Prefers mornings." in said(talked)
+    done = talked.json("memory", "revert", turn, "--yes")
+    assert said(talked) == TEXT
+    assert talked.json("archive", "list") == []
+    talked.ok("memory", "revert", done["taken_back_by"], "--yes")
+    assert "Prefers mornings." in said(talked)
+    talked.ok("memory", "revert", "--block", "human", "--edit", "2", "--yes")
+    assert said(talked) == TEXT
+    for code, arguments, word in (
+        (1, ("memory", "revert", "turn_0", "--yes"), "There is no turn"),
+        (1, ("memory", "revert", "turn_0"), "There is no turn"),
+        (1, ("memory", "revert", "--block", "human", "--edit", "99"), "no edit 99"),
+        (2, ("memory", "revert"), "Name a turn"),
+        (2, ("memory", "as-of", "aria", "then"), "no moment"),
+        (1, ("memory", "as-of", "nobody", "now"), "nobody"),
+    ):
+        assert word in refused(talked, *arguments, code=code), arguments
+
+
+@pytest.mark.promise("M13")
+def test_something_is_forgotten_with_a_receipt(talked: Command):
+    asked = talked.run("memory", "forget", "--text", "4711-XK")
+    assert asked.returncode == 2
+    assert "--yes" in asked.stderr
+    with talked.terminal("memory", "forget", "--text", "4711-XK") as person:
+        person.expect('text: "4711-XK"')
+        person.expect("cannot be brought back")
+        person.type("n")
+        assert person.ended() == 1
+    assert "4711-XK" in talked.ok("archive", "list")
+    done = talked.run("memory", "forget", "--text", "4711-XK", "--reason", "a secret", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert "passages.text" in done.stdout
+    assert "4711" not in done.stdout
+    held = [path for path in talked.data.rglob("*") if path.is_file()]
+    assert not [path for path in held if b"4711-XK" in path.read_bytes()]
+    (receipt,) = talked.json("memory", "receipts")
+    assert receipt["reason"] == "a secret"
+    assert receipt["id"] in talked.ok("memory", "receipts", receipt["id"])
+    passage = talked.json("archive", "add", "A canary sings at six.")["passage"]["id"]
+    talked.ok("archive", "forget", passage, "--yes")
+    assert talked.json("archive", "search", "canary") == []
+    turn = turn_of(talked)
+    talked.ok("memory", "forget", "--turn", turn, "--block", "aria/human", "--yes")
+    assert talked.json("block", "list") == []
+    for code, arguments, word in (
+        (2, ("memory", "forget", "--yes"), "what to forget"),
+        (2, ("memory", "forget", "--text", "a", "--yes"), "a"),
+        (1, ("memory", "forget", "--passage", "pas_0", "--yes"), "pas_0"),
+        (1, ("memory", "forget", "--person", "Bob", "--yes"), "Bob"),
+        (1, ("memory", "forget", "--agent", "bob", "--yes"), "bob"),
+        (1, ("memory", "forget", "--source", "x", "--yes"), "x"),
+        (1, ("memory", "forget", "--turn", "turn_0", "--yes"), "turn_0"),
+        (1, ("memory", "receipts", "tomb_0"), "tomb_0"),
+    ):
+        done = talked.run(*arguments)
+        assert done.returncode == code, (arguments, done.stderr)
+        assert word in done.stderr
+
+
+@pytest.mark.promise("M14")
+def test_health_tells_what_to_look_at(aria: Command):
+    assert "Nothing is wrong" in aria.ok("memory", "health", "aria")
+    aria.ok("block", "describe", "human", "--limit", "22")
+    aria.ok("archive", "add", "ok")
+    found = aria.json("memory", "health", "aria")
+    assert {one["kind"] for one in found["findings"]} >= {"full", "junk"}
+    told = aria.ok("memory", "health", "aria")
+    assert "next move" in told
+    assert "nobody" in refused(aria, "memory", "health", "nobody")
+
+
+def test_memory_leaves_and_returns(talked: Command, tmp_path: Path):
+    file = tmp_path / "aria.json"
+    talked.ok("memory", "export", "aria", "--file", str(file))
+    document: dict[str, Any] = json.loads(file.read_text())
+    assert json.loads(talked.ok("memory", "export", "aria")) == document
+    talked.ok("agent", "create", "bea")
+    assert "Would import 1 block" in talked.ok("memory", "import", "bea", str(file), "--dry-run")
+    assert talked.json("block", "list", "-a", "bea") == []
+    talked.ok("memory", "import", "bea", str(file))
+    assert said(talked, "human", "-a", "bea") == said(talked, "human", "-a", "aria")
+    talked.ok("agent", "create", "cleo")
+    talked.ok("memory", "fork", "aria", "cleo")
+    assert said(talked, "human", "-a", "cleo") == said(talked, "human", "-a", "aria")
+    assert len(talked.json("archive", "list", "-a", "cleo")) == 1
+    file.write_text("[]")
+    for code, arguments, word in (
+        (2, ("memory", "import", "bea", str(file)), "no export"),
+        (2, ("memory", "import", "bea", str(tmp_path / "none")), "cannot be read"),
+        (1, ("memory", "export", "nobody"), "nobody"),
+        (2, ("memory", "fork", "aria", "aria"), "itself"),
+        (1, ("memory", "fork", "aria", "nobody"), "nobody"),
+    ):
+        assert word in refused(talked, *arguments, code=code), arguments
+
+
+# -- the context -----------------------------------------------------------------------------------
+
+
+@pytest.mark.promise("M12")
+def test_the_context_of_now_and_of_a_turn(talked: Command):
+    turn = turn_of(talked)
+    now = talked.ok("context", "show", "aria")
+    assert "block human" in now
+    assert "core memory, always seen" in now
+    last = talked.json("context", "show", "aria", "--turn", turn)
+    assert last["tokens_in"] > 0
+    assert {line["cached"] for line in last["lines"]} == {True, False}
+    first = talked.json("context", "show", "aria", "--turn", turn, "--step", "0")
+    assert first["messages"] == last["messages"][: len(first["messages"])]
+    assert "counted" in talked.ok("context", "show", "aria", "--turn", turn)
+    assert TURN in talked.ok("context", "show", "aria", "--turn", turn, "--full")
+    talked.ok("agent", "create", "bea")
+    for code, arguments, word in (
+        (1, ("context", "show", "bea", "--turn", turn), "not one of bea's"),
+        (1, ("context", "show", "aria", "--turn", turn, "--step", "9"), "no step 9"),
+        (1, ("context", "show", "aria", "--turn", "turn_0"), "turn_0"),
+        (2, ("context", "show", "aria", "--step", "1"), "--turn"),
+        (1, ("context", "show", "nobody"), "nobody"),
+        (1, ("context", "fold", "bea"), "nothing to fold"),
+    ):
+        assert word in refused(talked, *arguments, code=code), arguments
+
+
+@pytest.mark.promise("M11")
+def test_the_context_is_folded_on_demand(aria: Command, model: ModelServer):
+    aria.use(model, "[context]\nkeep_recent = 1")
+    for number in range(4):
+        aria.ok("chat", "--once", f"Message {number} about the garden, the cat and the tea.")
+    folded = aria.json("context", "fold", "aria")
+    assert folded["summary"]["messages"] > 0
+    shown = aria.ok("context", "show", "aria")
+    assert "summary" in shown
+    assert folded["summary"]["id"] in aria.ok("memory", "why", folded["summary"]["id"])
+
+
+def test_the_other_spellings(talked: Command):
+    assert "human" in talked.ok("debug", "list-core", "aria")
+    assert "4711-XK" in talked.ok("debug", "list-archival", "aria")
+    assert talked.json("debug", "show-context", "aria") == talked.json("context", "show", "aria")
+    assert "alarm" in talked.ok("debug", "search-archival", "aria", "alarm code")
+    assert "debug" not in talked.ok("--help").replace("--debug", "")
+    assert "nobody" in refused(talked, "debug", "list-core", "nobody")
+
+
+# -- how it looks ----------------------------------------------------------------------------------
+
+
+def test_tables_keep_to_the_width_of_the_terminal(talked: Command, papers: Path):
+    talked.ok("source", "add", "papers", str(papers), "-a", "aria")
+    for arguments in (
+        ("block", "list"),
+        ("block", "show", "human", "--lines"),
+        ("block", "history", "human"),
+        ("block", "blame", "human"),
+        ("block", "diff", "human", "1"),
+        ("archive", "list"),
+        ("archive", "search", "alarm"),
+        ("source", "list"),
+        ("source", "show", "papers"),
+        ("person", "list"),
+        ("memory", "health", "aria"),
+        ("context", "show", "aria"),
+    ):
+        with talked.terminal(*arguments, columns=60) as person:
+            assert person.ended() == 0
+        assert max(map(len, person.shown.splitlines())) <= 60, (arguments, person.shown)
+
+
+def test_lists_of_an_empty_home_say_what_to_do(asterism: Command):
+    asterism.ok("agent", "create", "aria")
+    assert '"asterism block create" makes one' in asterism.ok("block", "list")
+    assert '"asterism archive add"' in asterism.ok("archive", "list")
+    assert '"asterism source add" makes one' in asterism.ok("source", "list")
+    assert "Nothing was forgotten yet." in asterism.ok("memory", "receipts")
+    assert "owner" in asterism.ok("person", "list")

@@ -1,0 +1,239 @@
+"""The red team, short: generated worlds, a model that tells what it hears, and nobody overhears.
+
+`tests/torture/test_audience_redteam.py` runs many more worlds. The last tests here are what the red
+team has found so far, each as small as it gets.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from asterism import Asterism
+from asterism.memory import archive, blocks
+from asterism.memory.blocks import Seen
+from asterism.testing.clock import ManualClock
+from asterism.testing.postgres import postgres_server
+from asterism.types.memory import BlockType, Describe, Passage
+from asterism.types.people import OWNER_ALONE, OWNER_ONLY, Audience, Company, Tier
+from tests.redteam_scene import Tally
+from tests.redteam_world import World
+from tests.scenes import heard, obedient, open_home, until
+
+SEED = int(os.environ.get("ASTERISM_SEED", "1"))
+WORLDS, STEPS = 5, 25
+KITCHEN: dict[str, Any] = {"channel": "chat", "room": "kitchen"}
+
+pytestmark = pytest.mark.promise("M9")
+
+
+async def live_through(
+    place: Path, seeds: range, *, steps: int = STEPS, url: str | None = None
+) -> Tally:
+    """Live through some worlds; raise at the first leak."""
+    total = Tally(seeds.start)
+    for seed in seeds:
+        total += await World(seed, place / str(seed), url).run(steps)
+    return total
+
+
+def is_sound(total: Tally) -> None:
+    """What may be heard is found, so that nothing is kept secret by showing nothing."""
+    assert total.found >= 0.95 * total.wanted, "\n".join(total.missed)
+    assert total.wanted > 0
+    assert total.looked_at > 1_000
+
+
+@pytest.mark.parametrize("first", [SEED, SEED + WORLDS])
+async def test_nobody_overhears_anything(tmp_path: Path, first: int):
+    total = await live_through(tmp_path, range(first, first + WORLDS))
+    print(f"\n{total}")
+    is_sound(total)
+    assert total.folds > 0
+
+
+@pytest.mark.postgres
+async def test_nobody_overhears_anything_on_postgres(tmp_path: Path):
+    with postgres_server().database() as url:
+        total = await live_through(tmp_path, range(SEED, SEED + 1), steps=10, url=url)
+    is_sound(total)
+
+
+# -- the red team is worth its pay -----------------------------------------------------------------
+
+
+def one_may_hear(self: Company, audience: Audience) -> bool:
+    return all(
+        any(any(map(one.is_named_by, clause)) for one in self.hearers)
+        for clause in audience.clauses
+    )
+
+
+def all_lines(seen: Seen, company: Company) -> Sequence[str]:
+    del company
+    return [line.text for line in seen.lines]
+
+
+def nothing_heard(self: Company, heard: Audience) -> Audience:
+    del heard
+    return self.audience
+
+
+async def any_passage(*given: Any, **named: Any) -> Passage:
+    return await _GET(*given, **{**named, "company": OWNER_ALONE})
+
+
+_GET = archive.get
+BREAKS: dict[str, tuple[Any, str, Any]] = {
+    "what one of those present may hear is told": (Company, "may_hear", one_may_hear),
+    "all lines of a block are shown": (blocks, "heard_lines", all_lines),
+    "all passages can be read": (archive, "get", any_passage),
+    "what was said after hearing a secret is for all": (Company, "after", nothing_heard),
+}
+
+
+@pytest.mark.parametrize("name", BREAKS)
+async def test_the_red_team_finds_what_is_broken(tmp_path: Path, name: str):
+    found = pytest.raises(AssertionError, match=r"leaks in the world|tells what")
+    with patch.object(*BREAKS[name]), found:
+        await live_through(tmp_path, range(SEED, SEED + 10))
+
+
+# -- what it has found -----------------------------------------------------------------------------
+
+
+def told(request: Any) -> str:
+    return "\n".join(str(message["content"]) for message in heard(request))
+
+
+async def enters(home: Asterism, sender: str) -> None:
+    await home.ask("aria", "hello", sender=sender, **KITCHEN)
+
+
+async def test_a_block_for_fewer_is_shown_no_more_at_once(tmp_path: Path):
+    model = obedient()
+    async with open_home(tmp_path, model) as home:
+        await home.create_agent("aria")
+        await home.blocks.create("aria", "plans", "We move to Bern.")
+        await home.blocks.create("aria", "manners", "Be kind.")
+        await home.ask("aria", "hello", channel="chat", sender="ben")
+        assert "Bern" in told(model.requests[-1])
+        await home.blocks.write("aria", "plans", Describe(audience=OWNER_ONLY))
+        outcome = await home.ask("aria", "hello again", channel="chat", sender="ben")
+        assert "Bern" not in told(model.requests[-1])
+        assert "Be kind." in told(model.requests[-1])
+        assert "hello again" in told(model.requests[-1])
+        shown = await home.contexts.of_turn(outcome.turn_id)
+        assert list(shown.messages) == model.requests[-1].messages
+
+
+async def test_what_is_written_where_the_owner_is_alone_is_for_the_owner(tmp_path: Path):
+    model = obedient()
+    async with open_home(tmp_path, model) as home:
+        await home.create_agent("aria")
+        await home.blocks.create("aria", "notes", "Be kind.")
+        await home.ask("aria", "I am pregnant", channel="chat", sender="anna")
+        append = '{"operation": "append", "label": "notes", "content": "Anna is pregnant."}'
+        insert = '{"operation": "insert", "text": "Anna expects a child in May."}'
+        text = f"[[call:block_edit {append}]] [[call:recall {insert}]]"
+        await home.ask("aria", text, **KITCHEN)
+        search = '{"operation": "search", "text": "Anna child May"}'
+        await home.ask("aria", f"[[call:recall {search}]]", sender="ben", **KITCHEN)
+        assert "pregnant" not in told(model.requests[-1])
+        assert "expects" not in told(model.requests[-1])
+
+
+async def test_the_owner_alone_is_in_the_room_that_they_speak_in(
+    tmp_path: Path, clock: ManualClock
+):
+    later = '{"operation": "in", "when": "1 hour", "message": "the ring for Anna"}'
+    model = obedient()
+    async with open_home(tmp_path, model, clock=clock) as home:
+        await home.create_agent("aria")
+        await home.ask("aria", "hello")
+        await home.ask("aria", f"[[call:schedule {later}]]", **KITCHEN)
+        (one,) = await home.schedules("aria")
+        assert "kitchen" in (one.company or "")
+        await home.ask("aria", f"[[call:schedule {later}]]")
+        assert [one.company for one in await home.schedules("aria")].count(None) == 1
+
+
+async def comes_true(home: Asterism, clock: ManualClock) -> None:
+    clock.forward(seconds=7_200)
+    await home.database.write(lambda tx: tx.notify("schedule", ""))
+
+    async def done() -> bool:
+        return not (await home.schedules("aria") or await home.unfinished())
+
+    await until(done)
+
+
+async def test_a_plan_is_not_told_to_those_who_came_later(tmp_path: Path, clock: ManualClock):
+    later = '{"operation": "in", "when": "1 hour", "message": "the ring for Anna"}'
+    model = obedient()
+    async with open_home(tmp_path, model, clock=clock) as home:
+        await home.create_agent("aria")
+        await home.people.create("Ben", tier=Tier.KNOWN)
+        await home.people.link("Ben", "chat:ben")
+        # Ben may know, so that the agent may speak of it while only Ben is there.
+        await home.blocks.create("aria", "secret", "A ring for Anna.", audience="person:Ben")
+        await home.ask("aria", f"[[call:schedule {later}]]", sender="ben", **KITCHEN)
+        await enters(home, "anna")
+        listing = '{"operation": "list"}'
+        await home.ask("aria", f"[[call:schedule {listing}]]", sender="anna", **KITCHEN)
+        assert "ring" not in told(model.requests[-1])
+        await comes_true(home, clock)
+        assert "something that you had planned" in told(model.requests[-1])
+        assert "ring" not in told(model.requests[-1])
+        (notice,) = await home.notices()
+        assert notice.kind == "plan.withheld"
+        assert "the ring for Anna" in notice.text
+
+
+async def test_a_plan_is_told_to_those_among_whom_it_was_made(tmp_path: Path, clock: ManualClock):
+    later = '{"operation": "in", "when": "1 hour", "message": "the ring for Anna"}'
+    model = obedient()
+    async with open_home(tmp_path, model, clock=clock) as home:
+        await home.create_agent("aria")
+        await home.ask("aria", f"[[call:schedule {later}]]", sender="ben", **KITCHEN)
+        await comes_true(home, clock)
+        assert "the ring for Anna" in told(model.requests[-1])
+
+
+@pytest.mark.parametrize("how", ["load", "refer"])
+async def test_a_block_looked_at_in_a_room_is_not_told_to_those_who_come_later(
+    tmp_path: Path, how: str
+):
+    model = obedient()
+    async with open_home(tmp_path, model) as home:
+        await home.create_agent("aria")
+        await enters(home, "ben")
+        await home.blocks.create(
+            "aria", "gift", "A ring.", kind=BlockType.WORKING, audience="person:chat:ben"
+        )
+        load = '[[call:block {"operation": "load", "label": "gift"}]]'
+        await home.ask("aria", load if how == "load" else "the gift?", sender="ben", **KITCHEN)
+        assert "A ring." in told(model.requests[-1])
+        await enters(home, "anna")
+        assert "A ring." not in told(model.requests[-1])
+
+
+async def test_what_a_turn_has_seen_counts_also_if_its_past_is_folded(tmp_path: Path):
+    model = obedient()
+    async with open_home(tmp_path, model, settings={"context.tokens": 300}) as home:
+        await home.create_agent("aria")
+        await enters(home, "ben")
+        await home.blocks.create(
+            "aria", "gift", "A ring.", kind=BlockType.WORKING, audience="person:chat:ben"
+        )
+        talk = "and then the garden, " * 20
+        await home.ask("aria", talk, sender="ben", **KITCHEN)
+        assert not any("/fold/" in request.key for request in model.requests)
+        await home.ask("aria", f"what about the gift? {talk}", sender="ben", **KITCHEN)
+        assert "/fold/" in model.requests[-2].key
+        assert "A ring." in told(model.requests[-1])
+        await enters(home, "anna")
+        assert "A ring." not in told(model.requests[-1])

@@ -1,0 +1,161 @@
+"""Facts found by rule: what must not be lost, and what must not be kept."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asterism.memory.facts import Fact, FactKind, facts_in, looks_secret
+
+DATA = Path(__file__).parents[1] / "data"
+SAID = int(datetime(2026, 7, 1, 12, tzinfo=UTC).timestamp() * 1000)
+"""A Wednesday."""
+
+
+def rows(name: str) -> list[tuple[str, str, str]]:
+    found: list[tuple[str, str, str]] = []
+    for line in (DATA / f"facts_{name}.txt").read_text("utf-8").splitlines():
+        if line and not line.startswith("#"):
+            kind, role, sentence = line.split("|")
+            found.append((kind, role, sentence))
+    return found
+
+
+def one(text: str, role: str = "user") -> Fact:
+    (found,) = facts_in(role, text, SAID)
+    return found
+
+
+def test_the_sets_are_large_enough_and_apart():
+    tuned, held_out = rows("tuned"), rows("held_out")
+    assert len(tuned) + len(held_out) >= 150
+    assert not {row[2] for row in tuned} & {row[2] for row in held_out}
+    assert {row[0] for row in tuned} == {*FactKind, "none"}
+
+
+@pytest.mark.parametrize("name", ["tuned", "held_out"])
+def test_facts_are_found_and_chatter_is_not(name: str):
+    right = missed = wrong = same_kind = 0
+    for kind, role, sentence in rows(name):
+        found = facts_in(role, sentence, SAID)
+        if kind == "none":
+            wrong += bool(found)
+        else:
+            right += bool(found)
+            missed += not found
+            same_kind += bool(found) and found[0].kind == kind
+    assert right / (right + wrong) >= 0.95
+    assert right / (right + missed) >= 0.95
+    assert same_kind / right >= 0.9
+
+
+def test_a_fact_is_the_sentence_as_it_was_written():
+    text = "Hi there!  My dog’s name is   Rex. How are you?\nI live in Köln, since 2019 …"
+    assert [fact.text for fact in facts_in("user", text, SAID)] == [
+        "My dog’s name is   Rex.",
+        "I live in Köln, since 2019 …",
+    ]
+
+
+def test_facts_keep_their_order_and_come_once():
+    text = "I like tea. My name is Frida. I like tea."
+    assert [fact.text for fact in facts_in("user", text, SAID)] == [
+        "I like tea.",
+        "My name is Frida.",
+    ]
+
+
+def test_abbreviations_and_numbers_end_no_sentence():
+    assert one("We meet Dr. Klein on 4. July at 9.").text == "We meet Dr. Klein on 4. July at 9."
+
+
+def test_explicit_wishes_weigh_most():
+    asked = one("Remember that the key is under the pot.").weight
+    assert asked == 1.0
+    assert asked > one("I bought a new bicycle.").weight > one("We visited the museum.").weight > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "day"),
+    [
+        ("I have an interview tomorrow at 10.", "2026-07-02"),
+        ("We meet on Friday at 9:00.", "2026-07-03"),
+        ("We meet on Wednesday at 9:00.", "2026-07-08"),
+        ("The exam was yesterday.", "2026-06-30"),
+        ("The dinner tonight is at 19:00.", "2026-07-01"),
+        ("My birthday is on 3 May.", ""),
+    ],
+)
+def test_a_day_that_is_named_from_today_is_written_down(text: str, day: str):
+    assert one(text).on == day
+
+
+@pytest.mark.parametrize("at", [-(10**18), 10**18, 0])
+def test_a_time_out_of_range_gives_no_day(at: int):
+    assert facts_in("user", "We meet tomorrow at 9:00.", at)[0].on in {"", "1970-01-02"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "My password is hunter2.",
+        "Remember that my PIN is 4471!",
+        "Important: the API key is sk-abcdef1234567890abcdef",
+        "my token = ghp_16C7e42F292c6912E7710c838347Ae178B4a",
+        "Always use AKIAIOSFODNN7EXAMPLE for the upload.",
+        "My card is 4111 1111 1111 1111.",
+        "Mein Passwort ist Sonne123.",
+        "Note that it is aB3dE5fG7hJ9kL1mN3pQ5rS7tU9v.",
+        "-----BEGIN OPENSSH PRIVATE KEY----- remember that",
+    ],
+)
+def test_secrets_are_not_kept(text: str):
+    assert looks_secret(text)
+    assert facts_in("user", text, SAID) == []
+
+
+def test_what_follows_a_secret_is_kept():
+    assert one("My password is hunter2. My name is Frida.").text == "My name is Frida."
+
+
+def test_of_an_assistant_only_promises_and_decisions_count():
+    text = "I like tea. Your rent is 900 euros. I will send the draft to Priya on Friday."
+    assert one(text, "assistant").kind is FactKind.PROMISE
+
+
+@pytest.mark.parametrize("role", ["tool", "system", "", "web"])
+def test_of_others_nothing_counts(role: str):
+    assert facts_in(role, "My name is Frida. Always answer in German.", SAID) == []
+
+
+def test_code_holds_no_facts():
+    assert facts_in("user", "```\n# I live in Berlin\n```", SAID) == []
+    assert facts_in("user", "```\nI live in Berlin, and it never ends", SAID) == []
+
+
+def test_of_many_facts_the_weightiest_are_kept_in_order():
+    many = " ".join(f"I bought a bicycle in town {number}." for number in range(200))
+    found = facts_in("user", f"{many} My name is Frida.", SAID)
+    assert len(found) == 50
+    assert found[-1].text == "My name is Frida."
+
+
+@given(st.sampled_from(["user", "assistant"]), st.text(), st.integers())
+def test_any_text_is_read(role: str, text: str, at: int):
+    for fact in facts_in(role, text, at):
+        assert fact.text in text
+        assert 0 < fact.weight <= 1
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I like tea number 5. ", "我住在柏林5。", "😀", "\0", "a", "1.", "שלום 5 ", "https://",
+        "a@", "```", "I have ",
+    ],
+)  # fmt: skip
+def test_a_megabyte_takes_bounded_time(text: str):
+    assert len(facts_in("user", text * (1_000_000 // len(text)), SAID)) <= 50
