@@ -8,8 +8,10 @@ import pytest
 
 from asterism import Asterism, TurnState, tool
 from asterism.agents.shown import ShownContext
-from asterism.errors import NotFound
+from asterism.errors import ModelRefused, NotFound
+from asterism.ports import ModelRequest
 from asterism.testing.clock import ManualClock
+from asterism.testing.scripted import ScriptedModel
 from asterism.types.memory import Append, BlockType, Describe, Permission, Retire, Share
 from asterism.types.people import Tier
 from tests.scenes import heard, obedient, open_home, until
@@ -292,3 +294,31 @@ async def test_a_parked_edit_is_really_made_after_a_restart(tmp_path: Path):
         assert "No shoes." in approval.question
         assert (await home.wait(await home.decide(approval.id, approved=True))).state == "done"
         assert (await home.blocks.get("aria", "rules")).block.text == "No shoes."
+
+
+# -- hygiene ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.promise("M14")
+async def test_a_model_is_asked_about_contradictions_if_that_is_configured(tmp_path: Path):
+    facts = ("Ben has never smoked in his life.", "Ben is a heavy smoker.")
+    model = ScriptedModel.from_rule(lambda _: "contradicts")
+    async with open_home(tmp_path / "a", model) as home:
+        await home.create_agent("aria")
+        assert [(await home.archive.add("aria", one)).kind for one in facts] == ["stored"] * 2
+        assert model.requests == []
+    async with open_home(tmp_path / "b", model, settings={"memory.judge": "model"}) as home:
+        await home.create_agent("aria")
+        first, second = [await home.archive.add("aria", one) for one in facts]
+        assert (first.kind, second.kind) == ("stored", "contradicts")
+        assert first.passage.id in second.note
+        assert len(await home.archive.list("aria")) == 2
+        assert len(model.requests) == 1
+    failing = ScriptedModel.from_rule(_down)
+    async with open_home(tmp_path / "c", failing, settings={"memory.judge": "model"}) as home:
+        await home.create_agent("aria")
+        assert [(await home.archive.add("aria", one)).kind for one in facts] == ["stored"] * 2
+
+
+def _down(request: ModelRequest) -> str:
+    raise ModelRefused(f"No {request.model} today.")

@@ -292,6 +292,7 @@ BAD_VALUES = {
     "context.decay_hours = 0": "context.decay_hours is 0; a number of hours above 0",
     'memory.trust = ["everybody"]': 'memory.trust[0] is "everybody"; a list such as ["tool"]',
     'memory.trust = "tool"': 'memory.trust is "tool"; a list such as ["tool"]',
+    'memory.judge = "me"': 'memory.judge is "me"; "rules" or "model"',
     'retention.x = {kind = "dreams", days = 1}': 'retention.x.kind is "dreams"; "messages",',
     'retention.x = {kind = "messages", days = 0}': "retention.x.days is 0; a number of days",
     'retention.x = {kind = "blobs", days = 1, agent = ""}': 'retention.x.agent is ""; the name of',

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 from asterism.app.reach import Reach
+from asterism.errors import BudgetReached, ModelError
 from asterism.memory import archive, people, search
 from asterism.memory.gate import passages as gate
 from asterism.memory.gate.passages import NewPassage, Written
+from asterism.memory.likeness import Kind, ask_model_prompt, read_verdict
 from asterism.memory.search import Hit
 from asterism.store.database import Connection
 from asterism.store.passages import PassageEdit
@@ -17,14 +20,21 @@ from asterism.types.agents import Agent
 from asterism.types.memory import AppendPassage, Insert, Passage, Retract, Source, Tag
 from asterism.types.people import OWNER_ALONE, Company
 
+_log = logging.getLogger(__name__)
 _BATCH = 500
+_ASKED_ABOUT = 3
+"""About how many passages that are nearest to a new one a model is asked."""
+
+Ask = Callable[[Agent, str], Awaitable[str]]
 
 
 class Archive:
     """What agents keep beyond their blocks, found by search."""
 
-    def __init__(self, reach: Reach) -> None:
+    def __init__(self, reach: Reach, judge: Callable[[], Ask | None]) -> None:
+        """Make the verbs; `judge` returns what puts a question to a model, if that is wanted."""
         self._reach = reach
+        self._judge = judge
 
     async def list(
         self,
@@ -80,16 +90,40 @@ class Archive:
             by: By what means the owner does this.
         """
         reach = self._reach
-        agent_id = await reach.agent_id(agent)
+        found = await reach.agent(agent)
+        ask = self._judge()
+        contradicted = await self._contradicted(ask, found, text) if ask is not None else ()
         insert = Insert(text, tuple(tags), dict(metadata or {}), true_from, supersedes)
 
         async def work(tx: Connection) -> Written:
             writer = reach.owner(by)
             heard = await people.read_audience(tx, reach.constellation, audience)
             source = Source(writer.source.origins, heard, writer.source.tier)
-            return await gate.write(tx, writer.saying(source), agent_id, insert)
+            return await gate.write(
+                tx,
+                writer.saying(source),
+                found.id,
+                insert,
+                judge_with=lambda _, old: Kind.CONTRADICTS if old in contradicted else None,
+            )
 
         return await reach.database.write(work)
+
+    async def _contradicted(self, ask: Ask, agent: Agent, text: str) -> frozenset[str]:
+        """Return the passages that a model finds contradicted by a new text.
+
+        Nothing is merged or replaced on a model's word: it may only point out what it doubts.
+        """
+        told: set[str] = set()
+        for hit in await self.search(agent, text, domains=("passages",), limit=_ASKED_ABOUT):
+            try:
+                answer = await ask(agent, ask_model_prompt(text, hit.text))
+            except (ModelError, BudgetReached) as problem:
+                _log.warning("no model could be asked about %s: %s", hit.id, problem.message)
+                break
+            if read_verdict(answer) is Kind.CONTRADICTS:
+                told.add(hit.text)
+        return frozenset(told)
 
     async def add_many(
         self,

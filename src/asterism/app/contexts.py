@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from asterism.agents.live import LiveAgent, enter, load
-from asterism.agents.purse import TurnPurse
 from asterism.agents.shown import ShownContext, context_now, context_of_step, tail_now
 from asterism.agents.turn import Means
+from asterism.app.aside import purse_for, tell_log
 from asterism.app.reach import Reach
 from asterism.errors import Conflict, NotFound
 from asterism.memory import people
@@ -18,13 +17,10 @@ from asterism.store.database import Connection
 from asterism.types.agents import Agent
 from asterism.types.ids import new_id
 from asterism.types.people import OWNER_ALONE, Company
-from asterism.types.spending import Payer
 from asterism.types.turns import Entry, EntryKind
 
 if TYPE_CHECKING:
     from asterism.agents.room import Folded
-
-_log = logging.getLogger(__name__)
 
 
 class Contexts:
@@ -84,8 +80,7 @@ class Contexts:
         live = await load(reach.database, found.id, None)
         await enter(reach.database, live, OWNER_ALONE, means.context_tokens(), means.clock())
         key = f"{new_id('turn')}/fold"
-        purse = self._purse(found, key)
-        try:
+        async with purse_for(means, found, key) as purse:
             folded = await fold(
                 means,
                 live,
@@ -93,14 +88,9 @@ class Contexts:
                 before=live.length + 1,
                 budget_tokens=live.context.tail.tokens,
                 purse=purse,
-                notify=lambda kind, text: _log.warning("%s: %s", kind, text),
+                notify=tell_log,
                 key=key,
             )
-        finally:
-            if purse is not None:
-                charges = purse.take(ended=True)
-                await reach.database.write(lambda tx: purse.record(tx, charges))
-                await purse.close()
         if folded is None:
             raise Conflict(
                 f"There is nothing to fold: {found.name} has too few turns that could leave its "
@@ -108,21 +98,6 @@ class Contexts:
             )
         reach.drop(found.id)
         return folded
-
-    def _purse(self, agent: Agent, key: str) -> TurnPurse | None:
-        """Return the money for a folding that no turn pays for."""
-        means = self._means
-        if means.spending is None:
-            return None
-        return TurnPurse(
-            means.spending,
-            means.database,
-            means.clock,
-            turn_id=key,
-            payer=Payer(agent.id, agent.name, None),
-            seconds=agent.limits.seconds,
-            write=means.database.write,
-        )
 
     async def _company(self, present: Sequence[str]) -> Company:
         if not present:

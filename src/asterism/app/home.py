@@ -340,8 +340,12 @@ class Asterism:
     def archive(self) -> Archive:
         """The archives of agents, and search."""
         from asterism.app.archive import Archive
+        from asterism.app.aside import ask_aside
 
-        return Archive(self._reach)
+        async def ask(agent: Agent, text: str) -> str:
+            return await ask_aside(self._means, agent, text, new_id("aside"))
+
+        return Archive(self._reach, lambda: ask if self.settings.memory.judge == "model" else None)
 
     @cached_property
     def people(self) -> People:

@@ -35,12 +35,15 @@ class ContextSettings(_Table):
 
 
 class MemorySettings(_Table):
-    """What may change memory without asking."""
+    """What may change memory without asking, and who looks for contradictions."""
 
     trust: list[Literal["stranger", "tool", "document", "web"]] = Field(
         default=[],
         description='a list such as ["tool"] of "stranger", "tool", "document" and "web"',
         examples=[],
+    )
+    judge: Literal["rules", "model"] = Field(
+        default="rules", description='"rules" or "model"', examples=["model"]
     )
 
 

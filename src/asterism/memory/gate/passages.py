@@ -50,8 +50,8 @@ ACTS: dict[type[PassageWrite], Act] = {
 """What each way to write does, for whoever decides; one that is missing here cannot be written."""
 assert ACTS.keys() == set(get_args(PassageWrite)), "a way to write to archives without an act"
 
-JudgeWith = Callable[[str, str], Kind]
-"""Says what a new text is to an old one, in the place of the rules."""
+JudgeWith = Callable[[str, str], Kind | None]
+"""Says what a new text is to an old one where the rules found nothing; None: nothing, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,8 +408,9 @@ async def _alike(
     for passage_id, vector in near.items():
         old = found[passage_id]
         likeness = compare(new.text, old.text, fresh.vector, vector)
-        if judge_with is not None and likeness.kind != "same":
-            likeness = replace(likeness, kind=judge_with(new.text, old.text))
+        if judge_with is not None and likeness.kind is Kind.UNRELATED:
+            verdict = judge_with(new.text, old.text) or likeness.kind
+            likeness = replace(likeness, kind=verdict)
         if likeness.kind in order:
             likenesses.append((old, likeness))
     return sorted(likenesses, key=lambda pair: (order[pair[1].kind], -pair[1].score))
