@@ -174,6 +174,16 @@ def test_offline_with_nothing_at_all_the_demo_model_opens_and_says_why(person: C
         assert "Getting" not in terminal.shown
 
 
+@pytest.mark.promise("D1")
+def test_that_the_smallest_weights_are_here_is_no_reason_to_be_content(person: Command):
+    put_weights(person, "smollm2-135m")
+    with person.terminal() as terminal:
+        terminal.expect("Getting qwen2.5-coder-1.5b (1.12 GB, Apache-2.0)")
+        terminal.expect("could not be had from any place")
+        terminal.expect("aster · embedded:smollm2-135m")
+        terminal.expect("› ")
+
+
 def test_ctrl_c_skips_the_download(person: Command):
     with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts, and never answers
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"

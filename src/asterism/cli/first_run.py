@@ -13,6 +13,7 @@ from asterism.errors import AsterismError
 if TYPE_CHECKING:
     from asterism.app.discovery import Finding
     from asterism.config.document import Key
+    from asterism.models.embedded.weights import Weights
 
 _NOTE, _WARNING = "bright_black", "yellow"
 _DEMO = (
@@ -75,19 +76,21 @@ def _embedded(found: list[Finding]) -> Finding | None:
             _WARNING,
         )
         return None
+    from asterism.models.embedded.weights import manifest
+
     ours = {one.name: one for one in found if one.embedded}
-    here = next((one for one in ours.values() if one.ready), None)
-    return here or _fetched(ours)
+    smallest = min(manifest().values(), key=lambda one: one.size)
+    # The smallest talks poorly: that it is here is no reason to be content with it.
+    here = (one for one in ours.values() if one.ready and one.name != smallest.name)
+    return next(here, None) or _fetched(ours, smallest)
 
 
-def _fetched(ours: dict[str, Finding]) -> Finding | None:
+def _fetched(ours: dict[str, Finding], smallest: Weights) -> Finding | None:
     """Fetch the recommended weights, or the smallest if no place has those."""
     from asterism.cli.model import fetch
     from asterism.models.embedded.weights import amount, manifest
 
-    known = manifest()
-    best = next(one for one in known.values() if one.recommended)
-    smallest = min(known.values(), key=lambda one: one.size)
+    best = next(one for one in manifest().values() if one.recommended)
     for one in dict.fromkeys((best, smallest)):
         tell(
             f"Getting {one.name} ({amount(one.size)}, {one.licence}), a language model that runs "
@@ -96,6 +99,11 @@ def _fetched(ours: dict[str, Finding]) -> Finding | None:
         try:
             fetch(one.name)
         except KeyboardInterrupt:
+            if (spare := ours[smallest.name]).ready:
+                tell(
+                    f"Skipped; what was fetched is kept. {spare.name} is here meanwhile.", _WARNING
+                )
+                return spare
             tell(f"Skipped; what was fetched is kept. {_DEMO}", _WARNING)
             return None
         except AsterismError as error:
