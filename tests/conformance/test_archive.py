@@ -416,19 +416,26 @@ async def test_text_of_less_trust_never_takes_the_place_of_more(database: Databa
     ).superseded_by == told.passage.id
 
 
-async def test_somebody_else_may_judge_what_is_alike(database: Database, aria: str):
-    old = (await insert(database, as_agent(aria), "Anna lives in Berlin.")).passage
+async def test_somebody_else_may_judge_where_the_rules_find_nothing(database: Database, aria: str):
+    old = (await insert(database, as_agent(aria), "Ben is a heavy smoker.")).passage
     asked: list[tuple[str, str]] = []
 
-    def judge(new: str, former: str) -> Kind:
+    def judge(new: str, former: str) -> Kind | None:
         asked.append((new, former))
-        return Kind.EXTENDS
+        return Kind.CONTRADICTS if "never" in new else None
 
     done = await write(
-        database, as_agent(aria), aria, Insert("Anna lives in Hamburg."), judge_with=judge
+        database, as_agent(aria), aria, Insert("Ben has never smoked."), judge_with=judge
     )
-    assert asked == [("Anna lives in Hamburg.", "Anna lives in Berlin.")]
-    assert (done.kind, done.note.count(old.id)) == ("superseded", 1)
+    assert asked == [("Ben has never smoked.", "Ben is a heavy smoker.")]
+    assert (done.kind, done.note.count(old.id)) == ("contradicts", 1)
+    # What the rules have decided is not put to anybody.
+    asked.clear()
+    done = await write(
+        database, as_agent(aria), aria, Insert("Ben is a heavy smoker!"), judge_with=judge
+    )
+    assert (done.kind, done.passage.id) == ("merged", old.id)
+    assert all(former != old.text for _, former in asked)
 
 
 async def test_without_vectors_the_same_is_found_by_words(
