@@ -12,7 +12,7 @@ from asterism.errors import ModelRefused, NotFound
 from asterism.ports import ModelRequest
 from asterism.testing.clock import ManualClock
 from asterism.testing.scripted import ScriptedModel
-from asterism.types.memory import Append, BlockType, Describe, Permission, Retire, Share
+from asterism.types.memory import Append, BlockType, Describe, Permission, Retire, SetText, Share
 from asterism.types.people import Tier
 from tests.scenes import heard, obedient, open_home, until
 
@@ -72,6 +72,38 @@ async def test_an_owners_edit_is_told_with_the_next_message_and_an_own_one_is_no
         await home.blocks.write("aria", "human", Retire())
         await home.ask("aria", "gone?")
         assert "no more" in str(heard(model.requests[-1])[-2]["content"])
+
+
+@pytest.mark.promise("M12")
+async def test_a_change_of_the_first_line_and_of_dashes_is_told(tmp_path: Path):
+    model = obedient()
+    async with open_home(tmp_path, model) as home:
+        await home.create_agent("aria")
+        filler = "More.\n" * 40
+        await home.blocks.create("aria", "human", f"Likes tea.\n-- old\n{filler}")
+        await home.ask("aria", "hello")
+        await home.blocks.write("aria", "human", SetText(f"Likes coffee.\n++ new\n{filler}"))
+        await home.ask("aria", "again")
+        (note,) = [m for m in heard(model.requests[-1]) if "memory block" in str(m["content"])]
+        told = note["content"].split("\n")[1:]
+        assert told == ["-Likes tea.", "--- old", "+Likes coffee.", "+++ new"]
+
+
+@pytest.mark.promise("M12")
+async def test_what_changed_while_a_turn_waited_is_told_with_the_next_message(tmp_path: Path):
+    append = '{"operation": "append", "label": "rules", "content": "No shoes."}'
+    model = obedient()
+    async with open_home(tmp_path, model) as home:
+        await home.create_agent("aria")
+        await home.blocks.create("aria", "human", "Likes tea.")
+        await home.blocks.create("aria", "rules", "", permission=Permission.PARTNER)
+        await home.ask("aria", f"[[call:block_edit {append}]]")
+        await home.blocks.write("aria", "human", SetText("Likes coffee."))
+        (approval,) = await home.approvals()
+        await home.wait(await home.decide(approval.id, approved=True))
+        assert "coffee" not in texts(model.requests[-1])
+        await home.ask("aria", "what do I like?")
+        assert "coffee" in texts(model.requests[-1])
 
 
 @pytest.mark.promise("M1")

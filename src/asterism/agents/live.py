@@ -122,9 +122,18 @@ class Note:
 
 
 async def enter(
-    database: Database, live: LiveAgent, company: Company, budget: int, now: int
+    database: Database,
+    live: LiveAgent,
+    company: Company,
+    budget: int,
+    now: int,
+    *,
+    tell: bool = True,
 ) -> list[Note]:
-    """Make a company's context the one of the turn; return what has changed of memory since."""
+    """Make a company's context the one of the turn; return what has changed of memory since.
+
+    Without `tell`, what has changed waits for the next turn: one that goes on takes no notes.
+    """
     context = live.contexts.get(company.key)
     if context is None:
         live.put(await database.read(lambda tx: load_context(tx, live, company, budget, now)))
@@ -133,11 +142,11 @@ async def enter(
     context.company = company  # the owner alone hears the same in every room
     if context.upto == live.length and not context.stale:
         return []
-    return await database.read(lambda tx: _catch_up(tx, live, context, budget, now))
+    return await database.read(lambda tx: _catch_up(tx, live, context, budget, now, tell=tell))
 
 
 async def _catch_up(
-    tx: Connection, live: LiveAgent, context: Context, budget: int, now: int
+    tx: Connection, live: LiveAgent, context: Context, budget: int, now: int, *, tell: bool
 ) -> list[Note]:
     """Take in what was said in other company since, and what has changed of memory."""
     if context.stale and await _shows_too_much(tx, live, context):
@@ -151,7 +160,7 @@ async def _catch_up(
     missed = await journal.told(tx, live.agent.id, context.upto + 1, live.length)
     fill(context, missed)
     context.upto = live.length
-    if not context.stale:
+    if not (context.stale and tell):
         return []
     notes = await _changes(tx, live, context)
     context.stale = False
@@ -353,11 +362,14 @@ async def _changes(tx: Connection, live: LiveAgent, context: Context) -> list[No
 
 def _difference(label: str, old: str, new: str) -> str:
     """Return how a block has changed, or nothing if the whole of it is told as quickly."""
-    changed = [
-        line
-        for line in difflib.unified_diff(old.split("\n"), new.split("\n"), n=0, lineterm="")
-        if not line.startswith(("---", "+++", "@@", "-<block", "+<block"))
-    ]
+    # Without the tags, of which the first says how full the block is.
+    was, is_now = (
+        text.partition('">')[2].removesuffix("</block>").split("\n") for text in (old, new)
+    )
+    lines = list(difflib.unified_diff(was, is_now, n=0, lineterm=""))[2:]
+    changed = [line for line in lines if not line.startswith("@@")]
+    if not changed:
+        return ""
     told = "\n".join([f"Your memory block {label!r} has changed (- was, + is now):", *changed])
     return told if len(told) < len(new) else ""
 
@@ -398,7 +410,10 @@ async def referred_to(database: Database, live: LiveAgent, text: str, most: int 
             if shown:
                 context.heard &= _heard([seen], context.company)
                 notes.append(
-                    Note(f"note/{seen.block.id}", f"The message refers to this block:\n{shown}")
+                    Note(
+                        f"note/refers/{seen.block.id}",
+                        f"The message refers to this block:\n{shown}",
+                    )
                 )
         return notes
 

@@ -358,11 +358,16 @@ class Runtime:
         told = item.company if record is None and item is not None else _company_of(entries)
         company, tier = await self._who_is_present(told)
         means = self._means
-        notes = await enter(self._database, live, company, means.context_tokens(), means.clock())
+        notes = await enter(
+            self._database,
+            live,
+            company,
+            means.context_tokens(),
+            means.clock(),
+            tell=record is None,
+        )
         if record is None and item is not None and live.context.referable:
             notes += await referred_to(self._database, live, text_of(item.body))
-        if record is not None:
-            notes = []  # what has changed since is told with the next message
         turn = Turn(live, means, item=item, record=record, entries=entries, tier=tier, notes=notes)
         return turn, item.arrival if item is not None else 0
 
