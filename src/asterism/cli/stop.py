@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Collection
+
+_A_MOMENT = 0.05
 
 
 async def until_told() -> None:
@@ -27,6 +31,18 @@ def _nothing(number: int, frame: object) -> None:
     """Do nothing, so that a signal does not end the process by itself."""
 
 
+def _wake_main_thread() -> None:
+    """Let the main thread notice a Ctrl-C that came just before it began to wait for a key.
+
+    Between showing its prompt and waiting, readline runs no Python, so that the interrupt would
+    be seen at the next key only (CPython 3.11, Modules/readline.c). The size of the window is a
+    signal that readline takes at any time and that changes nothing.
+    """
+    time.sleep(_A_MOMENT)
+    with contextlib.suppress(ProcessLookupError):
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGWINCH)
+
+
 def exit_on(numbers: Collection[signal.Signals], last: Callable[[], None]) -> None:
     """End the process at these signals, after a last deed, whatever its threads wait for.
 
@@ -40,7 +56,8 @@ def exit_on(numbers: Collection[signal.Signals], last: Callable[[], None]) -> No
 
     def wait() -> None:
         while (number := os.read(reading, 1)[0]) not in numbers:
-            pass
+            if number == signal.SIGINT:
+                _wake_main_thread()
         last()
         os._exit(128 + number)
 
