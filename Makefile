@@ -43,7 +43,7 @@ requirements: $(VENV)/.dev-stamp ## Pin the newest versions that pyproject.toml 
 	$(COMPILE) --group uv -o requirements/uv.txt
 	$(COMPILE) --group build -o requirements/build.txt
 	$(COMPILE) pyproject.toml -o requirements/runtime.txt
-	$(COMPILE) pyproject.toml --extra embedded --extra documents -c requirements/runtime.txt -o requirements/embedded.txt
+	$(COMPILE) pyproject.toml --extra embedded --extra documents --extra encoder -c requirements/runtime.txt -o requirements/embedded.txt
 	$(COMPILE) pyproject.toml --all-extras --group dev -c requirements/build.txt \
 	  -c requirements/embedded.txt -o requirements/dev.txt
 	$(COMPILE) --group docs -c requirements/dev.txt -o requirements/docs.txt

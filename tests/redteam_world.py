@@ -138,6 +138,8 @@ class World(Scene):
                     "recall", operation="search", text=f"{canary.upper()} {self.words(2)}", limit=20
                 ),
                 call_to("recall", operation="search", text=self.words(4), limit=20),
+                call_to("search", query=f"{canary.upper()} {self.words(2)}", limit=50),
+                call_to("search", query=self._question(), limit=50),
                 call_to("recall", operation="read", id=passage),
                 call_to("recall", operation="append", id=passage, text=GOSSIP),
                 call_to("block", operation="load", label=label),
@@ -152,6 +154,20 @@ class World(Scene):
         if results[-1][1].startswith("Appended to"):
             # Only those who hear both may hear the passage from now on.
             self.judge.reach.pop(self.passages[results[-1][1].split()[2].rstrip(",")], None)
+
+    def _question(self) -> str:
+        """Return a query of another kind: the newest, beginnings, quotes, who, and when."""
+        word = self.chance.choice(WORDS)
+        return self.chance.choice(
+            [
+                "",
+                f"{word[:3]}* zq*",
+                f'"{word}" {self.words(2)}',
+                f"What did I say about {word}?",
+                f"What did you tell me of {word} today?",
+                self.words(4),
+            ]
+        )
 
     def _targets(self, present: Present) -> tuple[str, str, str]:
         """Return a canary, a label and a passage, which those present mostly may hear."""
@@ -301,7 +317,7 @@ class World(Scene):
             return
         ours = "|".join(f"person:{key}" for key in there)
         theirs = "|".join(f"person:{self.people[key].id}" for key in there)
-        how = self.chance.choice(["search", "read", "load", "refer", "list"])
+        how = self.chance.choice(["search", "recall", "read", "load", "refer", "list"])
         present = Present(frozenset({self.chance.choice(there)}), room)
         self._numbers += 1
         if how in ("load", "refer"):
@@ -316,9 +332,12 @@ class World(Scene):
         else:
             canary = await self._add(agent, ours, theirs)
             passage = next(id for id, one in self.passages.items() if one == canary)
-            search = call_to("recall", operation="search", text=canary.upper())
-            read = call_to("recall", operation="read", id=passage)
-            await self._say(agent, present, search if how == "search" else read, note=how)
+            calls = {
+                "search": call_to("search", query=canary.upper()),
+                "recall": call_to("recall", operation="search", text=canary.upper()),
+                "read": call_to("recall", operation="read", id=passage),
+            }
+            await self._say(agent, present, calls[how], note=how)
         await self._enter(room, agent)
 
     async def _role_taken_away(self) -> None:
@@ -383,20 +402,23 @@ class World(Scene):
     async def _probe_search(self, agent: str, present: Present, company: Company) -> None:
         canaries = sorted(self.judge.rules)
         for canary in self.chance.sample(canaries, min(12, len(canaries))):
-            hits = await self.home.archive.search(agent, canary, company=company)
+            near = self.chance.choice([0, 2])
+            told = await self.home.search(agent, canary, company=company, neighbours=near)
             self.tally.probes += 1
             found = False
-            for hit in hits:
+            for hit in told.hits:
                 where = f"search of {agent}, {hit.kind} {hit.id}"
                 kept = hit.kind in ("passage", "block")
                 found |= canary in self.judge.look(where, hit.text, present, kept=kept)
+                for one in (*hit.before, *hit.after):
+                    self.judge.look(f"{where}, beside it {one.id}", one.text, present, kept=kept)
             if self.judge.is_within_reach(canary, agent, present):
                 self.tally.wanted += 1
                 self.tally.found += found
                 if not found:
                     note = self.judge.notes[canary]
-                    told = f"seed {self.tally.seed}: {canary} [{note}] by {present} of {agent}"
-                    self.tally.missed.append(told)
+                    missed = f"seed {self.tally.seed}: {canary} [{note}] by {present} of {agent}"
+                    self.tally.missed.append(missed)
 
     async def _probe_export(self, agent: str, present: Present, company: Company) -> None:
         exported = await self.home.memory.export(agent, company=company)

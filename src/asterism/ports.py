@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from asterism.types.messages import Delivery, Receipt
 from asterism.types.turns import Reply
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 Emit = Callable[[str, str], None]
 """Called with a kind (`text`, `reasoning`) and a piece of it while a reply streams in."""
@@ -89,6 +93,15 @@ class Warm(Protocol):
         ...
 
 
+@runtime_checkable
+class Encodes(Protocol):
+    """A model port whose vendor has encoders too."""
+
+    def encoder(self, model: str) -> Encoder:
+        """Return an encoder by its name at the vendor; `ConfigError` if it has none."""
+        ...
+
+
 class ModelFactory(Protocol):
     """What an entry point of the group `asterism.models` names."""
 
@@ -148,6 +161,29 @@ class Question:
     """Tells the owner something, with its kind."""
     emit: Emit | None = None
     """Gets the pieces, and the kind `again` with a reason when those of this step are void."""
+
+
+class Encoder(Protocol):
+    """A model that gives texts of one meaning near vectors.
+
+    Raises kinds of `AsterismError`, and nothing else; whoever asks goes on without vectors.
+    """
+
+    @property
+    def name(self) -> str:
+        """What its vectors are kept under; those of another name cannot be compared with them."""
+        ...
+
+    async def encode(self, texts: Sequence[str], *, question: bool = False) -> NDArray[np.float32]:
+        """Return a vector for each text, a row each, all of the same size; zeros for no words.
+
+        Some models see a question otherwise than what is looked for.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections and weights."""
+        ...
 
 
 class Accept(Protocol):

@@ -352,7 +352,8 @@ def holds(text: str, value: Any) -> bool:
         return False
     forms = [value]
     if value[:2] == b"x\xda":
-        forms.append(zlib.decompress(value))
+        value = zlib.decompress(value)
+        forms.append(value)
     if value[:4] == b"loro":
         forms += _decoded(value)
     part = plain(text)

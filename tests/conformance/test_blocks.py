@@ -1,6 +1,7 @@
 """Blocks: who sees and writes them, what stays hidden, what is refused, what history tells."""
 
 import asyncio
+import zlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from asterism.memory import blocks, history
 from asterism.memory.blocks import Seen
 from asterism.memory.gate import blocks as gate
 from asterism.memory.gate.writer import NeedsConsent, Writer
-from asterism.store.database import Database
+from asterism.store.database import Connection, Database
 from asterism.types.memory import (
     CONSTELLATION,
     Add,
@@ -687,6 +688,40 @@ async def test_blame_follows_a_line_through_its_changes(home: Home) -> None:
         ("Anna likes green tea", [1, 2]),
         ("quite new", [3]),
     ]
+
+
+@pytest.mark.promise("M3")
+async def test_folded_edits_are_stored_compressed_and_read_as_they_ever_were(home: Home) -> None:
+    block = await home.create(content="start", schema=TextSchema())
+    told = [await home.lines(block)]
+    for n in range(2, 36):
+        await home.write(block, Append(f"The {n}th line says the same as the others."), era=8)
+        told.append(await home.lines(block))
+
+    stored = "SELECT first, start, ops FROM block_eras ORDER BY first"
+    packed = await home.database.read(lambda tx: tx.all(stored))
+    whole = [(first, _inflated(start), _inflated(ops)) for first, start, ops in packed]
+    assert sum(len(ops) for _, _, ops in packed) < 0.8 * sum(len(ops) for _, _, ops in whole)
+    assert all(ops.startswith(b"loro") for _, _, ops in whole if ops)
+
+    async def as_before(tx: Connection) -> None:
+        await tx.run_many(
+            "UPDATE block_eras SET start = ?, ops = ? WHERE first = ?",
+            [(start, ops, first) for first, start, ops in whole],
+        )
+
+    for store_differently in (None, as_before):
+        if store_differently is not None:
+            await home.database.write(store_differently)
+        for version, lines in enumerate(told, 1):
+            assert await home.lines(block, version) == lines
+    after = await home.write(block, Revert(5), era=8)
+    assert "The 5th" not in after.text
+    assert "The 6th" in after.text
+
+
+def _inflated(blob: bytes) -> bytes:
+    return zlib.decompress(blob) if blob.startswith(b"\x78\xda") else blob
 
 
 @pytest.mark.promise("M3", "M8")

@@ -264,7 +264,7 @@ async def put_everywhere(tx: Connection, agent_id: str, person_id: str) -> None:
     )
     await tx.run(
         "INSERT INTO passages VALUES ('pas_1', ?, ?, NULL, NULL, 'x', '[]', '{}', ?, ?, 'owner',"
-        " 'owner', NULL, 0, NULL, NULL, NULL, NULL, '', NULL)",
+        " 'owner', NULL, 0, NULL, NULL, NULL, NULL, '', NULL, 1)",
         (HOME, agent_id, orjson.dumps([["person", person_id, "cli"]]).decode(), audience),
     )
     await tx.run(

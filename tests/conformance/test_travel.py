@@ -18,7 +18,7 @@ from asterism.memory.gate import blocks, passages
 from asterism.memory.gate import travel as gate
 from asterism.memory.gate.copies import Forked, fork_memory
 from asterism.memory.gate.writer import NeedsConsent, Writer
-from asterism.memory.search import search
+from asterism.memory.search.search import search
 from asterism.memory.travel import Deeds, MemoryAt, as_of, written_by
 from asterism.store import blocks as rows
 from asterism.store import documents
@@ -43,6 +43,7 @@ from asterism.types.memory import (
     Unshare,
 )
 from asterism.types.people import OWNER, OWNER_ALONE, OWNER_ONLY, PUBLIC, Company, Hearer, Tier
+from asterism.types.search import Hit, Query
 from tests.conformance.memory_scene import (
     ENGINES,
     HOME,
@@ -382,10 +383,20 @@ async def test_later_words_of_others_stay_in_a_passage(home: Home):
     assert Origin(OriginKind.MESSAGE, "turn_1") not in held.source.origins
     # Who may hear what is left is not known any more, so that it stays with the fewer.
     assert held.source.audience == turn.source.audience
-    found = await home.database.read(
-        lambda tx: search(tx, HOME, home.aria, "Bern", company=OWNER_ALONE, domains=("passages",))
-    )
-    assert [one.id for one in found] == [first.id]
+
+    async def find(text: str, moment: int | None = None) -> list[Hit]:
+        query = Query(text, domains=("passages",), moment=moment)
+        found = await home.database.read(
+            lambda tx: search(tx, HOME, home.aria, query, company=OWNER_ALONE, now=home.now)
+        )
+        return [one for one in found.hits if one.matched]
+
+    assert [one.id for one in await find("Bern")] == [first.id]
+    # Words that were taken back are found as of when they were there, and no others.
+    assert await find("Mondays") == []
+    then = await find("Mondays", home.now - 1)
+    assert [one.text for one in then] == ["Anna rows.\nShe rows on Mondays.\nShe lives in Bern."]
+    assert await find("Mondays", first.known_from) == []
 
 
 async def test_what_comes_back_into_a_passage_is_heard_by_no_more_than_before(home: Home):

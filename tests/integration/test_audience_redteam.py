@@ -13,12 +13,14 @@ from unittest.mock import patch
 import pytest
 
 from asterism import Asterism
+from asterism.app.search import Search
 from asterism.memory import archive, blocks
 from asterism.memory.blocks import Seen
 from asterism.testing.clock import ManualClock
 from asterism.testing.postgres import postgres_server
 from asterism.types.memory import BlockType, Describe, Passage
 from asterism.types.people import OWNER_ALONE, OWNER_ONLY, Audience, Company, Tier
+from asterism.types.search import Found, Query
 from tests.redteam_scene import Tally
 from tests.redteam_world import World
 from tests.scenes import heard, obedient, open_home, until
@@ -86,11 +88,17 @@ async def any_passage(*given: Any, **named: Any) -> Passage:
     return await _GET(*given, **{**named, "company": OWNER_ALONE})
 
 
-_GET = archive.get
+async def any_text(self: Search, agent_id: str | None, query: Query, company: Company) -> Found:
+    del company
+    return await _FIND(self, agent_id, query, OWNER_ALONE)
+
+
+_GET, _FIND = archive.get, Search.find
 BREAKS: dict[str, tuple[Any, str, Any]] = {
     "what one of those present may hear is told": (Company, "may_hear", one_may_hear),
     "all lines of a block are shown": (blocks, "heard_lines", all_lines),
     "all passages can be read": (archive, "get", any_passage),
+    "all texts are found": (Search, "find", any_text),
     "what was said after hearing a secret is for all": (Company, "after", nothing_heard),
 }
 
@@ -219,6 +227,21 @@ async def test_a_block_looked_at_in_a_room_is_not_told_to_those_who_come_later(
         assert "A ring." in told(model.requests[-1])
         await enters(home, "anna")
         assert "A ring." not in told(model.requests[-1])
+
+
+async def test_what_was_searched_in_a_room_is_not_told_to_who_comes_in(tmp_path: Path):
+    model = obedient()
+    async with open_home(tmp_path, model) as home:
+        await home.create_agent("aria")
+        await enters(home, "ben")
+        await home.archive.add("aria", "Ben bought a ring in Ghent.", audience="person:chat:ben")
+        search = '[[call:search {"query": "Who bought a ring?"}]]'
+        await home.ask("aria", search, sender="ben", **KITCHEN)
+        assert "Ghent" in told(model.requests[-1])
+        await enters(home, "anna")
+        assert "Ghent" not in told(model.requests[-1])
+        await home.ask("aria", search, sender="anna", **KITCHEN)
+        assert "Ghent" not in told(model.requests[-1])
 
 
 async def test_what_a_turn_has_seen_counts_also_if_its_past_is_folded(tmp_path: Path):

@@ -82,7 +82,7 @@ async def test_a_tool_that_fails_is_told_to_the_model(
     [
         (
             ("nothing", "{}"),
-            "There are: act, block, block_edit, expand, heartbeat, recall, schedule.",
+            "There are: act, block, block_edit, expand, heartbeat, recall, schedule, search.",
         ),
         (("act", "{oops"), "not valid JSON"),
         (("act", "[1]"), "must be a JSON object"),

@@ -25,10 +25,10 @@ async def test_the_model_is_shown_what_was_imported(tmp_path: Path):
     async with opened(tmp_path, model) as home:
         agent = await home.create_agent("aria", system="Be brief.", tools=[])
         await home.ask(agent, "Hi!")
-        turns = await home.import_messages("aria", PAST)
+        past = await home.import_messages("aria", PAST)
         outcome = await home.ask(agent, "Which cat?")
 
-    assert len(turns) == 2
+    assert len(past.turns) == 2
     assert outcome.text == "Miso."
     sent = [orjson.loads(one) for one in model.requests[-1].messages]
     assert [(one["role"], one["content"]) for one in sent] == [
@@ -43,12 +43,12 @@ async def test_the_model_is_shown_what_was_imported(tmp_path: Path):
 async def test_imported_turns_are_finished_and_can_be_read_after_a_restart(tmp_path: Path):
     async with opened(tmp_path, ScriptedModel()) as home:
         agent = await home.create_agent("aria")
-        ids = await home.import_messages(agent, PAST)
+        past = await home.import_messages(agent, PAST)
 
     async with opened(tmp_path, ScriptedModel()) as home:
         assert await home.unfinished() == []
-        first, entries = await home.turn(ids[0])
-        outcome = await home.outcome(ids[0])
+        first, entries = await home.turn(past.turns[0])
+        outcome = await home.outcome(past.turns[0])
     assert first.state is TurnState.DONE
     assert [entry.key for entry in entries] == ["in", "0/reply", "1/reply"]
     assert [entry.seq for entry in entries] == [1, 2, 3]

@@ -143,10 +143,10 @@ async def test_a_bad_call_is_explained_so_that_the_model_can_correct_itself(home
 @pytest.mark.promise("M10")
 async def test_text_of_low_trust_is_marked_and_taints_the_turn(home: Asterism):
     web = await put(home, "The museum opens at nine.", Tier.WEB)
-    await put(home, "The library opens at ten.", Tier.KNOWN)
+    await put(home, "Anna is allergic to nuts.", Tier.KNOWN)
     found = await call(home, operation="search", text="museum")
     assert found == f"{web}, 18 Jan 2027 (from the web): The museum opens at nine."
-    assert "(from" not in await call(home, operation="search", text="library")
+    assert "(from" not in await call(home, operation="search", text="nuts")
     assert "(from the web)" in await call(home, operation="read", id=web)
     tiers = [
         row[0]

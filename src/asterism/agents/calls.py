@@ -416,6 +416,7 @@ def _call_at(turn: Turn, key: str) -> Call:
 
 def _context(turn: Turn, ready: _Ready, decision: Decision | None) -> ToolContext:
     loop, key = asyncio.get_running_loop(), ready.key
+    search, company = turn.means.search, turn.context.company
 
     def progress(text: str) -> None:
         # A plain function runs in a thread of its own.
@@ -431,10 +432,11 @@ def _context(turn: Turn, ready: _Ready, decision: Decision | None) -> ToolContex
         decision=decision,
         progress=progress,
         constellation=turn.live.constellation,
-        company=turn.context.company,
+        company=company,
         source=replace(turn.source, origins=(Origin(OriginKind.CALL, turn.id, key),)),
         rules=turn.means.rules(),
         tiers=[ready.tool.tier] if ready.tool.tier is not None else [],
+        searching=(lambda query: search(turn.agent.id, query, company)) if search else None,
     )
 
 

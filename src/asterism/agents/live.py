@@ -5,9 +5,10 @@ from __future__ import annotations
 import difflib
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from asterism.agents.context import Context, Tail
+from asterism.agents.held import held
 from asterism.agents.present import introduce
 from asterism.agents.sections import (
     Memory,
@@ -28,7 +29,7 @@ from asterism.store.database import Connection, Database
 from asterism.store.epochs import Epoch
 from asterism.types.agents import Agent
 from asterism.types.blobs import Blob
-from asterism.types.people import OWNER_ONLY, Audience, Company
+from asterism.types.people import Audience, Company
 from asterism.types.summaries import Summary
 from asterism.types.wire import images_in, text_of, with_images
 
@@ -157,8 +158,8 @@ async def _catch_up(
             )
         )
         return []
-    missed = await journal.told(tx, live.agent.id, context.upto + 1, live.length)
-    fill(context, missed)
+    first = context.upto + 1
+    _fill(context, await held(tx, live.agent.id, context.company, None, first, live.length))
     context.upto = live.length
     if not (context.stale and tell):
         return []
@@ -175,19 +176,12 @@ async def _shows_too_much(tx: Connection, live: LiveAgent, context: Context) -> 
     )
 
 
-def fill(context: Context, entries: Iterable[journal.Told]) -> None:
+def _fill(context: Context, entries: Sequence[journal.Told]) -> None:
     """Append to a tail what those present may hear."""
-    company = context.company
-    alone, heard = company.owner_alone, dict[str | None, bool]()
+    if not context.company.owner_alone:
+        for text in {one.audience for one in entries}:
+            context.heard &= Audience.of_turn(text)
     for one in entries:
-        if not alone:
-            if one.audience not in heard:
-                audience = Audience.read(one.audience) if one.audience else OWNER_ONLY
-                heard[one.audience] = company.may_hear(audience)
-                if heard[one.audience]:
-                    context.heard &= audience
-            if not heard[one.audience]:
-                continue
         context.tail.append(one.kind, one.body)
 
 
@@ -209,21 +203,8 @@ async def load_context(
             context.epoch, context.saved = former, True
         else:
             why = "memory or settings had changed when the agent was loaded"
-            context.epoch = _renumbered(context.epoch, context.epoch.number, why)
+            context.epoch = replace(context.epoch, why=why)
     return context
-
-
-def _renumbered(epoch: Epoch, number: int, why: str) -> Epoch:
-    return Epoch(
-        epoch.agent_id,
-        number,
-        epoch.company,
-        epoch.first_seq,
-        epoch.summary,
-        epoch.sections,
-        why,
-        epoch.at,
-    )
 
 
 async def compile_context(
@@ -241,14 +222,12 @@ async def compile_context(
     seen = tuple(await blocks.seen_by(tx, live.constellation, agent.id))
     told = await introduce(tx, live.constellation, company)
     sections, shown = sections_of(agent, company, Memory(seen, told), budget_tokens=budget)
-    kept: Sequence[journal.Told] = ()
     stands_for = await summaries.get(tx, summary) if summary else None
     if stands_for is not None:
         text = await _summary_text(tx, stands_for)
         compact = len(text.encode()) <= _COMPACT_SUMMARY_BYTES
         why_there = f"stands for {stands_for.messages:,} earlier messages"
         sections.append(Section("summary", text, why_there, stands_for.id, compact=compact))
-        kept = await _kept(tx, agent.id, stands_for.kept)
     epoch = Epoch(
         agent.id,
         await epochs.count(tx, agent.id) + 1,
@@ -266,8 +245,7 @@ async def compile_context(
         context.heard = _heard((one for one in seen if one.block.id in shown), company)
         if stands_for is not None:
             context.heard &= stands_for.audience
-    fill(context, kept)
-    fill(context, await journal.told(tx, agent.id, first, live.length))
+    _fill(context, await held(tx, agent.id, company, stands_for, first, live.length))
     return context
 
 
@@ -283,13 +261,6 @@ async def _summary_text(tx: Connection, summary: Summary) -> str:
     )
 
 
-async def _kept(tx: Connection, agent_id: str, seqs: Sequence[int]) -> list[journal.Told]:
-    found: list[journal.Told] = []
-    for seq in seqs:
-        found += await journal.told(tx, agent_id, seq, seq)
-    return found
-
-
 async def _first_that_fits(tx: Connection, live: LiveAgent, company: Company, budget: int) -> int:
     """Return the entry from which on a past that was never folded fits the budget."""
     context = Tail(budget)
@@ -299,8 +270,7 @@ async def _first_that_fits(tx: Connection, live: LiveAgent, company: Company, bu
         if not rows:
             return 1
         for one in reversed(rows):
-            audience = Audience.read(one.audience) if one.audience else OWNER_ONLY
-            if company.may_hear(audience):
+            if company.may_hear(Audience.of_turn(one.audience)):
                 size += len(one.body)
             if size > context.budget:
                 return first
@@ -386,8 +356,7 @@ async def _made_here(
         record = await journal.turn(tx, edit.turn_id) if edit.turn_id else None
         if record is None or record.agent_id != live.agent.id:
             return False
-        audience = Audience.read(record.audience) if record.audience else OWNER_ONLY
-        if not company.may_hear(audience):
+        if not company.may_hear(Audience.of_turn(record.audience)):
             return False
     return bool(edits)
 

@@ -19,7 +19,8 @@ from asterism.agents.compaction import (
     summary_from,
 )
 from asterism.agents.context import Context
-from asterism.agents.live import LiveAgent, compile_context
+from asterism.agents.held import held
+from asterism.agents.live import LiveAgent, compile_context, load_context
 from asterism.agents.turn import Means, Turn
 from asterism.errors import AsterismError, BudgetReached, ModelError
 from asterism.memory.facts import Fact
@@ -31,7 +32,7 @@ from asterism.store import epochs, journal, summaries
 from asterism.store.database import Connection
 from asterism.types.ids import new_id
 from asterism.types.memory import Insert, Origin, OriginKind, Source
-from asterism.types.people import OWNER_ONLY, Audience, Tier
+from asterism.types.people import Audience, Tier
 from asterism.types.summaries import Summary
 from asterism.types.turns import WIRE_KINDS
 
@@ -94,37 +95,98 @@ async def fold(
     Facts are saved by rule first. Then a model is asked for the summary, where the strategy says
     so; if it does not answer, the summary is made by rule, so that the turn goes on in any case.
     """
+    past = await means.database.read(lambda tx: _read_past(tx, live, context, before))
+    made = None
+    if past.folded_by is None:
+        made = await _summarise(
+            means, live, context, past, budget_tokens=budget_tokens, asking=(purse, notify, key)
+        )
+        if made is None:
+            context.tail.squeeze()
+            return None
+    begun = await means.database.write(lambda tx: _begin(tx, means, live, context, made))
+    if begun is None:
+        return None
+    compiled, folded = begun
+    live.put(compiled)
+    return folded
+
+
+@dataclass(frozen=True, slots=True)
+class _Past:
+    """What a context could fold."""
+
+    told: list[Told]
+    former: Summary | None
+    """What stands for all before that."""
+    unfinished: list[str]
+    """Turns that have not ended."""
+    folded_by: Summary | None
+    """What another process has folded it into already."""
+
+
+async def _read_past(tx: Connection, live: LiveAgent, context: Context, before: int) -> _Past:
+    agent_id = live.agent.id
+    former = await summaries.get(tx, context.epoch.summary) if context.epoch.summary else None
+    first = former.last_seq + 1 if former is not None else 1
+    rows = await held(tx, agent_id, context.company, former, first, before - 1)
+    unfinished = await journal.unfinished(tx, agent_id)
+    return _Past(
+        [_as_told(one) for one in rows], former, unfinished, await _folded_by(tx, live, context)
+    )
+
+
+async def _folded_by(tx: Connection, live: LiveAgent, context: Context) -> Summary | None:
+    """Return the summary of a later epoch of this company, if another process has begun one."""
+    latest = await epochs.latest(tx, live.agent.id, context.company.key)
+    if latest is None or latest.summary is None or latest.first_seq <= context.epoch.first_seq:
+        return None
+    return await summaries.get(tx, latest.summary)
+
+
+def _as_told(one: journal.Told) -> Told:
+    audience, tier = Audience.of_turn(one.audience), Tier(one.tier or Tier.OWNER)
+    return Told(one.seq, one.turn_id, one.kind, one.body, one.at, audience, tier)
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A folding that is to be stored."""
+
+    summary: Summary
+    facts: list[tuple[Fact, Told]]
+    """What must not be lost, and the message that each was said in."""
+
+
+async def _summarise(
+    means: Means,
+    live: LiveAgent,
+    context: Context,
+    past: _Past,
+    *,
+    budget_tokens: int,
+    asking: tuple[Purse | None, Callable[[str, str], None], str],
+) -> _Made | None:
+    """Choose what leaves a context, and write what stands for it; None if nothing can leave."""
     folds = means.folding()
     strategy = folds.strategy
-    options = Options(folds.keep_recent, folds.keep_important, folds.decay_hours)
-    told, former, unfinished = await means.database.read(
-        lambda tx: _told(tx, live, context, before)
-    )
     if context.epoch.summary is None and context.epoch.first_seq > 1:
         strategy = Strategy.TRUNCATE  # a past from before there were summaries, or an imported one
     folding = choose(
-        told,
+        past.told,
         strategy,
         budget_tokens=budget_tokens,
         now=means.clock(),
-        options=options,
-        former=former,
-        unfinished=unfinished,
+        options=Options(folds.keep_recent, folds.keep_important, folds.decay_hours),
+        former=past.former,
+        unfinished=past.unfinished,
     )
     if folding is None:
-        context.tail.squeeze()
         return None
     written = None
     if strategy is not Strategy.TRUNCATE:
-        written = await _ask(means, live, folding, purse, notify, key)
+        written = await _ask(means, live, folding, *asking)
     text, made_by = written or (rule_digest(folding), "rule")
-    now = means.clock()
-    # A past that never stood in the context does not leave it.
-    facts = [
-        (fact, told)
-        for fact, told in facts_leaving(folding)
-        if fact.weight >= _WORTH_SAVING and told.seq >= context.epoch.first_seq
-    ]
     summary = Summary(
         id=new_id("sum"),
         agent_id=live.agent.id,
@@ -139,52 +201,38 @@ async def fold(
         messages=folding.messages,
         tokens=folding.tokens,
         made_by=made_by,
-        at=now,
+        at=means.clock(),
     )
-    context_budget = context.tail.budget // _BYTES_PER_TOKEN
+    # A past that never stood in the context does not leave it.
+    facts = [
+        (fact, told)
+        for fact, told in facts_leaving(folding)
+        if fact.weight >= _WORTH_SAVING and told.seq >= context.epoch.first_seq
+    ]
+    return _Made(summary, facts)
 
-    async def work(tx: Connection) -> tuple[Context, int]:
-        await summaries.put(tx, summary)
-        saved = await _save_facts(tx, means, live, facts, now)
+
+async def _begin(
+    tx: Connection, means: Means, live: LiveAgent, context: Context, made: _Made | None
+) -> tuple[Context, Folded] | None:
+    """Begin the epoch after a folding; where another process has folded first, go on in its one."""
+    company, budget, now = context.company, context.tail.budget // _BYTES_PER_TOKEN, means.clock()
+    await epochs.hold(tx, live.agent.id)
+    other = await _folded_by(tx, live, context)
+    if other is not None:
+        compiled, folded = await load_context(tx, live, company, budget, now), Folded(other, 0)
+    elif made is not None:
+        summary = await summaries.put(tx, made.summary)
+        folded = Folded(summary, await _save_facts(tx, means, live, made.facts, now))
+        why = f"{summary.messages:,} messages were folded ({summary.strategy.value})"
         compiled = await compile_context(
-            tx,
-            live,
-            context.company,
-            context_budget,
-            now,
-            folding.last_seq + 1,
-            summary.id,
-            f"{folding.messages:,} messages were folded ({strategy.value})",
+            tx, live, company, budget, now, summary.last_seq + 1, summary.id, why
         )
-        await epochs.put(tx, compiled.epoch)
-        return compiled, saved
-
-    compiled, saved = await means.database.write(work)
-    compiled.saved = True
-    live.put(compiled)
-    return Folded(summary, saved)
-
-
-async def _told(
-    tx: Connection, live: LiveAgent, context: Context, before: int
-) -> tuple[list[Told], Summary | None, list[str]]:
-    """Return what a context holds in full before an entry, the summary in front, and open turns."""
-    former = await summaries.get(tx, context.epoch.summary) if context.epoch.summary else None
-    agent_id, company = live.agent.id, context.company
-    rows: list[journal.Told] = []
-    for seq in former.kept if former is not None else ():
-        rows += await journal.told(tx, agent_id, seq, seq)
-    first = former.last_seq + 1 if former is not None else 1
-    rows += await journal.told(tx, agent_id, first, before - 1)
-    told = [_as_told(one) for one in rows]
-    unfinished = await journal.unfinished(tx, agent_id)
-    return [one for one in told if company.may_hear(one.audience)], former, unfinished
-
-
-def _as_told(one: journal.Told) -> Told:
-    audience = Audience.read(one.audience) if one.audience else OWNER_ONLY
-    tier = Tier(one.tier) if one.tier else Tier.OWNER
-    return Told(one.seq, one.turn_id, one.kind, one.body, one.at, audience, tier)
+    else:
+        return None  # the other's summary was forgotten meanwhile
+    if not compiled.saved:
+        compiled.epoch, compiled.saved = await epochs.begin(tx, compiled.epoch), True
+    return compiled, folded
 
 
 async def _ask(

@@ -9,11 +9,12 @@ from typing import Any
 import orjson
 
 from asterism.agents.context import Context
+from asterism.agents.held import held
 from asterism.agents.live import sections_at
 from asterism.agents.sections import Section, prefix_wire
 from asterism.store import epochs, journal, spending, summaries
 from asterism.store.database import Connection
-from asterism.types.people import OWNER_ONLY, Audience, Company
+from asterism.types.people import Audience, Company
 from asterism.types.turns import Entry, EntryKind, TurnRecord
 from asterism.types.wire import text_of
 
@@ -138,7 +139,7 @@ async def past_of(tx: Connection, record: TurnRecord, reply: Entry | None) -> Pa
 
 async def _epoch_of(tx: Connection, record: TurnRecord) -> epochs.Epoch | None:
     """Return the epoch in which a turn ended that has no reply to tell."""
-    heard_by = record.audience or str(OWNER_ONLY)
+    heard_by = str(Audience.of_turn(record.audience))
     until = record.ended_at or record.opened_at
     for epoch in await epochs.until(tx, record.agent_id, until, _EPOCHS_LOOKED_AT):
         if str(Company.from_key(epoch.company).audience) == heard_by:
@@ -171,19 +172,8 @@ async def tail_now(tx: Connection, agent_id: str, context: Context) -> list[jour
 async def _tail(
     tx: Connection, agent_id: str, epoch: epochs.Epoch, company: Company, last: int
 ) -> list[journal.Told]:
-    rows: list[journal.Told] = []
-    if epoch.summary is not None:
-        summary = await summaries.get(tx, epoch.summary)
-        for seq in summary.kept if summary is not None else ():
-            rows += await journal.told(tx, agent_id, seq, seq)
-    rows += await journal.told(tx, agent_id, epoch.first_seq, last)
-    if company.owner_alone:
-        return rows
-    return [
-        one
-        for one in rows
-        if company.may_hear(Audience.read(one.audience) if one.audience else OWNER_ONLY)
-    ]
+    summary = await summaries.get(tx, epoch.summary) if epoch.summary else None
+    return await held(tx, agent_id, company, summary, epoch.first_seq, last)
 
 
 async def _sent_before(tx: Connection, record: TurnRecord, epoch: epochs.Epoch, before: int) -> int:

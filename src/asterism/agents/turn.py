@@ -22,13 +22,15 @@ from asterism.permissions import Rules
 from asterism.ports import Clock, Profile, Question
 from asterism.store import approvals, epochs, inbox, journal, notices, outbox
 from asterism.store.database import Connection, Database
+from asterism.store.epochs import Epoch
 from asterism.store.journal import Draft
 from asterism.telemetry import Telemetry
 from asterism.tools.tool import Toolbox
 from asterism.types.ids import new_id
 from asterism.types.memory import Source
 from asterism.types.messages import Delivery, InboxItem, Notice
-from asterism.types.people import Audience, Tier, least_trusted, planned_for
+from asterism.types.people import Audience, Company, Tier, least_trusted, planned_for
+from asterism.types.search import Found, Query
 from asterism.types.spending import Charge, Payer
 from asterism.types.summaries import Folds
 from asterism.types.turns import (
@@ -79,6 +81,8 @@ class Means:
     """What a model, as `vendor:name`, can take in."""
     context_tokens: Callable[[], int] = lambda: 100_000
     """How much a model may be given to read."""
+    search: Callable[[str, Query, Company], Awaitable[Found]] | None = None
+    """Searches an agent's memory for those present; None where there is nothing to search."""
 
 
 @dataclass(slots=True)
@@ -260,6 +264,8 @@ class Turn:
             reply = Reply.from_entry(entry.body, entry.meta)
         else:
             reply = await ask()
+            if not self.context.saved:
+                await self.written()  # which may give its epoch another number
             seen = (self.context.epoch.number, self.sent[0], self.sent[1])
             entry = self.stage(EntryKind.REPLY, key, reply.wire(), meta=reply.meta(seen))
         self.usage += reply.usage
@@ -378,9 +384,12 @@ class Turn:
             tier=tier,
         )
 
-        async def work(tx: Connection) -> Draft | None:
+        async def work(tx: Connection) -> tuple[Draft | None, Epoch | None]:
             result = await page.inside(tx) if page.inside is not None else None
             drafts = page.drafts if result is None else [*page.drafts, result]
+            begun = await epochs.begin(tx, epoch) if epoch is not None else None
+            if begun is not None and begun != epoch:
+                drafts = [one.in_epoch(begun.number) for one in drafts]
             if not await journal.append(tx, live.claim, base, self.id, drafts):
                 raise _AlreadyWritten
             last = base + len(drafts)
@@ -391,19 +400,18 @@ class Turn:
             else:
                 stands = replace(opened, id=self.id, last_seq=last)
                 await journal.update_turn(tx, stands)
-            if epoch is not None:
-                await epochs.put(tx, epoch)
             await self._send_off(tx, page)
-            return result
+            return result, begun
 
         count = len(page.drafts) + (page.inside is not None)
         try:
-            result = await self.means.database.write(work)
+            result, begun = await self.means.database.write(work)
         except _AlreadyWritten:
             result = await self._result_at(base + count) if page.inside is not None else None
+            begun = await self._stored(epoch)
         live.length = context.upto = base + count
         if epoch is context.epoch:
-            context.saved = True
+            context.epoch, context.saved = begun or context.epoch, True
         self.record = record or opened
         self.item = None
         if result is not None:
@@ -427,6 +435,11 @@ class Turn:
         entry = await self.means.database.read(lambda tx: journal.entry_at(tx, self.agent.id, seq))
         assert entry is not None
         return Draft(entry.kind, entry.key, entry.body, entry.at, entry.meta)
+
+    async def _stored(self, epoch: Epoch | None) -> Epoch | None:
+        if epoch is None:
+            return None
+        return await self.means.database.read(lambda tx: epochs.stored(tx, epoch))
 
     # -- endings -------------------------------------------------------------------------------
 

@@ -8,17 +8,17 @@ from itertools import islice
 from typing import Any
 
 from asterism.app.reach import Reach
+from asterism.app.search import Search
 from asterism.errors import BudgetReached, ModelError
-from asterism.memory import archive, people, search
+from asterism.memory import archive, people
 from asterism.memory.gate import passages as gate
 from asterism.memory.gate.passages import NewPassage, Written
 from asterism.memory.likeness import Kind, ask_model_prompt, read_verdict
-from asterism.memory.search import Hit
 from asterism.store.database import Connection
 from asterism.store.passages import PassageEdit
 from asterism.types.agents import Agent
 from asterism.types.memory import AppendPassage, Insert, Passage, Retract, Source, Tag
-from asterism.types.people import OWNER_ALONE, Company
+from asterism.types.search import Hit
 
 _log = logging.getLogger(__name__)
 _BATCH = 500
@@ -31,9 +31,10 @@ Ask = Callable[[Agent, str], Awaitable[str]]
 class Archive:
     """What agents keep beyond their blocks, found by search."""
 
-    def __init__(self, reach: Reach, judge: Callable[[], Ask | None]) -> None:
+    def __init__(self, reach: Reach, search: Search, judge: Callable[[], Ask | None]) -> None:
         """Make the verbs; `judge` returns what puts a question to a model, if that is wanted."""
         self._reach = reach
+        self._search = search
         self._judge = judge
 
     async def list(
@@ -115,7 +116,8 @@ class Archive:
         Nothing is merged or replaced on a model's word: it may only point out what it doubts.
         """
         told: set[str] = set()
-        for hit in await self.search(agent, text, domains=("passages",), limit=_ASKED_ABOUT):
+        near = await self.search(agent, text, domains=("passages", "documents"), limit=_ASKED_ABOUT)
+        for hit in near:
             try:
                 answer = await ask(agent, ask_model_prompt(text, hit.text))
             except (ModelError, BudgetReached) as problem:
@@ -177,27 +179,6 @@ class Archive:
 
         return await reach.database.write(work)
 
-    async def search(
-        self,
-        agent: Agent | str,
-        query: str,
-        *,
-        company: Company = OWNER_ALONE,
-        limit: int = 10,
-        moment: int | None = None,
-        **filters: Any,
-    ) -> list[Hit]:
-        """Return what an agent's memory has on a query, the best first: any text is a query."""
-        agent_id = await self._reach.agent_id(agent)
-        return await self._reach.database.read(
-            lambda tx: search.search(
-                tx,
-                self._reach.constellation,
-                agent_id,
-                query,
-                company=company,
-                limit=limit,
-                moment=moment,
-                **filters,
-            )
-        )
+    async def search(self, agent: Agent | str, query: str, **filters: Any) -> list[Hit]:
+        """Return the hits of `Asterism.search`, which has the same filters."""
+        return (await self._search(agent, query, **filters)).hits

@@ -37,6 +37,7 @@ from asterism.models.chain import Chain
 from asterism.models.prices import Prices
 from asterism.permissions import Rules
 from asterism.ports import Channel, Clock, Model, ModelRequest, Warm
+from asterism.runtime.indexing import Indexing
 from asterism.runtime.lanes import Lanes, LocalLanes
 from asterism.runtime.outbox import Outbox
 from asterism.runtime.past import append_past, read_past
@@ -52,9 +53,17 @@ from asterism.tools.tool import Tool, Toolbox
 from asterism.types.agents import DEFAULT_MODEL, Agent, Limits
 from asterism.types.blobs import image
 from asterism.types.ids import new_id, now_ms
-from asterism.types.messages import Delivery, InboxItem, Notice, Receipt
-from asterism.types.people import OWNER_ALONE, Tier
+from asterism.types.messages import (
+    Delivery,
+    Imported,
+    InboxItem,
+    Notice,
+    PastMessage,
+    Receipt,
+)
+from asterism.types.people import OWNER_ALONE, Company, Tier
 from asterism.types.schedules import Schedule
+from asterism.types.search import Found, Query
 from asterism.types.spending import Spend, Standing
 from asterism.types.turns import (
     Approval,
@@ -73,6 +82,7 @@ if TYPE_CHECKING:
     from asterism.app.contexts import Contexts
     from asterism.app.memory import Memory
     from asterism.app.people import People
+    from asterism.app.search import Search
     from asterism.app.sources import Sources
 
 _log = logging.getLogger(__name__)
@@ -126,15 +136,24 @@ class Asterism:
             folding=lambda: folds_of(settings.current.context),
             profile=self._parts.profile,
             context_tokens=lambda: settings.current.context.tokens,
+            search=self._find,
         )
         self._outbox = Outbox(
             database, self._parts.channel, lambda: self.settings.outbox, clock, self.telemetry
         )
+        self.indexing = Indexing(
+            database,
+            self.settings.constellation,
+            clock,
+            lambda: self._parts.encoder(settings.current.search.encoder),
+        )
+        settings.subscribe(self._encoder_changed)
         self._runtime = Runtime(
             means,
             self.hub,
             constellation=self.settings.constellation,
             delivered=self._outbox.kick,
+            ended=self.indexing.kick,
         )
         self._means = means
         self._reach = Reach(
@@ -229,6 +248,7 @@ class Asterism:
             await self._outbox.start()
             await self._schedules.start()
             self._retention.start()
+            await self.indexing.start()
             for name in self._parts.channel_names():
                 self._listening.append(asyncio.create_task(self._listen(name)))
 
@@ -260,6 +280,7 @@ class Asterism:
         await asyncio.gather(*self._listening, return_exceptions=True)
         await self._schedules.stop()
         await self._retention.stop()
+        await self.indexing.stop()
         await self._runtime.stop(grace)
         await self._outbox.stop()
         await self.telemetry.close()
@@ -322,6 +343,10 @@ class Asterism:
             self._retain_next = self._clock() + _DAY
             await self.memory.retain()
 
+    def _encoder_changed(self, old: Settings, new: Settings) -> None:
+        if (old.search, old.models) != (new.search, new.models):
+            self.indexing.encoder_changed()
+
     def _poke(self, agent_id: str) -> None:
         if isinstance(self._lanes, LocalLanes):
             self._lanes.poke(agent_id)
@@ -338,14 +363,29 @@ class Asterism:
 
     @cached_property
     def archive(self) -> Archive:
-        """The archives of agents, and search."""
+        """The archives of agents."""
         from asterism.app.archive import Archive
         from asterism.app.aside import ask_aside
 
         async def ask(agent: Agent, text: str) -> str:
             return await ask_aside(self._means, agent, text, new_id("aside"))
 
-        return Archive(self._reach, lambda: ask if self.settings.memory.judge == "model" else None)
+        return Archive(
+            self._reach,
+            self.search,
+            lambda: ask if self.settings.memory.judge == "model" else None,
+        )
+
+    async def _find(self, agent_id: str, query: Query, company: Company) -> Found:
+        """Search for an agent in a turn; the verb is imported when it is first used."""
+        return await self.search.find(agent_id, query, company)
+
+    @cached_property
+    def search(self) -> Search:
+        """Search over all that agents remember: `await home.search(agent, text, …)`."""
+        from asterism.app.search import Search
+
+        return Search(self._reach, self._parts.encoder, lambda: self.settings.search.encoder)
 
     @cached_property
     def people(self) -> People:
@@ -546,26 +586,31 @@ class Asterism:
     # -- messages ------------------------------------------------------------------------------
 
     async def import_messages(
-        self, agent: Agent | str, messages: Sequence[tuple[str, str]]
-    ) -> list[str]:
+        self, agent: Agent | str, messages: Sequence[PastMessage | tuple[str, str]]
+    ) -> Imported:
         """Put a conversation from elsewhere at the end of an agent's past; nobody is asked.
+
+        All of it is stored, or nothing. Whoever else spoke in it, only the owner may hear it.
 
         Args:
             agent: The agent, or its name or id. It must have nothing to answer.
-            messages: Pairs of "user" or "assistant" and what was said, a user's first.
+            messages: What was said, in order of time, a person's message first. A pair of "user" or
+                "assistant" and a text is a message without a speaker and a time.
 
         Returns:
-            The ids of the turns that the conversation has become, one for each message of a user.
+            The ids of the turns that it has become, and of the messages.
         """
         agent_id = agent.id if isinstance(agent, Agent) else (await self.agent(agent)).id
-        at = self._clock()
+        at, constellation = self._clock(), self.settings.constellation
         past = read_past(messages, at)
         try:
-            await self.database.write(lambda tx: append_past(tx, agent_id, past, at))
+            return await self.database.write(
+                lambda tx: append_past(tx, constellation, agent_id, past, at)
+            )
         finally:
             # The commit may come although nobody waits for it any more.
             self._runtime.forget(agent_id)
-        return [turn_id for turn_id, _ in past]
+            self.indexing.kick(agent_id)
 
     async def send(
         self,

@@ -15,6 +15,7 @@ from asterism.memory.forgetting.retention import Deleted, Kind, Rule, enforce
 from asterism.memory.gate import travel as gate
 from asterism.memory.gate.copies import Forked, fork_memory
 from asterism.memory.health import Health
+from asterism.memory.search.caches import let_go
 from asterism.memory.travel import Deeds, MemoryAt
 from asterism.memory.why import Trace
 from asterism.store import forgetting as forgetting_at_rest
@@ -116,6 +117,7 @@ class Memory:
         return deleted
 
     async def _drop(self, agents: Sequence[str]) -> None:
+        let_go()
         for agent_id in agents:
             self._reach.drop(agent_id)
 

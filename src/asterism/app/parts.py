@@ -17,7 +17,7 @@ from asterism.config import ContextSettings, Settings
 from asterism.errors import AsterismError, ConfigError, NotFound
 from asterism.models.chain import Link, Server
 from asterism.models.pace import Pace
-from asterism.ports import Channel, Model, Profile
+from asterism.ports import Channel, Encoder, Encodes, Model, Profile
 from asterism.store.database import Database
 from asterism.store.sqlite import open_sqlite
 from asterism.tools.tool import Tool, Toolbox
@@ -38,7 +38,8 @@ class Parts:
         self._servers: dict[str, Server] = {}
         self._links: dict[str, Link] = {}
         self._channels: dict[str, Channel] = {}
-        self._retired: list[Model | Channel] = []
+        self._encoders: dict[str, Encoder] = {}
+        self._retired: list[Model | Channel | Encoder] = []
 
     def put(self, models: Mapping[str, Model], channels: Mapping[str, Channel]) -> None:
         """Use these instead of configured ones."""
@@ -87,6 +88,15 @@ class Parts:
         except AsterismError:
             return Profile()
 
+    def encoder(self, name: str) -> Encoder | None:
+        """Return an encoder by its name in the configuration; None for `none`."""
+        if name == "none":
+            return None
+        found = self._encoders.get(name)
+        if found is None:
+            found = self._encoders[name] = make_encoder(self._settings(), name, self.cassette)
+        return found
+
     def breakers(self) -> dict[str, bool]:
         """Return whether each vendor that was asked is left alone since it fails."""
         return {vendor: server.breaker.is_open for vendor, server in self._servers.items()}
@@ -111,6 +121,13 @@ class Parts:
                 self._retired.append(self._models.pop(vendor))
                 self._servers.pop(vendor, None)
                 self._links.clear()
+        for name in list(self._encoders):
+            vendor = name.partition(":")[0]
+            if (old.search.threads, old.models.get(vendor)) != (
+                new.search.threads,
+                new.models.get(vendor),
+            ):
+                self._retired.append(self._encoders.pop(name))
         for name in list(self._channels):
             if old.channels.get(name) != new.channels.get(name):
                 self._retired.append(self._channels.pop(name))
@@ -119,7 +136,8 @@ class Parts:
         """Close everything that was made."""
         for server in self._servers.values():
             server.pace.close()
-        for part in (*self._models.values(), *self._channels.values(), *self._retired):
+        made = (*self._models.values(), *self._channels.values(), *self._encoders.values())
+        for part in (*made, *self._retired):
             with contextlib.suppress(Exception):
                 await part.close()
 
@@ -156,6 +174,27 @@ def make_model(settings: Settings, model: str, cassette: Cassette | None = None)
     options["cassette"] = cassette
     port: Model = plugins.load("models", api)(vendor, options)
     return port
+
+
+def make_encoder(settings: Settings, name: str, cassette: Cassette | None = None) -> Encoder:
+    """Return an encoder: `minilm`, or one of a vendor's such as `ollama:nomic-embed-text`."""
+    if ":" not in name:
+        from asterism.memory.search.encoders.minilm import NAME, MiniLM
+
+        if name != NAME:
+            raise ConfigError(
+                f"There is no encoder {name!r}. Set search.encoder to {NAME!r}, to a model as "
+                'vendor:name, or to "none".'
+            )
+        return MiniLM(settings.search.threads)
+    port = make_model(settings, name, cassette)
+    if not isinstance(port, Encodes):
+        raise ConfigError(
+            f"The encoder {name!r} names a vendor whose models make no vectors here. Set "
+            'search.encoder to "minilm", or to a model for embeddings of a server that speaks '
+            "OpenAI's wire format. Search goes on by words and static vectors."
+        )
+    return port.encoder(name.partition(":")[2])
 
 
 async def open_database(settings: Settings, place: Path, *, readonly: bool) -> Database:

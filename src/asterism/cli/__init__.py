@@ -25,6 +25,7 @@ from asterism.cli import (
     outbox,
     person,
     schedule,
+    search,
     serve,
     setup,
     source,
@@ -42,6 +43,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 command(app)(chat.chat)
+command(app)(search.search)
 for name, noun in (
     ("agent", agent.app),
     ("block", block.app),

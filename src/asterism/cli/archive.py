@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,19 +14,18 @@ from asterism.cli.given import only_one, read_text
 from asterism.cli.home import visit
 from asterism.cli.moment import read_moment
 from asterism.cli.options import Options, command, group
-from asterism.cli.output import Column, Output, console
+from asterism.cli.output import Column, Output
 from asterism.cli.problem import INTERRUPTED
+from asterism.cli.search import Asked, Moment, Present, Tagged, Within, find, print_found
+from asterism.cli.search import Limit as SearchLimit
 from asterism.cli.shapes import called, heard_by, plain
-from asterism.cli.text import at, one_line, plural, printable, when
+from asterism.cli.text import at, one_line, plural, when
 from asterism.cli.whose import Whose, Yes, meant
 from asterism.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from asterism.app import Asterism
     from asterism.memory.gate.passages import Written
-    from asterism.memory.search import Hit
     from asterism.store.passages import PassageEdit
     from asterism.types.memory import Passage
 
@@ -49,7 +47,6 @@ TextFile = Annotated[
     Path | None, typer.Option("--file", metavar="FILE", help="The text is in this file.")
 ]
 Limit = Annotated[int, typer.Option("--limit", min=1, help="How many at most.")]
-_LONGEST_SHOWN = 300
 
 
 # -- looking ---------------------------------------------------------------------------------------
@@ -161,95 +158,35 @@ def search(
     options: Options,
     query: Annotated[str, typer.Argument(metavar="QUERY", help="Any text is a query.")],
     agent: Whose = None,
-    within: Annotated[
-        list[str] | None,
-        typer.Option("--in", metavar="WHERE", help="passages, messages, blocks or summaries."),
-    ] = None,
-    tag: Tags = None,
-    present: Annotated[
-        list[str] | None,
-        typer.Option("--present", metavar="NAME", help="Only what this person may hear."),
-    ] = None,
-    moment: Annotated[
-        str | None, typer.Option("--at", metavar="MOMENT", help="Memory as it was then.")
-    ] = None,
-    limit: Limit = 10,
+    within: Within = None,
+    tag: Tagged = None,
+    present: Present = None,
+    moment: Moment = None,
+    limit: SearchLimit = 10,
 ) -> None:
-    """Search an agent's memory: passages, messages, blocks and summaries."""
-    print_hits(options, query, agent, within, tag, present, moment, limit)
+    """Search an agent's memory; "asterism search" has more ways to narrow it."""
+    print_hits(
+        options,
+        Asked(
+            query,
+            agent=agent,
+            within=within or (),
+            tags=tag or (),
+            present=present or (),
+            moment=moment,
+            limit=limit,
+        ),
+    )
 
 
-def print_hits(
-    options: Options,
-    query: str,
-    agent: str | None,
-    within: Sequence[str] | None = None,
-    tag: Sequence[str] | None = None,
-    present: Sequence[str] | None = None,
-    moment: str | None = None,
-    limit: int = 10,
-) -> None:
-    """Print what a search finds, with the words that were found marked."""
-    then = read_moment(moment) if moment is not None else None
-
-    async def errand(home: Asterism) -> list[Hit]:
-        from asterism.types.people import OWNER_ALONE
-
-        filters: dict[str, Any] = {"tags": tuple(tag or ())}
-        if within:
-            filters["domains"] = tuple(within)
-        company = await home.people.company(present) if present else OWNER_ALONE
-        whose = await meant(home, agent)
-        return await home.archive.search(
-            whose, query, company=company, limit=limit, moment=then, **filters
-        )
-
-    found = visit(options, errand, readonly=True)
+def print_hits(options: Options, asked: Asked) -> None:
+    """Print what a search finds; as JSON, the hits alone."""
+    found, names = find(options, asked)
     out = Output(json=options.json)
     if out.json:
-        out.data(plain(found))
-    elif not found:
-        out.line(f"Nothing was found on {query!r}.")
-    elif sys.stdout.isatty():
-        _print_hits(found)
+        out.data(plain(found.hits))
     else:
-        for hit in found:
-            out.line(f"{hit.kind} {hit.id}  {when(hit.at)}  {hit.why}")
-            out.line(f"    {_excerpt(hit)}")
-
-
-def _excerpt(hit: Hit) -> str:
-    """Return a hit's text on one line, from where its words are."""
-    line = one_line(hit.text)
-    if len(line) <= _LONGEST_SHOWN:
-        return line
-    places = [place for word in _words(hit) if (place := line.lower().find(word)) >= 0]
-    start = max(0, min(places, default=0) - 60)
-    cut = line[start : start + _LONGEST_SHOWN]
-    return f"{'…' if start else ''}{cut}{'…' if start + _LONGEST_SHOWN < len(line) else ''}"
-
-
-def _words(hit: Hit) -> list[str]:
-    _, found, rest = hit.why.partition("words: ")
-    return rest.partition(";")[0].lower().replace(",", " ").split() if found else []
-
-
-def _print_hits(found: Sequence[Hit]) -> None:
-    from rich.padding import Padding
-    from rich.text import Text
-
-    screen = console()
-    for number, hit in enumerate(found):
-        if number:
-            screen.print()
-        head = Text(printable(f"{hit.kind} {hit.id}"), "cyan")
-        tier = "" if hit.source.tier.trusted else f"  {hit.source.tier.value}"
-        head.append(f"  {when(hit.at)}  {hit.score:.2f}", "dim").append(tier, "yellow")
-        screen.print(head)
-        text = Text(_excerpt(hit))
-        text.highlight_words([word for word in _words(hit) if word], "bold", case_sensitive=False)
-        screen.print(Padding(text, (0, 0, 0, 2)))
-        screen.print(Padding(Text(printable(hit.why), "dim"), (0, 0, 0, 2)))
+        print_found(out, asked, found, names)
 
 
 # -- writing ---------------------------------------------------------------------------------------

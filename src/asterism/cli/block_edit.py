@@ -22,6 +22,42 @@ if TYPE_CHECKING:
     from asterism.app import Asterism
     from asterism.types.memory import Block, BlockWrite, EditRecord
 
+Text = Annotated[str | None, typer.Option("--text", metavar="TEXT", help="Write the whole anew.")]
+TextFile = Annotated[
+    Path | None,
+    typer.Option("--file", metavar="FILE", help="The same, from a file; - reads stdin."),
+]
+Added = Annotated[
+    str | None, typer.Option("--append", metavar="TEXT", help="Add a line, item or entry.")
+]
+Replaced = Annotated[
+    tuple[str, str] | None,
+    typer.Option("--replace", metavar="OLD NEW", help="Put one text in another's place."),
+]
+Everywhere = Annotated[
+    bool, typer.Option("--all", help="With --replace: in every place, not only the first.")
+]
+PatchFile = Annotated[
+    Path | None,
+    typer.Option("--patch", metavar="FILE", help="Apply a unified diff; - reads stdin."),
+]
+FieldPut = Annotated[
+    str | None, typer.Option("--set", metavar="FIELD=VALUE", help="Give a field a value.")
+]
+FieldAdded = Annotated[
+    str | None, typer.Option("--add", metavar="FIELD=N", help="Add to a counter.")
+]
+ItemPut = Annotated[
+    str | None,
+    typer.Option("--item", metavar="N=VALUE", help="Change an item of a list; JSON or text."),
+]
+ItemRemoved = Annotated[
+    int | None, typer.Option("--remove", metavar="N", help="Take an item out of a list.")
+]
+Section = Annotated[
+    str | None, typer.Option("--section", metavar="NAME", help="Which part of a composite.")
+]
+
 
 @command(app, "edit")
 def edit(
@@ -29,43 +65,17 @@ def edit(
     label: Label,
     agent: Whose = None,
     everybodys: Everybodys = False,
-    text: Annotated[
-        str | None, typer.Option("--text", metavar="TEXT", help="Write the whole anew.")
-    ] = None,
-    file: Annotated[
-        Path | None,
-        typer.Option("--file", metavar="FILE", help="The same, from a file; - reads stdin."),
-    ] = None,
-    append: Annotated[
-        str | None, typer.Option("--append", metavar="TEXT", help="Add a line, item or entry.")
-    ] = None,
-    replace: Annotated[
-        tuple[str, str] | None,
-        typer.Option("--replace", metavar="OLD NEW", help="Put one text in another's place."),
-    ] = None,
-    everywhere: Annotated[
-        bool, typer.Option("--all", help="With --replace: in every place, not only the first.")
-    ] = False,
-    patch: Annotated[
-        Path | None,
-        typer.Option("--patch", metavar="FILE", help="Apply a unified diff; - reads stdin."),
-    ] = None,
-    put: Annotated[
-        str | None, typer.Option("--set", metavar="FIELD=VALUE", help="Give a field a value.")
-    ] = None,
-    add: Annotated[
-        str | None, typer.Option("--add", metavar="FIELD=N", help="Add to a counter.")
-    ] = None,
-    item: Annotated[
-        str | None,
-        typer.Option("--item", metavar="N=VALUE", help="Change an item of a list; JSON or text."),
-    ] = None,
-    remove: Annotated[
-        int | None, typer.Option("--remove", metavar="N", help="Take an item out of a list.")
-    ] = None,
-    section: Annotated[
-        str | None, typer.Option("--section", metavar="NAME", help="Which part of a composite.")
-    ] = None,
+    text: Text = None,
+    file: TextFile = None,
+    append: Added = None,
+    replace: Replaced = None,
+    everywhere: Everywhere = False,
+    patch: PatchFile = None,
+    put: FieldPut = None,
+    add: FieldAdded = None,
+    item: ItemPut = None,
+    remove: ItemRemoved = None,
+    section: Section = None,
     reason: Reason = "",
 ) -> None:
     """Edit a block in your editor, or by one of the options without it."""

@@ -11,6 +11,7 @@ from asterism.cli.block import print_list
 from asterism.cli.context import print_context
 from asterism.cli.home import visit
 from asterism.cli.options import Options, command, group
+from asterism.cli.search import Asked
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
@@ -53,4 +54,14 @@ def search_archival(
     query: Annotated[str, typer.Argument(metavar="QUERY", help="Any text is a query.")],
 ) -> None:
     """Search the passages of an agent; like "archive search --in passages"."""
-    print_hits(options, query, agent, within=("passages",))
+    print_hits(options, Asked(query, agent=agent, within=("passages",)))
+
+
+@command(app, "search-conversations")
+def search_conversations(
+    options: Options,
+    agent: Agent,
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="Any text is a query.")],
+) -> None:
+    """Search the messages of an agent; like "search --in messages"."""
+    print_hits(options, Asked(query, agent=agent, within=("messages",)))

@@ -174,8 +174,20 @@ async def _contents(home: Asterism, place: Path, models: set[str]) -> AsyncItera
     if not home.database.distributed:
         said = f"process {holder} is at work here" if holder else "none is at work here"
         yield Finding("process", OK, said)
+    yield await _searching(home)
     async for finding in _left(home, at_work=bool(holder) or home.database.distributed):
         yield finding
+
+
+async def _searching(home: Asterism) -> Finding:
+    """Tell by what texts are found."""
+    encoder = home.settings.search.encoder
+    if encoder == "none":
+        return Finding("search", OK, "by words and static vectors; no encoder is wanted")
+    if problem := await home.indexing.check():
+        return Finding("search", LOOK, problem, "Until then search goes by words, without it.")
+    done, total = await home.indexing.progress()
+    return Finding("search", OK, f"{encoder}: {done:,} of {total:,} indexed texts have vectors")
 
 
 async def _left(home: Asterism, *, at_work: bool) -> AsyncIterator[Finding]:

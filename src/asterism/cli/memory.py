@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import typer
 
 from asterism.cli.block_edit import step_back
 from asterism.cli.forget import Wanted, forget_wanted, print_receipt, print_receipts
+from asterism.cli.gauge import Gauge
 from asterism.cli.given import be_sure, read_text, write_bytes
 from asterism.cli.home import visit
 from asterism.cli.moment import read_moment
@@ -37,7 +39,35 @@ if TYPE_CHECKING:
 
 app = group("Ask where memories come from, go back in time, forget, check, export and import.")
 
+_LOOK_EVERY = 0.5
+"""Seconds between two looks at how far the index is."""
 Agent = Annotated[str, typer.Argument(metavar="AGENT", help="The agent's name or id.")]
+
+
+# -- the index -------------------------------------------------------------------------------------
+
+
+@command(app, "index")
+def index(options: Options) -> None:
+    """Put all texts into the index of search and encode them now, not in the background."""
+
+    async def errand(home: Asterism) -> tuple[int, int]:
+        with Gauge(silent=options.json) as gauge:
+            indexed = asyncio.create_task(home.indexing.catch_up())
+            while not (await asyncio.wait([indexed], timeout=_LOOK_EVERY))[0]:
+                done, total = await home.indexing.progress()
+                if total:
+                    gauge.show(done, total, f"{done:,} of {total:,} texts", "encoding")
+            await indexed
+        return await home.indexing.progress()
+
+    done, total = visit(options, errand)
+    out = Output(json=options.json)
+    if out.json:
+        out.data({"indexed": total, "encoded": done})
+        return
+    out.line(f"{plural(total, 'text')} in the index, {done:,} of them with vectors of the encoder.")
+    out.line("The latest texts of each agent are read as they are until there are more of them.")
 
 
 # -- time ------------------------------------------------------------------------------------------

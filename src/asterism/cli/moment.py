@@ -16,6 +16,7 @@ _DAY = re.compile(r"(?P<day>today|yesterday)(?:\s+(?:at\s+)?(?P<time>\d{1,2}:\d{
 _TIME = re.compile(r"\d{1,2}:\d{2}(?::\d{2})?")
 _STAMP = re.compile(r"\d{12,14}")
 _VERSION = re.compile(r"v?(\d{1,11})")
+_WHOLE_DAY = re.compile(r"today|yesterday|\d{4}-\d{2}-\d{2}|\d{8}")
 _TO_THE_SECOND = re.compile(r"\d{1,2}:\d{2}:\d{2}$")
 
 
@@ -42,6 +43,44 @@ def read_moment(text: str, now: datetime | None = None) -> int:
             f"{text!r} is no moment. Write one such as 2026-11-16T04:00, 04:00, yesterday or "
             '"1 hour ago". Nothing was done.'
         ) from None
+
+
+def read_first(text: str, now: datetime | None = None) -> int:
+    """Return the first moment of the time that a person means, such as "last week" or a day."""
+    try:
+        return read_moment(text, now)
+    except InvalidInput:
+        span = _span(text, now)
+        if span is None:
+            raise
+        return span[0]
+
+
+def read_last(text: str, now: datetime | None = None) -> int:
+    """Return the last moment of the time that a person means; a day is meant to its end."""
+    given = " ".join(text.lower().split())
+    here = now or datetime.now().astimezone()
+    if _WHOLE_DAY.fullmatch(given):
+        day = datetime.fromtimestamp(read_moment(text, here) / 1000, here.tzinfo)
+        return _ms(_at(day + timedelta(days=1), "0:00")) - 1
+    try:
+        return read_moment(text, here)
+    except InvalidInput:
+        span = _span(text, here)
+        if span is None:
+            raise
+        return span[1]
+
+
+def _span(text: str, now: datetime | None) -> tuple[int, int] | None:
+    """Return the time that words such as "last week" mean, in days of the local zone."""
+    from asterism.memory.search.dates import span_of
+
+    here = now or datetime.now().astimezone()
+    offset = here.utcoffset() or timedelta()
+    ahead = int(offset.total_seconds() * 1000)
+    span = span_of(text, _ms(here) + ahead)
+    return (span[0] - ahead, span[1] - ahead) if span is not None else None
 
 
 def read_point(text: str) -> tuple[int | None, int | None]:

@@ -37,6 +37,11 @@ def at(milliseconds: int) -> str:
     return f"{_local(milliseconds):%Y-%m-%d %H:%M:%S}"
 
 
+def stamp(milliseconds: int) -> str:
+    """Return a time of the store as local date and time, to the minute."""
+    return f"{_local(milliseconds):%Y-%m-%d %H:%M}"
+
+
 def clock(milliseconds: int) -> str:
     """Return a time of the store as local time of day."""
     return f"{_local(milliseconds):%H:%M:%S}"

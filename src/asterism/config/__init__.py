@@ -3,6 +3,7 @@
 from asterism.config.live import NEEDS_RESTART, LiveSettings, Reload
 from asterism.config.load import RESERVED, config_file, data_directory, load
 from asterism.config.memory import ContextSettings, MemorySettings, RetentionSettings
+from asterism.config.search import SearchSettings
 from asterism.config.settings import (
     ChannelSettings,
     LimitSettings,
@@ -29,6 +30,7 @@ __all__ = [
     "Reload",
     "RetentionSettings",
     "RuntimeSettings",
+    "SearchSettings",
     "Settings",
     "StoreSettings",
     "TelemetrySettings",

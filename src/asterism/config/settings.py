@@ -20,6 +20,7 @@ from pydantic import (
 from asterism.config.budget import BudgetSettings, PriceSettings
 from asterism.config.cassette import CassetteSettings
 from asterism.config.memory import ContextSettings, MemorySettings, RetentionSettings
+from asterism.config.search import SearchSettings
 from asterism.config.telemetry import LogSettings, TelemetrySettings
 from asterism.config.vendors import DEMO, Vendor, usual_model, vendors
 from asterism.types.agents import Limits
@@ -214,6 +215,7 @@ class Settings(_Table):
     limits: LimitSettings = LimitSettings()
     context: ContextSettings = ContextSettings()
     memory: MemorySettings = MemorySettings()
+    search: SearchSettings = SearchSettings()
     retention: dict[str, RetentionSettings] = {}
     runtime: RuntimeSettings = RuntimeSettings()
     outbox: OutboxSettings = OutboxSettings()

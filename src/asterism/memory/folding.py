@@ -51,7 +51,8 @@ def _joined(one: Stretch, other: Stretch) -> Stretch:
 
 async def era_with_undone(tx: Connection, block_id: str, number: int, by: int) -> EraRow:
     """Return the era of a folded edit, which now says which edit took it back."""
-    (era,) = await rows.eras(tx, block_id, number, 1)
+    era = await rows.era_with(tx, block_id, number)
+    assert era is not None, "the edit is folded"
     stretch = history.read_era(era)
     edits = [
         edit._replace(undone_by=by) if edit.number == number else edit for edit in stretch.edits

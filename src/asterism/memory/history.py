@@ -190,11 +190,11 @@ async def stretch_with(
     tx: Connection, block_id: str, number: int, *, ops: bool = True
 ) -> Stretch | None:
     """Return the stretch that an edit lies in, or None if there is no such edit."""
-    found = await rows.eras(tx, block_id, number, 1)
-    if found and found[0].last != rows.OPEN:
-        stretch = read_era(found[0])
+    era = await rows.era_with(tx, block_id, number)
+    if era is not None and era.last != rows.OPEN:
+        stretch = read_era(era)
     else:
-        stretch = await _loose(tx, block_id, found[0] if found else None, ops=ops)
+        stretch = await _loose(tx, block_id, era, ops=ops)
     return stretch if stretch.first <= number < stretch.first + len(stretch.edits) else None
 
 
@@ -210,15 +210,13 @@ async def _loose(tx: Connection, block_id: str, era: EraRow | None, *, ops: bool
 
 async def stretches_since(tx: Connection, block_id: str, number: int) -> list[Stretch]:
     """Return the stretch that an edit lies in and all later ones, the earliest first."""
-    found: list[Stretch] = []
-    eras = await rows.eras(tx, block_id, 1 << 62)
-    if not eras or eras[0].last != rows.OPEN:
+    era = await rows.era_with(tx, block_id, 1 << 62)
+    if era is None or era.last != rows.OPEN:
         return [await _loose(tx, block_id, None, ops=True)]
-    for era in eras:
-        is_open = era.last == rows.OPEN
-        found.append(await _loose(tx, block_id, era, ops=True) if is_open else read_era(era))
-        if era.first <= number:
-            break
+    found = [await _loose(tx, block_id, era, ops=True)]
+    # One by one, so that the way back costs no more the longer the past before it is.
+    while era.first > number and (era := await rows.era_with(tx, block_id, era.first - 1)):
+        found.append(read_era(era))
     return found[::-1]
 
 
@@ -274,13 +272,12 @@ async def edits(
     """Return the edits of a block, the newest first; `before` is a number to go on from."""
     below = before if before is not None else 1 << 62
     found = await rows.newest_edits(tx, block_id, below, limit)
-    if len(found) < limit:
-        lowest = found[-1].number if found else below
-        for era in await rows.eras(tx, block_id, lowest - 1):
-            if era.last == rows.OPEN or len(found) >= limit:
-                continue
+    lowest = found[-1].number if found else below
+    while len(found) < limit and (era := await rows.era_with(tx, block_id, lowest - 1)):
+        if era.last != rows.OPEN:
             folded = [edit for edit in reversed(read_era(era).edits) if edit.number < lowest]
             found += folded[: limit - len(found)]
+        lowest = era.first
     return [record_of(block_id, edit) for edit in found]
 
 
@@ -313,9 +310,10 @@ async def latest(
         for found in found_in(page):
             return found
         before = page[-1].number
-    for era in await rows.eras(tx, block_id, 1 << 62):
+    while (era := await rows.era_with(tx, block_id, before - 1)) is not None:
         for found in found_in(reversed(read_era(era).edits)):
             return found
+        before = era.first
     return None
 
 

@@ -35,6 +35,20 @@ _ROWS = 16_384
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the tokens of a text tell."""
+
+    vector: bytes
+    """Zeros for a text without words."""
+    weight: float
+    """The lengths of its tokens' vectors together: those of common words are short."""
+    tokens: int
+
+
+NOTHING_READ = Reading(bytes(SIZE), 0.0, 0)
+
+
 class Encoder:
     """Makes vectors of texts with the data files of a package, read when first needed."""
 
@@ -47,7 +61,12 @@ class Encoder:
     def embed(self, texts: Sequence[str]) -> list[bytes] | None:
         """Return a vector for each text, zeros for one without words; None without the weights."""
         weights = self._load()
-        return None if weights is None else [weights.embed(text) for text in texts]
+        return None if weights is None else [weights.read(text).vector for text in texts]
+
+    def read(self, text: str) -> Reading | None:
+        """Return what the tokens of a text tell; None without the weights."""
+        weights = self._load()
+        return None if weights is None else weights.read(text)
 
     def _load(self) -> _Weights | None:
         if self._tried:
@@ -73,6 +92,11 @@ _encoder = Encoder()
 def embed(texts: Sequence[str]) -> list[bytes] | None:
     """Return a vector for each text, zeros for one without words; None without the weights."""
     return _encoder.embed(texts)
+
+
+def read(text: str) -> Reading | None:
+    """Return what the tokens of a text tell; None without the weights."""
+    return _encoder.read(text)
 
 
 def cosine(a: bytes, b: bytes) -> float:
@@ -114,24 +138,41 @@ def nearest(query: bytes, vectors: Sequence[bytes], most: int) -> list[tuple[int
 class _Weights:
     tokenizer: Tokenizer
     table: NDArray[np.float16]
+    lengths: NDArray[np.float32]
+    """How long each row of the table is, as far as it was used; else zero."""
 
-    def embed(self, text: str) -> bytes:
+    def read(self, text: str) -> Reading:
         import numpy as np
 
         # The tokenizer takes no lone surrogates.
-        clean = text[:_MOST_CHARACTERS].encode("utf-8", "replace").decode("utf-8")
+        clean = text[:_MOST_CHARACTERS]
+        if not clean.isascii():
+            clean = clean.encode("utf-8", "replace").decode("utf-8")
         tokens = self.tokenizer.encode(" ".join(clean.split()), add_special_tokens=False).ids
         if not tokens:
-            return bytes(SIZE)
-        total = self.table[tokens].sum(axis=0, dtype=np.float32)
-        largest = float(np.abs(total).max())
+            return NOTHING_READ
+        total = self.table.take(tokens, axis=0).sum(axis=0, dtype=np.float32)
+        largest = max(float(total.max()), -float(total.min()))
         if not largest:
-            return bytes(SIZE)
+            return NOTHING_READ
+        weight = float(self._lengths_of(tokens).sum())
         # Only the direction counts, so each vector uses the whole range of a byte.
-        return np.rint(total * (127 / largest)).astype(np.int8).tobytes()
+        vector = np.rint(total * (127 / largest)).astype(np.int8).tobytes()
+        return Reading(vector, weight, len(tokens))
+
+    def _lengths_of(self, tokens: list[int]) -> NDArray[np.float32]:
+        import numpy as np
+
+        found = self.lengths.take(tokens)
+        if not found.all():
+            rows = self.table.take(tokens, axis=0).astype(np.float32)
+            found = np.maximum(np.sqrt(np.einsum("ij,ij->i", rows, rows)), 1e-9)
+            self.lengths[tokens] = found
+        return found
 
 
 def _read(package: str) -> _Weights:
+    import numpy as np
     from tokenizers import Tokenizer
     from tokenizers.pre_tokenizers import Split
 
@@ -145,7 +186,8 @@ def _read(package: str) -> _Weights:
     tokenizer.no_truncation()
     # By itself this tokenizer takes a whole text for one word and remembers ten thousand of them.
     tokenizer.pre_tokenizer = Split("\u2581", "merged_with_next")
-    return _Weights(tokenizer, _table(folder / WEIGHTS_FILE))
+    table = _table(folder / WEIGHTS_FILE)
+    return _Weights(tokenizer, table, np.zeros(len(table), dtype=np.float32))
 
 
 def _table(path: Path) -> NDArray[np.float16]:
@@ -166,4 +208,6 @@ def _table(path: Path) -> NDArray[np.float16]:
         raise ValueError(f"{path.name} holds {entry['dtype']} {entry['shape']}")
     rows, columns = entry["shape"]
     offset = 8 + length + entry["data_offsets"][0]
-    return np.memmap(path, dtype="<f2", mode="r", offset=offset, shape=(rows, columns))
+    mapped = np.memmap(path, dtype="<f2", mode="r", offset=offset, shape=(rows, columns))
+    # The class of mapped arrays costs more at each use than what is done with a few rows.
+    return np.asarray(mapped)

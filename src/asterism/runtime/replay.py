@@ -207,7 +207,9 @@ async def _run(
         clock=lambda: record.opened_at,
         context_tokens=lambda: 1_000,
     )
-    runtime = Runtime(means, Hub(), constellation="replay", delivered=lambda: None)
+    runtime = Runtime(
+        means, Hub(), constellation="replay", delivered=lambda: None, ended=lambda _: None
+    )
     await runtime.serve(agent.id, None)
     for entry in entries:
         if entry.kind is EntryKind.ONCE and entry.key.endswith("/decision"):

@@ -45,13 +45,15 @@ class Runtime:
         *,
         constellation: str,
         delivered: Callable[[], None],
+        ended: Callable[[str], None],
     ) -> None:
-        """Make a runtime; `delivered` kicks the outbox."""
+        """Make a runtime; `delivered` kicks the outbox, `ended` hears whose turn has ended."""
         self._means = means
         self._database: Database = means.database
         self._hub = hub
         self._constellation = constellation
         self._delivered = delivered
+        self._ended = ended
         self._live: OrderedDict[str, LiveAgent] = OrderedDict()
         self._live_bytes = 0
         self._waiting: dict[str, list[asyncio.Future[Outcome]]] = {}
@@ -301,6 +303,7 @@ class Runtime:
         self._count(turn.live)
         self._make_room()
         self._settle(outcome)
+        self._ended(agent_id)
         if turn.reply_to is not None:
             self._delivered()
         return arrival

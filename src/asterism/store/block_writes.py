@@ -89,7 +89,7 @@ async def put_era(tx: Connection, block_id: str, era: EraRow) -> None:
     await tx.run(
         "INSERT INTO block_eras (block_id, first, last, start, ops, edits, since)"
         " VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (block_id, *era),
+        (block_id, *era.stored),
     )
 
 

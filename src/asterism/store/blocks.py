@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -81,6 +82,35 @@ class EraRow(NamedTuple):
     ops: bytes
     edits: bytes
     since: int
+
+    @staticmethod
+    def read(row: Row) -> EraRow:
+        """Return an era as it was before it was stored."""
+        first, last, start, ops, edits, since = row
+        return EraRow(first, last, _unpacked(start), _unpacked(ops), edits, since)
+
+    @property
+    def stored(self) -> EraRow:
+        """The era with its Loro blobs compressed, as far as that makes them shorter."""
+        return self._replace(start=_packed(self.start), ops=_packed(self.ops))
+
+
+_ZLIB = b"\x78\xda"
+"""What a compressed blob begins with; one of Loro begins with its name."""
+
+
+def _packed(blob: bytes) -> bytes:
+    packed = zlib.compress(blob, 9)
+    return packed if len(packed) < len(blob) else blob
+
+
+def _unpacked(blob: bytes) -> bytes:
+    if not blob.startswith(_ZLIB):
+        return blob
+    try:
+        return zlib.decompress(blob)
+    except zlib.error:
+        return blob  # Loro refuses it, and whoever asked hears that it is damaged
 
 
 _EDIT = "number, kind, author, turn_id, reason, source, undoes, undone_by, version, at"
@@ -210,14 +240,22 @@ async def last_edit_until(tx: Connection, block_id: str, moment: int) -> int | N
     return int(row[0]) if row and row[0] is not None else None
 
 
-async def eras(tx: Connection, block_id: str, upto: int, limit: int | None = None) -> list[EraRow]:
-    """Return the eras that begin at or before an edit, the latest first."""
+async def eras(tx: Connection, block_id: str) -> list[EraRow]:
+    """Return all eras of a block, the latest first."""
     rows = await tx.all(
-        f"SELECT {_ERA} FROM block_eras WHERE block_id = ? AND first <= ? ORDER BY first DESC"
-        + (f" LIMIT {limit:d}" if limit is not None else ""),
-        (block_id, upto),
+        f"SELECT {_ERA} FROM block_eras WHERE block_id = ? ORDER BY first DESC", (block_id,)
     )
-    return [EraRow(*row) for row in rows]
+    return [EraRow.read(row) for row in rows]
+
+
+async def era_with(tx: Connection, block_id: str, number: int) -> EraRow | None:
+    """Return the era that an edit lies in: the latest that begins with it or before."""
+    row = await tx.one(
+        f"SELECT {_ERA} FROM block_eras WHERE block_id = ? AND first <= ?"
+        " ORDER BY first DESC LIMIT 1",
+        (block_id, number),
+    )
+    return EraRow.read(row) if row else None
 
 
 async def era_at(tx: Connection, block_id: str, moment: int) -> EraRow | None:
@@ -227,7 +265,7 @@ async def era_at(tx: Connection, block_id: str, moment: int) -> EraRow | None:
         " ORDER BY first DESC LIMIT 1",
         (block_id, moment, OPEN),
     )
-    return EraRow(*row) if row else None
+    return EraRow.read(row) if row else None
 
 
 async def folded_eras(tx: Connection, constellation: str) -> list[tuple[str, EraRow]]:
@@ -237,7 +275,7 @@ async def folded_eras(tx: Connection, constellation: str) -> list[tuple[str, Era
         " JOIN blocks b ON b.id = e.block_id WHERE b.constellation = ? AND e.last <> ?",
         (constellation, OPEN),
     )
-    return [(row[0], EraRow(*row[1:])) for row in rows]
+    return [(row[0], EraRow.read(row[1:])) for row in rows]
 
 
 # -- lines -----------------------------------------------------------------------------------------

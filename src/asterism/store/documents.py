@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import orjson
 
+from asterism.store import shelves
 from asterism.store.database import Connection, Row
 from asterism.types.documents import STAGED, Document, DocumentSource, DocumentState
 from asterism.types.people import Audience
@@ -94,6 +95,7 @@ async def remove(tx: Connection, source_id: str) -> None:
     """Remove a source that has no documents any more."""
     await tx.run("DELETE FROM source_agents WHERE source_id = ?", (source_id,))
     await tx.run("DELETE FROM sources WHERE id = ?", (source_id,))
+    await shelves.remove(tx, source_id)
 
 
 async def attach(tx: Connection, source_id: str, agent_id: str, now: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from asterism.store.database import Connection, Row
 
@@ -15,6 +15,7 @@ class Epoch:
 
     agent_id: str
     number: int
+    """Of an epoch that is not stored yet, the number that was free when it was compiled."""
     company: str
     """The key of those it was compiled for."""
     first_seq: int
@@ -31,24 +32,48 @@ def _epoch(row: Row) -> Epoch:
     return Epoch(*row)
 
 
-async def put(tx: Connection, epoch: Epoch) -> None:
-    """Store an epoch; one of the same number is replaced, since nothing was sent under it."""
+async def begin(tx: Connection, epoch: Epoch) -> Epoch:
+    """Store an epoch under the next free number of its agent, and return it as it is stored.
+
+    Where the past was folded while a turn went on in the epoch before, the folded one is stored
+    once more behind that turn's: it holds from the next turn on.
+    """
+    await hold(tx, epoch.agent_id)
+    former = await latest(tx, epoch.agent_id, epoch.company)
+    number = await count(tx, epoch.agent_id) + 1
+    begun = replace(epoch, number=number)
+    await _insert(tx, begun)
+    if former is not None and former.summary and former.first_seq > epoch.first_seq:
+        await _insert(tx, replace(former, number=number + 1))
+    return begun
+
+
+async def hold(tx: Connection, agent_id: str) -> None:
+    """Let nobody else begin an epoch of an agent until this transaction ends."""
+    await tx.run("UPDATE agents SET length = length WHERE id = ?", (agent_id,))
+
+
+async def _insert(tx: Connection, epoch: Epoch) -> None:
     await tx.run(
-        f"INSERT INTO epochs ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-        " ON CONFLICT (agent_id, number) DO UPDATE SET company = excluded.company,"
-        " first_seq = excluded.first_seq, summary = excluded.summary,"
-        " sections = excluded.sections, why = excluded.why, at = excluded.at",
+        f"INSERT INTO epochs ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         (
-            epoch.agent_id,
-            epoch.number,
-            epoch.company,
-            epoch.first_seq,
-            epoch.summary,
-            epoch.sections,
-            epoch.why,
-            epoch.at,
+            *(epoch.agent_id, epoch.number, epoch.company, epoch.first_seq, epoch.summary),
+            *(epoch.sections, epoch.why, epoch.at),
         ),
     )
+
+
+async def stored(tx: Connection, epoch: Epoch) -> Epoch | None:
+    """Return an epoch as it was stored, whatever number it was given; None if it was not."""
+    row = await tx.one(
+        f"SELECT {_COLUMNS} FROM epochs WHERE agent_id = ? AND company = ? AND number >= ?"
+        " AND first_seq = ? AND at = ? AND sections = ? ORDER BY number LIMIT 1",
+        (
+            *(epoch.agent_id, epoch.company, epoch.number),
+            *(epoch.first_seq, epoch.at, epoch.sections),
+        ),
+    )
+    return _epoch(row) if row else None
 
 
 async def latest(tx: Connection, agent_id: str, company: str) -> Epoch | None:

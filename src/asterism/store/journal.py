@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
 
 from asterism.errors import LaneLost
 from asterism.store.database import Connection, Row
@@ -28,12 +31,24 @@ class Draft:
     at: int
     meta: str | None = None
 
+    def in_epoch(self, number: int) -> Draft:
+        """Return the entry with the epoch that its model was asked in, if it is a reply."""
+        if self.kind is not EntryKind.REPLY or self.meta is None:
+            return self
+        kept: dict[str, Any] = orjson.loads(self.meta)
+        return replace(self, meta=orjson.dumps(kept | {"epoch": number}).decode())
+
 
 _ENTRY = "seq, turn_id, kind, key, body, meta, at"
 _TURN = (
     "id, agent_id, state, channel, reply_to, first_seq, last_seq, opened_at, ended_at,"
     " tokens_in, tokens_out, tokens_cached, error, audience, tier"
 )
+_WRITE = (
+    "INSERT INTO entries (agent_id, seq, turn_id, kind, key, body, meta, at)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_OPEN = f"INSERT INTO turns ({_TURN}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
 def _entry(row: Row) -> Entry:
@@ -94,14 +109,36 @@ async def append(
         raise LaneLost(f"The lane of {claim.agent_id} was taken over; this turn goes on elsewhere.")
     agent_id = claim.agent_id
     await tx.run_many(
-        "INSERT INTO entries (agent_id, seq, turn_id, kind, key, body, meta, at)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        _WRITE,
         [
             (agent_id, seq, turn_id, draft.kind.value, draft.key, draft.body, draft.meta, draft.at)
             for seq, draft in enumerate(drafts, length + 1)
         ],
     )
     return True
+
+
+async def append_ended(
+    tx: Connection, claim: Claim, length: int, turns: Sequence[tuple[TurnRecord, Sequence[Draft]]]
+) -> None:
+    """Append turns that have ended, one after the other, to a journal of `length` entries."""
+    agent_id = claim.agent_id
+    drafts = [(record.id, draft) for record, entries in turns for draft in entries]
+    row = await tx.one(
+        "UPDATE agents SET length = length + ? WHERE id = ? AND fence = ? AND length = ?"
+        " RETURNING length",
+        (len(drafts), agent_id, claim.fence, length),
+    )
+    if row is None:
+        raise LaneLost(f"The lane of {agent_id} was taken over; nothing was appended.")
+    await tx.run_many(
+        _WRITE,
+        [
+            (agent_id, seq, turn_id, draft.kind.value, draft.key, draft.body, draft.meta, draft.at)
+            for seq, (turn_id, draft) in enumerate(drafts, length + 1)
+        ],
+    )
+    await tx.run_many(_OPEN, [_opened(record, record.last_seq) for record, _ in turns])
 
 
 async def _is_there(tx: Connection, claim: Claim, seq: int, turn_id: str, key: str) -> bool:
@@ -115,25 +152,26 @@ async def _is_there(tx: Connection, claim: Claim, seq: int, turn_id: str, key: s
 
 async def open_turn(tx: Connection, turn: TurnRecord, last_seq: int) -> None:
     """Store a turn that begins and whose last entry so far is `last_seq`."""
-    await tx.run(
-        f"INSERT INTO turns ({_TURN}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            turn.id,
-            turn.agent_id,
-            turn.state.value,
-            turn.channel,
-            turn.reply_to,
-            turn.first_seq,
-            last_seq,
-            turn.opened_at,
-            turn.ended_at,
-            turn.usage.input,
-            turn.usage.output,
-            turn.usage.cached,
-            turn.error,
-            turn.audience,
-            turn.tier,
-        ),
+    await tx.run(_OPEN, _opened(turn, last_seq))
+
+
+def _opened(turn: TurnRecord, last_seq: int) -> Row:
+    return (
+        turn.id,
+        turn.agent_id,
+        turn.state.value,
+        turn.channel,
+        turn.reply_to,
+        turn.first_seq,
+        last_seq,
+        turn.opened_at,
+        turn.ended_at,
+        turn.usage.input,
+        turn.usage.output,
+        turn.usage.cached,
+        turn.error,
+        turn.audience,
+        turn.tier,
     )
 
 

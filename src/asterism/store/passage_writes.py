@@ -8,12 +8,13 @@ from typing import Any
 
 import orjson
 
-from asterism.store.database import Connection
+from asterism.store import shelves
+from asterism.store.database import Connection, Row
 from asterism.store.passages import COLUMNS, PassageEdit, origins_wire
 from asterism.types.documents import STAGED
 from asterism.types.memory import Passage
 
-_ALL = f"constellation, {COLUMNS}, document, place, digest, vector"
+_ALL = f"constellation, {COLUMNS}, document, place, digest, vector, number"
 _CHANGEABLE = {"text", "tags", "metadata", "origins", "audience", "tier", "digest", "vector"} | {
     "superseded_by",
     "superseded_at",
@@ -33,7 +34,16 @@ class Fresh:
 
 
 async def insert(tx: Connection, constellation: str, rows: Sequence[Fresh]) -> None:
-    """Store new passages."""
+    """Store new passages; their archives have to be held. Staged ones are put on no shelf yet."""
+    shown = [one.passage for one in rows if one.passage.retracted_at != STAGED]
+    free = {
+        archive_id: await shelves.next_number(tx, archive_id)
+        for archive_id in dict.fromkeys(one.archive_id for one in shown)
+    }
+    numbers: dict[str, int] = {}
+    for one in shown:
+        numbers[one.id] = free[one.archive_id]
+        free[one.archive_id] += 1
     marks = ", ".join("?" * len(_ALL.split(",")))
     await tx.run_many(
         f"INSERT INTO passages ({_ALL}) VALUES ({marks})",
@@ -59,6 +69,7 @@ async def insert(tx: Connection, constellation: str, rows: Sequence[Fresh]) -> N
                 one.place,
                 one.digest,
                 one.vector,
+                numbers.get(one.passage.id),
             )
             for one in rows
         ],
@@ -66,10 +77,22 @@ async def insert(tx: Connection, constellation: str, rows: Sequence[Fresh]) -> N
 
 
 async def change(tx: Connection, passage_id: str, columns: Mapping[str, Any]) -> None:
-    """Give columns of a passage other values."""
+    """Give columns of a passage other values; its archive has to be held."""
     assert columns.keys() <= _CHANGEABLE, f"not to be changed: {columns.keys() - _CHANGEABLE}"
+    if "text" in columns or "audience" in columns:
+        await _renumber(tx, passage_id)
     put = ", ".join(f"{column} = ?" for column in columns)
     await tx.run(f"UPDATE passages SET {put} WHERE id = ?", (*columns.values(), passage_id))
+
+
+async def _renumber(tx: Connection, passage_id: str) -> None:
+    """Put a passage at the end of its shelf, since what the index has of it holds no more."""
+    row = await tx.one("SELECT archive_id, number FROM passages WHERE id = ?", (passage_id,))
+    if row is None or row[1] is None:
+        return
+    number = await shelves.next_number(tx, row[0])
+    await tx.run("UPDATE passages SET number = ? WHERE id = ?", (number, passage_id))
+    await shelves.mark_stale(tx, shelves.ARCHIVE, row[0], [row[1]])
 
 
 async def note(tx: Connection, edit: PassageEdit) -> int:
@@ -98,6 +121,7 @@ async def hold_archive(tx: Connection, archive_id: str) -> None:
     """Keep others from writing to an archive until this transaction ends, and count the change."""
     await tx.run("UPDATE agents SET memory = memory WHERE id = ?", (archive_id,))
     await tx.run("UPDATE sources SET name = name WHERE id = ?", (archive_id,))
+    await tx.notify("shelf", archive_id)
 
 
 async def delete_document(
@@ -105,29 +129,43 @@ async def delete_document(
 ) -> int:
     """Remove the passages of a document but some; return how many were removed."""
     rows = await tx.all(
-        "SELECT id FROM passages WHERE archive_id = ? AND document = ?", (archive_id, document)
+        "SELECT id, number FROM passages WHERE archive_id = ? AND document = ?",
+        (archive_id, document),
     )
     kept = frozenset(keep)
-    gone = [(row[0],) for row in rows if row[0] not in kept]
-    await tx.run_many("DELETE FROM passage_edits WHERE passage_id = ?", gone)
-    await tx.run_many("DELETE FROM passages WHERE id = ?", gone)
+    gone = [row for row in rows if row[0] not in kept]
+    await _remove(tx, archive_id, gone)
     return len(gone)
 
 
 async def publish_document(tx: Connection, archive_id: str, document: str, now: int) -> int:
     """Put the staged passages of a document in the place of the others; return how many."""
-    former = (
-        "FROM passages WHERE archive_id = ? AND document = ?"
-        " AND (retracted_at IS NULL OR retracted_at <> ?)"
+    former = await tx.all(
+        "SELECT id, number FROM passages WHERE archive_id = ? AND document = ?"
+        " AND (retracted_at IS NULL OR retracted_at <> ?)",
+        (archive_id, document, STAGED),
     )
-    values = (archive_id, document, STAGED)
-    await tx.run(f"DELETE FROM passage_edits WHERE passage_id IN (SELECT id {former})", values)
-    await tx.run(f"DELETE {former}", values)
-    return await tx.run(
-        "UPDATE passages SET retracted_at = NULL, known_from = ?"
-        " WHERE archive_id = ? AND document = ? AND retracted_at = ?",
-        (now, *values),
+    staged = await tx.all(
+        "SELECT id FROM passages WHERE archive_id = ? AND document = ? AND retracted_at = ?"
+        " ORDER BY place, id",
+        (archive_id, document, STAGED),
     )
+    free = await shelves.next_number(tx, archive_id)
+    await _remove(tx, archive_id, former)
+    await tx.run_many(
+        "UPDATE passages SET retracted_at = NULL, known_from = ?, number = ? WHERE id = ?",
+        [(now, number, row[0]) for number, row in enumerate(staged, free)],
+    )
+    return len(staged)
+
+
+async def _remove(tx: Connection, archive_id: str, rows: Sequence[Row]) -> None:
+    """Remove passages of an archive by (id, number)."""
+    ids = [(row[0],) for row in rows]
+    await tx.run_many("DELETE FROM passage_edits WHERE passage_id = ?", ids)
+    await tx.run_many("DELETE FROM passages WHERE id = ?", ids)
+    numbers = [row[1] for row in rows if row[1] is not None]
+    await shelves.mark_stale(tx, shelves.ARCHIVE, archive_id, numbers)
 
 
 async def delete_staged(tx: Connection, archive_id: str, document: str) -> int:

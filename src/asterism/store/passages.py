@@ -114,6 +114,17 @@ async def attached(tx: Connection, agent_id: str) -> list[Archive]:
     return [Archive(row[0], row[1], "source") for row in rows]
 
 
+async def attached_to_any(tx: Connection, constellation: str) -> list[tuple[Archive, str]]:
+    """Return the sources that some agent in service may read, by name, each with one who may."""
+    rows = await tx.all(
+        "SELECT s.id, s.name, MIN(g.id) FROM sources s JOIN source_agents a ON a.source_id = s.id"
+        " JOIN agents g ON g.id = a.agent_id AND g.deleted_at IS NULL"
+        " WHERE s.constellation = ? GROUP BY s.id, s.name ORDER BY s.name",
+        (constellation,),
+    )
+    return [(Archive(row[0], row[1], "source"), row[2]) for row in rows]
+
+
 # -- passages --------------------------------------------------------------------------------------
 
 

@@ -8,12 +8,15 @@ from collections.abc import Callable, Iterable, Sequence
 
 import orjson
 
+from asterism.store import shelves
 from asterism.store.database import Connection, Row
 from asterism.types.people import OWNER, Account, Audience, Person, Tier
 
 _PERSON = "id, name, tier, roles, created_at"
 _MOST_VALUES = 500
 """Values in one statement, below what either engine takes."""
+
+_MOST_ACCOUNTS = 100
 
 
 def _person(row: Row, accounts: Iterable[Account] = ()) -> Person:
@@ -143,6 +146,25 @@ async def whose(tx: Connection, constellation: str, account: Account) -> str | N
         (constellation, account.channel, account.sender),
     )
     return row[0] if row else None
+
+
+async def behind(
+    tx: Connection, constellation: str, accounts: Sequence[Account]
+) -> dict[Account, tuple[str, str]]:
+    """Return the ids and names of those whose accounts these are, as far as they are known."""
+    found: dict[Account, tuple[str, str]] = {}
+    for first in range(0, len(accounts), _MOST_ACCOUNTS):
+        part = accounts[first : first + _MOST_ACCOUNTS]
+        rows = await tx.all(
+            "SELECT a.channel, a.sender, p.id, p.name FROM accounts a JOIN persons p"
+            " ON p.constellation = a.constellation AND p.id = a.person_id WHERE"
+            + " OR ".join(
+                [" (a.constellation = ? AND a.channel = ? AND a.sender = ?)"] * len(part)
+            ),
+            [value for one in part for value in (constellation, one.channel, one.sender)],
+        )
+        found.update({Account(row[0], row[1]): (row[2], row[3]) for row in rows})
+    return found
 
 
 async def claim_account(
@@ -293,6 +315,7 @@ async def move(tx: Connection, constellation: str, gone: str, kept: str) -> None
 
     for table, whose_rows in _AUDIENCES.items():
         await _rewrite(tx, constellation, table, "audience", ("id",), whose_rows, gone, audience)
+    await shelves.drop_naming(tx, constellation, f"person:{gone}")
     for table, column, key, whose_rows in _NAMING:
         await _rewrite(tx, constellation, table, column, key, whose_rows, gone, named)
     await _rewrite_eras(tx, constellation, gone, named)

@@ -56,7 +56,7 @@ async def eras_after(tx: Connection, block_id: str, number: int) -> list[EraRow]
         " WHERE block_id = ? AND last > ? ORDER BY first",
         (block_id, number),
     )
-    return [EraRow(*row) for row in rows]
+    return [EraRow.read(row) for row in rows]
 
 
 async def inserted_by(tx: Connection, constellation: str, turn_id: str) -> list[Passage]:

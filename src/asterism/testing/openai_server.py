@@ -1,8 +1,9 @@
-"""A loopback server that speaks OpenAI's chat completions and misbehaves on request.
+"""A loopback server that speaks OpenAI's chat and embeddings, and misbehaves on request.
 
 What it answers is decided by the request alone, so that a repeated request gets the same answer:
 the k-th directive `[[call:NAME {json}]]` of the last user message becomes a tool call once k - 1
 results follow that message; after the last one it says `answer to: <last user text>`.
+Embeddings are the nearer, the more words two texts share.
 
 As a process of its own: `python -m asterism.testing.openai_server --port 0 --latency-ms 50`.
 """
@@ -20,6 +21,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any, Self, cast
+from zlib import crc32
 
 import orjson
 from aiohttp import web
@@ -29,6 +31,7 @@ from asterism.types.turns import Call, Reply
 
 DIRECTIVE = re.compile(r"\[\[call:([\w.-]+)\s*")
 WORDS = re.compile(r"\s*\S+\s*|\s+")
+EMBEDDING_SIZE = 64
 
 Respond = Callable[[dict[str, Any]], Reply]
 """Decides the reply to the body of a request."""
@@ -110,6 +113,7 @@ class OpenAIServer:
     async def __aenter__(self) -> Self:
         app = web.Application(client_max_size=256 << 20)
         app.router.add_post("/v1/chat/completions", self._complete)
+        app.router.add_post("/v1/embeddings", self._embed)
         app.router.add_get("/v1/models", self._models)
         self._runner = web.AppRunner(
             app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1
@@ -129,10 +133,43 @@ class OpenAIServer:
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         raw = await request.read()
+        body, fault, done = await self._met(request, raw)
+        if done is not None:
+            return done
+        reply = self._respond(body)
+        if body.get("stream"):
+            counted = body.get("stream_options") == {"include_usage": True}
+            pieces = events(reply, body["model"], len(raw), counted=counted)
+            return await self._answer(request, pieces, "text/event-stream", fault)
+        pieces = [orjson.dumps(completion(reply, body["model"], len(raw)))]
+        return await self._answer(request, pieces, "application/json", fault)
+
+    async def _embed(self, request: web.Request) -> web.StreamResponse:
+        raw = await request.read()
+        body, fault, done = await self._met(request, raw)
+        if done is not None:
+            return done
+        given = body.get("input")
+        texts = cast("list[Any]", given if isinstance(given, list) else [given])
+        if not texts or not all(isinstance(text, str) and text for text in texts):
+            return await self._send(
+                request, status(400, "'input' must hold texts, none of it empty")
+            )
+        pieces = [orjson.dumps(embeddings(texts, body["model"]))]
+        return await self._answer(request, pieces, "application/json", fault)
+
+    async def _met(
+        self, request: web.Request, raw: bytes
+    ) -> tuple[dict[str, Any], Fault | None, web.StreamResponse | None]:
+        """Note a request; return its body, the fault to answer it with, or the answer itself."""
         try:
             body = orjson.loads(raw)
         except orjson.JSONDecodeError as error:
-            return await self._send(request, status(400, f"The body is not JSON: {error}"))
+            return (
+                {},
+                None,
+                await self._send(request, status(400, f"The body is not JSON: {error}")),
+            )
         assert request.transport is not None
         client: int = request.transport.get_extra_info("peername")[1]
         self.requests.append(Seen(body, dict(request.headers), request.path_qs, client))
@@ -143,17 +180,11 @@ class OpenAIServer:
         if fault is Fault.HANG:
             await asyncio.Event().wait()
         if fault is Fault.REFUSE:
-            return _hang_up(request)
+            return body, None, _hang_up(request)
         if isinstance(fault, Raw):
             await asyncio.sleep(self._latency)
-            return await self._send(request, fault)
-        reply = self._respond(body)
-        if body.get("stream"):
-            counted = body.get("stream_options") == {"include_usage": True}
-            pieces = events(reply, body["model"], len(raw), counted=counted)
-            return await self._answer(request, pieces, "text/event-stream", fault)
-        pieces = [orjson.dumps(completion(reply, body["model"], len(raw)))]
-        return await self._answer(request, pieces, "application/json", fault)
+            return body, None, await self._send(request, fault)
+        return body, fault, None
 
     async def _send(self, request: web.Request, raw: Raw) -> web.StreamResponse:
         response = web.StreamResponse(status=raw.status, headers=raw.headers)
@@ -222,6 +253,19 @@ def directives(text: str) -> list[tuple[str, str]]:
             end = rest.find("]]")
         found.append((match[1], rest[:end].strip() or "{}"))
     return found
+
+
+def embeddings(texts: list[str], model: str) -> dict[str, Any]:
+    """Return the embeddings of texts as a `list` object: each word counts in a place of its own."""
+    data: list[dict[str, Any]] = []
+    for index, text in enumerate(texts):
+        vector = [0.0] * EMBEDDING_SIZE
+        for word in re.findall(r"\w+", text.lower()) or [text]:
+            vector[crc32(word.encode()) % EMBEDDING_SIZE] += 1.0
+        data.append({"object": "embedding", "index": index, "embedding": vector})
+    tokens = sum(len(text) // 4 + 1 for text in texts)
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return {"object": "list", "data": data, "model": model, "usage": usage}
 
 
 def completion(reply: Reply, model: str, sent: int) -> dict[str, Any]:

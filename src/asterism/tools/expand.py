@@ -7,17 +7,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from asterism.errors import ToolError
-from asterism.store import summaries
+from asterism.store import journal, summaries
 from asterism.store.database import Connection
 from asterism.store.journal import Told
 from asterism.store.summaries import MayHear
 from asterism.tools.tool import Tool, ToolContext, tool
 from asterism.types.memory import Source
-from asterism.types.people import OWNER_ONLY, Audience, Company, Tier
+from asterism.types.people import Audience, Company, Tier
 from asterism.types.summaries import Summary, days, spoken
 
 _PAGE = 6_000
 """Bytes of wire form on a page; the text of a message is no longer than its wire form."""
+
+_LONGEST_NUMBER = 19
+"""Digits of a number that both engines can hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +35,14 @@ class _Page:
 
 @tool(transactional=True, tier=None, compact=False)
 async def expand(ctx: ToolContext, summary: str, page: int = 1) -> str:
-    """Read the exact earlier messages that a summary stands for.
+    """Read the exact earlier messages that a summary stands for, or a message that was found.
 
     Args:
-        summary: The summary's id, such as "sum_…".
+        summary: Its id, such as "sum_…" or "turn_…#12".
         page: Which page, from 1.
     """
+    if "#" in summary:
+        return await _message(ctx, summary.strip(), page)
     may_hear = ctx.company.may_hear
     found = await _heard(ctx.tx, ctx.agent.id, may_hear, summary.strip())
     if found is None:
@@ -67,6 +72,26 @@ async def expand(ctx: ToolContext, summary: str, page: int = 1) -> str:
     return "\n\n".join(parts)
 
 
+async def _message(ctx: ToolContext, id: str, page: int) -> str:
+    """Return a message that a search has found, whole or page by page."""
+    turn_id, _, number = id.partition("#")
+    seq = int(number) if number.isdecimal() and len(number) < _LONGEST_NUMBER else 0
+    found = [
+        one
+        for one in await journal.told(ctx.tx, ctx.agent.id, seq, seq)
+        if one.turn_id == turn_id and ctx.company.may_hear(_source(one).audience)
+    ]
+    if not found:
+        raise ToolError(f"There is no message {id!r}. Search for it to learn its id.")
+    ctx.quotes(map(_source, found))
+    parts = max(1, -(-len(found[0].body) // _PAGE))
+    if not 1 <= page <= parts:
+        raise ToolError(f"Message {id} has {parts} page{'s' * (parts != 1)}; there is no {page}.")
+    text = _body(found, _Page(seq, seq, page - 1, parts))
+    more = f"\n\nPage {page} of {parts}: call expand again with page {page + 1}."
+    return text + more * (page < parts)
+
+
 async def originals_exact(
     tx: Connection, agent_id: str, company: Company, summary_id: str
 ) -> list[bytes] | None:
@@ -79,8 +104,7 @@ async def originals_exact(
 
 
 def _source(one: Told) -> Source:
-    audience = Audience.read(one.audience) if one.audience else OWNER_ONLY
-    return Source((), audience, Tier(one.tier) if one.tier else Tier.OWNER)
+    return Source((), Audience.of_turn(one.audience), Tier(one.tier or Tier.OWNER))
 
 
 async def _heard(

@@ -7,20 +7,14 @@ from typing import Literal
 from asterism.errors import AsterismError, StoreError, ToolError
 from asterism.memory import archive
 from asterism.memory.gate import passages as gate
-from asterism.memory.search import search
+from asterism.memory.search.search import search
+from asterism.tools.quoting import line, mark
 from asterism.tools.tool import Tool, ToolContext, tool
-from asterism.types.memory import AppendPassage, Insert, Passage, Retract, Source, Tag
-from asterism.types.people import Tier
+from asterism.types.memory import AppendPassage, Insert, Passage, Retract, Tag
+from asterism.types.search import Query
 from asterism.types.summaries import day
 
 _MOST_FOUND = 20
-_LONGEST_FOUND = 1_000
-_FROM = {
-    Tier.STRANGER: "from a stranger",
-    Tier.TOOL: "from a tool",
-    Tier.DOCUMENT: "from a document",
-    Tier.WEB: "from the web",
-}
 
 
 @tool(transactional=True, tier=None)
@@ -99,42 +93,28 @@ async def _read(ctx: ToolContext, id: str) -> str:
 
 def _head(passage: Passage) -> str:
     tags = f" [{', '.join(passage.tags)}]" if passage.tags else ""
-    return f"{passage.id}, {day(passage.known_from)}{_mark(passage.source)}{tags}"
-
-
-def _mark(source: Source) -> str:
-    """Say where a text comes from that must not be taken for what somebody known has said."""
-    said = _FROM.get(source.tier)
-    return f" ({said})" if said else ""
+    return f"{passage.id}, {day(passage.known_from)}{mark(passage.source)}{tags}"
 
 
 async def _search(ctx: ToolContext, text: str, tags: list[str], limit: int) -> str:
     if not text.strip() and not tags:
         raise ToolError("What shall be searched for? Give `text`, `tags`, or both.")
+    # An encoder would keep the writer waiting, so that words and static vectors have to do.
     found = await search(
         ctx.tx,
         ctx.constellation,
         ctx.agent.id,
-        text,
+        Query(
+            text,
+            domains=("passages", "documents"),
+            tags=tuple(tags),
+            limit=max(1, min(limit, _MOST_FOUND)),
+        ),
         company=ctx.company,
-        domains=("passages",),
-        tags=tags,
-        limit=max(1, min(limit, _MOST_FOUND)),
+        now=ctx.now,
     )
-    ctx.quotes([hit.source for hit in found])
-    if not found:
-        return "Nothing was found. Try other words."
-    return "\n".join(
-        f"{hit.id}, {day(hit.at)}{_mark(hit.source)}: {_shortened(hit.text, hit.id)}"
-        for hit in found
-    )
-
-
-def _shortened(text: str, id: str) -> str:
-    line = " ".join(text.split())
-    if len(line) <= _LONGEST_FOUND:
-        return line
-    return f"{line[:_LONGEST_FOUND]}… ({len(text):,} characters; read {id} for all)"
+    ctx.quotes(hit.source for hit in found.hits)
+    return "\n".join(map(line, found.hits)) or "Nothing was found. Try other words."
 
 
 TOOLS: list[Tool] = [recall]

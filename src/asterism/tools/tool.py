@@ -22,6 +22,7 @@ from asterism.store.database import Connection
 from asterism.types.agents import Agent
 from asterism.types.memory import Source
 from asterism.types.people import OWNER_ALONE, Audience, Company, Tier
+from asterism.types.search import Found, Query
 from asterism.types.turns import Effect
 
 NOT_HAPPENED: Any = object()
@@ -72,6 +73,17 @@ class ToolContext:
     """How far what the result quotes is trusted."""
     audiences: list[Audience] = field(default_factory=list[Audience])
     """Who may hear what the result quotes."""
+    searching: Callable[[Query], Awaitable[Found]] | None = None
+
+    async def search(self, query: Query) -> Found:
+        """Return what the agent's memory has on a query, as far as those present may hear it.
+
+        It reads in a transaction of its own, so a tool that is declared transactional has no use
+        for it. What of it the result tells must go through `quotes`.
+        """
+        if self.searching is None:
+            raise RuntimeError("There is no memory here that could be searched.")
+        return await self.searching(query)
 
     def quotes(self, sources: Iterable[Source]) -> None:
         """Note what the result brings to light: it counts for all that is said in the turn."""

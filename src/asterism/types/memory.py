@@ -426,6 +426,11 @@ class Passage:
     turn_id: str | None = None
     """The turn that wrote it."""
 
+    @property
+    def holds(self) -> bool:
+        """Whether it was neither taken back nor superseded."""
+        return self.superseded_at is None and self.retracted_at is None
+
     def held_at(self, moment: int) -> bool:
         """Tell whether it was known, and neither taken back nor superseded, at a moment."""
         ended = [at for at in (self.superseded_at, self.retracted_at) if at is not None]

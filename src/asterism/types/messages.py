@@ -46,6 +46,29 @@ class Receipt:
 
 
 @dataclass(frozen=True, slots=True)
+class PastMessage:
+    """One message of a conversation from elsewhere, to be imported."""
+
+    role: str
+    """`user`: a person said it; `assistant`: the agent did."""
+    text: str
+    speaker: str | None = None
+    """Which person, by their name there; None: the owner."""
+    at: int | None = None
+    """When, in milliseconds since 1970; None: when the message before it was said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What a conversation from elsewhere has become in an agent's journal."""
+
+    turns: tuple[str, ...]
+    """The ids of its turns, one for each message of a person."""
+    messages: tuple[str, ...]
+    """The id that search knows each message by, `turn#number`, in the order they were given."""
+
+
+@dataclass(frozen=True, slots=True)
 class Delivery:
     """A message on its way out. The same `key` is the same message, however often it is tried."""
 

@@ -126,6 +126,11 @@ class Audience:
             clauses.append(words)
         return Audience.meeting([Audience(tuple(clauses))])
 
+    @staticmethod
+    def of_turn(text: str | None) -> Audience:
+        """Return who may hear what was said in a turn; where nothing is stored, the owner alone."""
+        return Audience.read(text) if text else OWNER_ONLY
+
     @property
     def public(self) -> bool:
         """Whether everybody may hear it."""

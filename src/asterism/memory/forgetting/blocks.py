@@ -172,7 +172,7 @@ async def _read(tx: Connection, place: str, block_id: str) -> _Block:
         f"SELECT {_EDIT} FROM {place}block_edits WHERE block_id = ? ORDER BY number", own
     )
     version, schema, owner = row or (0, "", "")
-    past = [EraRow(*one) for one in eras], [EditRow(*one) for one in edits]
+    past = [EraRow.read(one) for one in eras], [EditRow(*one) for one in edits]
     return _Block(block_id, version, schema, owner, *past)
 
 
@@ -185,7 +185,8 @@ async def _write(tx: Connection, place: str, block: _Block, made: _Rewritten) ->
         return False
     for era in made.eras:
         key = {"block_id": block.id, "first": era.first}
-        new = {"start": era.start, "ops": era.ops, "edits": era.edits}
+        stored = era.stored
+        new = {"start": stored.start, "ops": stored.ops, "edits": stored.edits}
         await store.change(tx, f"{place}block_eras", key, {}, new)
     for edit in made.edits:
         key = {"block_id": block.id, "number": edit.number}

@@ -43,9 +43,11 @@ class How(StrEnum):
     """A part of a Loro document, written anew with its history."""
     PACKED = "packed"
     """JSON, compressed."""
+    INDEX = "index"
+    """Made of texts that are stored elsewhere: it goes with them, and is made anew."""
 
 
-REDACTED = frozenset(set(How) - {How.ID, How.NAME})
+REDACTED = frozenset(set(How) - {How.ID, How.NAME, How.INDEX})
 """What a text is taken out of."""
 
 
@@ -226,7 +228,7 @@ TABLES: dict[str, Table] = {
         ("id",),
         _OWN,
         _ids("id", "constellation", "archive_id", "place", "tier", "turn_id", "known_from")
-        | _ids("true_from", "superseded_by", "superseded_at", "retracted_at")
+        | _ids("true_from", "superseded_by", "superseded_at", "retracted_at", "number")
         | _names("document", "audience", "author")
         | {"text": How.PASSAGE, "digest": How.MADE, "vector": How.MADE}
         | {"tags": How.JSON, "metadata": How.JSON, "origins": How.ORIGINS},
@@ -238,6 +240,23 @@ TABLES: dict[str, Table] = {
         _ids("passage_id", "number", "kind", "turn_id", "at")
         | _names("author")
         | {"reason": How.TEXT, "before": How.BEFORE},
+    ),
+    "shelves": Table(("id",), "", _ids("id", "kind", "owner_id", "dropped")),
+    "segments": Table(
+        ("shelf", "first"),
+        "",
+        _ids("shelf", "first", "last", "made", "terms", "stale", "absent")
+        | {"columns": How.INDEX, "vectors": How.INDEX},
+    ),
+    "postings": Table(
+        ("shelf", "first", "term"),
+        "",
+        _ids("shelf", "first") | {"term": How.INDEX, "places": How.INDEX},
+    ),
+    "embeddings": Table(
+        ("shelf", "encoder", "first"),
+        "",
+        _ids("shelf", "encoder", "first", "made", "numbers") | {"vectors": How.INDEX},
     ),
     "summaries": Table(
         ("id",),

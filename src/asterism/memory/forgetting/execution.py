@@ -26,6 +26,7 @@ from asterism.memory.forgetting.tombstones import (
 from asterism.memory.gate.writer import Writer, judge
 from asterism.permissions import Act, Resource
 from asterism.store import forgetting as store
+from asterism.store import shelves
 from asterism.store.database import Connection, Database
 from asterism.types.ids import new_id
 from asterism.types.memory import Permission
@@ -214,6 +215,8 @@ async def _round(
     """Go through the whole database once."""
     found = Found()
     redactor = Redactor(seeker)
+    for schema in _schemas(present, "segments"):
+        await database.write(partial(shelves.drop_worn, place=schema))
     # Blocks first: whose an edit is can be told as long as the rows of people and turns are there.
     for schema in _schemas(present, "blocks"):
         turns = await database.read(partial(_turns, present=present, stone=stone, schema=schema))

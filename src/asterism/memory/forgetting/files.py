@@ -18,6 +18,7 @@ from asterism.memory.forgetting.blocks import sweep_blocks_of
 from asterism.memory.forgetting.redaction import Redactor, same_length
 from asterism.memory.forgetting.removal import Place, choice_of
 from asterism.memory.forgetting.rows import Columns, Found, sweep_connection
+from asterism.store import shelves
 from asterism.store.database import Connection
 from asterism.store.forgetting import rewrite_file
 from asterism.store.sqlite import columns_of
@@ -124,6 +125,8 @@ async def _sweep_database(
     """Do to another database file what was done to the open one."""
     present: Columns = await columns_of(tx)
     found = Found()
+    if "segments" in present:
+        await shelves.drop_everything(tx)
     if "entries" in present:
         place = Place(tx, present, constellation)
         chosen = choice_of(await place.turns_of(ids), ids.get("persons", ()))

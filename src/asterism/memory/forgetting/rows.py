@@ -14,10 +14,12 @@ from asterism.memory.forgetting.shapes import little_is_left, redacted, without_
 from asterism.memory.vectors import embed
 from asterism.memory.words import digest
 from asterism.store import forgetting as store
+from asterism.store import shelves
 from asterism.store.database import Connection, Database
 
 _PAGE = 500
 _ATTEMPTS = 5
+_UNREAD = frozenset({How.ID, How.INDEX})
 
 Columns = dict[str, dict[str, str]]
 """The tables that are there and their columns, as a database tells them."""
@@ -75,6 +77,8 @@ class Sweep:
     columns: tuple[str, ...]
     """Those that are there."""
     constellation: str
+    indexed: bool
+    """Whether what is stored in it is found through an index beside it."""
 
     @property
     def place(self) -> str:
@@ -86,15 +90,16 @@ class Sweep:
 def sweeps(present: Columns, constellation: str) -> list[Sweep]:
     """Return how to go through all tables that are there and known."""
     found: list[Sweep] = []
+    indexed = {name for name in ("entries", "passages") if "shelves" in present}
     for name, columns in present.items():
         table = TABLES.get(name.rpartition(".")[2])
-        if table is not None and any(how is not How.ID for how in table.columns.values()):
+        if table is not None and set(table.columns.values()) - _UNREAD:
             there = tuple(
                 column
                 for column, how in table.columns.items()
-                if column in columns and how is not How.ID and how is not How.LORO
+                if column in columns and how is not How.LORO and how not in _UNREAD
             )
-            found.append(Sweep(name, table, there, constellation))
+            found.append(Sweep(name, table, there, constellation, name in indexed))
     return found
 
 
@@ -229,6 +234,8 @@ def _changed(
 async def _apply(tx: Connection, sweep: Sweep, changes: list[_Change]) -> bool:
     """Make the changes of a page; False if a row had been changed by others."""
     settled = True
+    if sweep.indexed and changes:
+        await _unshelve(tx, sweep, changes)
     for change in changes:
         if change.new is not None:
             settled &= await store.change(tx, sweep.name, change.key, change.old, change.new)
@@ -239,6 +246,25 @@ async def _apply(tx: Connection, sweep: Sweep, changes: list[_Change]) -> bool:
             edits = f"{sweep.place}passage_edits"
             await store.remove(tx, edits, "passage_id = ?", tuple(change.key.values()))
     return settled
+
+
+async def _unshelve(tx: Connection, sweep: Sweep, changes: list[_Change]) -> None:
+    """Take texts that are about to change out of the index of search."""
+    gone: dict[str, list[int]] = {}
+    if sweep.name == "entries":
+        for change in changes:
+            gone.setdefault(change.key["agent_id"], []).append(change.key["seq"])
+        kind = shelves.JOURNAL
+    else:
+        for change in changes:
+            for archive_id, number in await tx.all(
+                "SELECT archive_id, number FROM passages WHERE id = ? AND number IS NOT NULL",
+                (change.key["id"],),
+            ):
+                gone.setdefault(archive_id, []).append(number)
+        kind = shelves.ARCHIVE
+    for owner_id, numbers in gone.items():
+        await shelves.drop(tx, kind, owner_id, numbers)
 
 
 async def drop_thoughts(tx: Connection, place: str, turn_id: str) -> None:

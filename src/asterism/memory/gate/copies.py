@@ -210,7 +210,7 @@ async def _copy_block(tx: Connection, row: BlockRow, owner_id: str) -> None:
     copy = row._replace(id=new_id("block"), owner_id=owner_id)
     stored = await block_writes.insert(tx, copy)
     assert stored, "the label is free"
-    for era in await rows.eras(tx, row.id, 1 << 62):
+    for era in await rows.eras(tx, row.id):
         await block_writes.put_era(tx, copy.id, era if era.last == OPEN else _without_turns(era))
     for edit in await rows.edits(tx, row.id, 1, 1 << 62):
         await block_writes.put_edit(tx, copy.id, edit._replace(turn_id=None))

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from asterism.errors import ConfigError, ContentRefused
-from asterism.models.http.endpoint import Endpoint
+from asterism.models.http.endpoint import Endpoint, number
 from asterism.models.openai.answer import Answer
+from asterism.models.openai.embeddings import PATH, Embeddings
 
 if TYPE_CHECKING:
     from asterism.ports import Emit, ModelRequest
@@ -34,9 +35,11 @@ class OpenAI:
 
     def __init__(self, vendor: str, options: dict[str, Any]) -> None:
         self._vendor = vendor
+        self._options = options
         home = None
         if vendor == "openai":
             home = os.environ.get("OPENAI_BASE_URL") or OPENAI_URL
+        self._home = home
         self._endpoint = Endpoint(
             vendor, options, path="/chat/completions", home=home, headers=_present
         )
@@ -56,6 +59,14 @@ class OpenAI:
                 "filter objects. Say it otherwise, or give the agent another model."
             )
         return reply
+
+    def encoder(self, model: str) -> Embeddings:
+        """Return an encoder by its name at the vendor."""
+        endpoint = Endpoint(
+            self._vendor, self._options, path=PATH, home=self._home, headers=_present
+        )
+        timeout = number(self._vendor, self._options, "timeout", 120)
+        return Embeddings(self._vendor, model, endpoint, timeout)
 
     async def close(self) -> None:
         """Let go of connections."""

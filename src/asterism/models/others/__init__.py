@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import urlsplit
 
 import orjson
@@ -28,6 +28,7 @@ from asterism.errors import (
 )
 from asterism.models.http.endpoint import is_loopback, number
 from asterism.models.http.trouble import Peer, shorten
+from asterism.models.others.encoder import OtherEncoder
 from asterism.models.others.history import Conversions, History
 from asterism.models.others.keys import Keys
 from asterism.models.others.reply import Draft
@@ -42,14 +43,17 @@ from asterism.models.others.vendors import (
     NoCredentials,
     Place,
 )
+from asterism.ports import ModelRequest
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage
     from pydantic_ai.models import Model, ModelRequestParameters
     from pydantic_ai.settings import ModelSettings
 
-    from asterism.ports import Emit, ModelRequest
+    from asterism.ports import Emit
     from asterism.types.turns import Reply
+
+T = TypeVar("T")
 
 EXTRA = "pip install 'asterism[vendors]'"
 _OURS = frozenset(
@@ -90,6 +94,44 @@ class Others:
 
     async def complete(self, request: ModelRequest, emit: Emit | None = None) -> Reply:
         """Ask the model once."""
+        return await self._with_key(
+            request, lambda client, key: self._ask(client, request, key, emit)
+        )
+
+    def encoder(self, model: str) -> OtherEncoder:
+        """Return an encoder by its name at the vendor."""
+        if not self._kind.has_encoders:
+            raise ConfigError(
+                f"The encoder '{self._vendor}:{model}' cannot be used, since the library for "
+                f"{self._kind.title} offers none. Its server speaks OpenAI's format for them: "
+                'add a table such as [models.embeddings] with api = "openai", its base_url and '
+                f'key_env, and set search.encoder to "embeddings:{model}".'
+            )
+        return OtherEncoder(self, f"{self._vendor}:{model}")
+
+    async def embed(self, model: str, texts: list[str], *, question: bool) -> list[Sequence[float]]:
+        """Return the vectors of texts by an encoder of the vendor's."""
+        request = ModelRequest(model, [], None, key="encode", timeout=self._timeout)
+
+        async def ask(client: Client, key: str) -> list[Sequence[float]]:
+            assert client.encodes is not None
+            try:
+                found = await client.encodes(model).embed(
+                    texts,
+                    input_type="query" if question else "document",
+                    settings={"truncate": True},
+                )
+                return list(found.embeddings)
+            except Exception as error:  # noqa: BLE001 -- nothing but our own errors may leave
+                sent = sum(map(len, texts))
+                raise explain(error, self._peer(client, key), model, sent, links=False) from None
+
+        return await self._with_key(request, ask)
+
+    async def _with_key(
+        self, request: ModelRequest, ask: Callable[[Client, str], Awaitable[T]]
+    ) -> T:
+        """Ask with the first key that is taken."""
         if self._kind.needs_key and not self._keys.found:
             raise KeyRefused(
                 f"The model '{self._vendor}:{request.model}' needs a key, but {self._keys.name} is "
@@ -104,7 +146,7 @@ class Others:
                     try:
                         client = self._clients.get(key) or await self._open(request, key)
                         begun = True
-                        return await self._ask(client, request, key, emit)
+                        return await ask(client, key)
                     except KeyRefused as error:
                         refused = error
                         if not self._keys.set_aside(key, float("inf")):
@@ -155,8 +197,11 @@ class Others:
             return draft.reply(response, sent, self._kind.api)
         except Exception as error:  # noqa: BLE001 -- nothing but our own errors may leave
             # Not chained: the libraries' errors carry requests, and with them the key.
-            peer = Peer(self._vendor, client.address, key, self._keys.name, self._timeout)
+            peer = self._peer(client, key)
             raise explain(error, peer, request.model, sent, links=links) from None
+
+    def _peer(self, client: Client, key: str) -> Peer:
+        return Peer(self._vendor, client.address, key, self._keys.name, self._timeout)
 
     def _model(self, client: Client, key: str, name: str) -> Model:
         model = self._models.get((key, name))

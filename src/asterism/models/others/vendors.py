@@ -12,6 +12,7 @@ from asterism.models.http.trouble import CONNECT_SECONDS
 
 if TYPE_CHECKING:
     from httpx2 import AsyncClient
+    from pydantic_ai.embeddings import EmbeddingModel
     from pydantic_ai.models import Model
     from pydantic_ai.profiles import ModelProfile
 
@@ -50,6 +51,8 @@ class Client:
     """The settings that requests can have."""
     fixed: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The settings that each request has."""
+    encodes: Callable[[str], EmbeddingModel] | None = None
+    """Makes the encoder of a name, where the library has any."""
     close: Callable[[], Awaitable[None]] = _nothing
     keeps_schema: Callable[[ModelProfile, bool], bool] = _knows_schemas
     """Whether a model keeps to a schema by itself, with or without tools; others are told to."""
@@ -71,12 +74,14 @@ class Kind:
     """Environment variables that may hold the key; the first that is set is used."""
     open: Callable[[Place], Client]
     """Imports what is needed and opens a client; slow, so it is called on a thread."""
+    has_encoders: bool = True
     own: frozenset[str] = frozenset()
     """Options that are the client's and no request's."""
     needs_key: bool = True
 
 
 def _open_google(place: Place) -> Client:
+    from pydantic_ai.embeddings.google import GoogleEmbeddingModel
     from pydantic_ai.models.google import GoogleModel, GoogleModelSettings
     from pydantic_ai.providers.google import GoogleProvider
 
@@ -97,6 +102,7 @@ def _open_google(place: Place) -> Client:
         make=lambda name: GoogleModel(name, provider=provider),
         settings=_settings(GoogleModelSettings, GoogleModel),
         fixed={"max_retries": 0, "timeout": place.timeout},
+        encodes=lambda name: GoogleEmbeddingModel(name, provider=provider),
         close=close,
         keeps_schema=keeps_schema,
     )
@@ -120,6 +126,7 @@ def _open_mistral(place: Place) -> Client:
 def _open_cohere(place: Place) -> Client:
     import httpx
     from cohere import AsyncClientV2
+    from pydantic_ai.embeddings.cohere import CohereEmbeddingModel
     from pydantic_ai.models.cohere import CohereModel, CohereModelSettings
     from pydantic_ai.providers.cohere import CohereProvider
 
@@ -140,11 +147,13 @@ def _open_cohere(place: Place) -> Client:
         make=lambda name: CohereModel(name, provider=provider),
         settings=_settings(CohereModelSettings, CohereModel),
         fixed={"max_retries": 0},
+        encodes=lambda name: CohereEmbeddingModel(name, provider=provider),
         close=http.aclose,
     )
 
 
 def _open_bedrock(place: Place) -> Client:
+    from pydantic_ai.embeddings.bedrock import BedrockEmbeddingModel
     from pydantic_ai.models.bedrock import BedrockConverseModel, BedrockModelSettings
     from pydantic_ai.providers.bedrock import BedrockProvider
 
@@ -200,6 +209,7 @@ def _open_bedrock(place: Place) -> Client:
         settings=_settings(BedrockModelSettings, BedrockConverseModel),
         # Models that cannot mark what is to be cached leave it out.
         fixed={"cache": True},
+        encodes=lambda name: BedrockEmbeddingModel(name, provider=provider),
         close=close,
     )
 
@@ -240,6 +250,7 @@ MISTRAL = Kind(
     library="mistralai",
     keys=("MISTRAL_API_KEY",),
     open=_open_mistral,
+    has_encoders=False,
 )
 COHERE = Kind(
     api="cohere",

@@ -1,0 +1,34 @@
+"""The ranking: a weighted sum of signals, with weights that `python -m bench.search_fit` fits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+import orjson
+
+if TYPE_CHECKING:
+    from asterism.memory.search.signals import Floats
+
+_FILE = "weights.json"
+
+
+@lru_cache(1)
+def weights() -> dict[str, dict[str, float]]:
+    """Return the weights of signals, `with` and `without` an encoder."""
+    text = files("asterism.memory.search").joinpath(_FILE).read_bytes()
+    return orjson.loads(text)["weights"]
+
+
+def score(found: Mapping[str, Floats], *, encoded: bool) -> Floats:
+    """Return one score a text."""
+    import numpy as np
+
+    chosen = weights()["with" if encoded else "without"]
+    total = np.zeros(len(next(iter(found.values()))), dtype=np.float32)
+    for name, weight in chosen.items():
+        if weight and name in found:
+            total += np.float32(weight) * found[name]
+    return total

@@ -1,0 +1,52 @@
+"""How tools quote what a search has found: where it is from, and no more of it than is needed."""
+
+from __future__ import annotations
+
+from asterism.types.memory import Source
+from asterism.types.people import Tier
+from asterism.types.search import Hit, HitKind
+from asterism.types.summaries import day
+
+LONGEST = 1_000
+_FROM = {
+    Tier.STRANGER: "from a stranger",
+    Tier.TOOL: "from a tool",
+    Tier.DOCUMENT: "from a document",
+    Tier.WEB: "from the web",
+}
+_BEFORE = 200
+"""How much of a long text is kept before the first word that was found."""
+
+
+def mark(source: Source) -> str:
+    """Say where a text comes from that must not be taken for what somebody known has said."""
+    said = _FROM.get(source.tier)
+    return f" ({said})" if said else ""
+
+
+def line(hit: Hit) -> str:
+    """Return a hit on one line, with the id by which other tools read it whole."""
+    if hit.kind is HitKind.BLOCK:
+        return f"block {hit.id}{mark(hit.source)}: {shortened(hit)}"
+    where = f", {hit.where}" if hit.kind is HitKind.DOCUMENT and hit.where else ""
+    who = f", {hit.speaker}" if hit.speaker else ""
+    return f"{hit.id}, {day(hit.at)}{where}{who}{mark(hit.source)}: {shortened(hit)}"
+
+
+def shortened(hit: Hit) -> str:
+    """Return a hit's text on one line; of a long one, the part around what was found."""
+    text = " ".join(hit.text.split())
+    if len(text) <= LONGEST:
+        return text
+    places = [place for word in hit.matched if (place := text.find(word)) >= 0]
+    first = min(max(0, min(places, default=0) - _BEFORE), len(text) - LONGEST)
+    cut = f"{'…' * (first > 0)}{text[first : first + LONGEST]}{'…' * (first + LONGEST < len(text))}"
+    return f"{cut} ({len(hit.text):,} characters{_READ.get(hit.kind, '').format(hit.id)})"
+
+
+_READ = {
+    HitKind.PASSAGE: "; read {} for all",
+    HitKind.DOCUMENT: "; read {} for all",
+    HitKind.SUMMARY: "; expand {} for all",
+    HitKind.MESSAGE: "; expand {} for all",
+}

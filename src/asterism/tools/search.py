@@ -1,0 +1,133 @@
+"""The tool `search`: all that an agent remembers, as far as those present may hear it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import AliasChoices, BeforeValidator, Field
+from pydantic.json_schema import SkipJsonSchema
+
+from asterism.errors import AsterismError, StoreError, ToolError
+from asterism.tools.quoting import line
+from asterism.tools.tool import Tool, ToolContext, tool
+from asterism.types.search import DOMAINS, Query
+
+_MOST_FOUND = 50
+_OWN_TURN = 8
+"""How many more are asked for, since what was said in this turn is in the context anyway."""
+_KEPT = ("passages", "documents")
+_SPELLINGS: dict[str, tuple[str, ...]] = {
+    "": DOMAINS,
+    "all": DOMAINS,
+    "archival_memory": _KEPT,
+    "archival": _KEPT,
+    "archive": _KEPT,
+    "local_archival": _KEPT,
+    "group_archival": _KEPT,
+    "conversations": ("messages",),
+    "conversation": ("messages",),
+    "constellation_messages": ("messages",),
+    "constellation_history": ("messages",),
+    "message": ("messages",),
+    "passage": ("passages",),
+    "document": ("documents",),
+    "block": ("blocks",),
+    "summary": ("summaries",),
+    **{one: (one,) for one in DOMAINS},
+}
+_DOMAIN = Field(validation_alias=AliasChoices("domain", "domains"))
+_SINCE = Field(validation_alias=AliasChoices("since", "start_time"))
+_UNTIL = Field(validation_alias=AliasChoices("until", "end_time"))
+
+
+def _spelled(given: Any) -> Any:
+    """Take nothing as an empty text, and several as a list, since models write them so."""
+    if isinstance(given, list):
+        return ",".join(map(str, cast("list[Any]", given)))
+    return "" if given is None else given
+
+
+_Text = Annotated[str, BeforeValidator(_spelled)]
+
+
+@tool(repeatable=True, tier=None, compact=False)
+async def search(
+    ctx: ToolContext,
+    query: str,
+    domain: Annotated[_Text, _DOMAIN] = "all",
+    speaker: _Text = "",
+    role: Annotated[Literal["", "user", "assistant"], BeforeValidator(_spelled)] = "",
+    since: Annotated[_Text, _SINCE] = "",
+    until: Annotated[_Text, _UNTIL] = "",
+    limit: int = 10,
+    fuzzy: SkipJsonSchema[bool] = True,
+) -> str:
+    """Search all you have heard and kept.
+
+    Args:
+        domain: messages, passages, documents, blocks, summaries.
+        since: Date or "last week".
+    """
+    del fuzzy  # every search is
+    try:
+        wanted = Query(
+            query,
+            domains=_domains(domain),
+            speaker=speaker.strip() or None,
+            role=role or None,
+            since=_moment(since, ctx.now, last=False),
+            until=_moment(until, ctx.now, last=True),
+            limit=max(1, min(limit, _MOST_FOUND)) + _OWN_TURN,
+        )
+        found = await ctx.search(wanted)
+    except StoreError:
+        raise
+    except AsterismError as error:
+        raise ToolError(error.message) from None
+    there = [hit for hit in found.hits if not hit.id.startswith(f"{ctx.turn_id}#")]
+    shown = there[: wanted.limit - _OWN_TURN]
+    ctx.quotes(source for hit in shown for source in hit.sources)
+    if not shown:
+        return "Nothing was found. Try other words, or search more widely."
+    return "\n".join(map(line, shown))
+
+
+def _domains(text: str) -> tuple[str, ...]:
+    """Return the domains that a model means, however it spells them."""
+    meant: list[str] = []
+    for word in text.split(","):
+        spelled = word.strip().casefold().replace(" ", "_").replace("-", "_")
+        if spelled not in _SPELLINGS:
+            raise ToolError(
+                f"{word.strip()!r} cannot be searched. There are: {', '.join(DOMAINS)}, all."
+            )
+        meant += _SPELLINGS[spelled]
+    return tuple(dict.fromkeys(meant))
+
+
+def _moment(text: str, now: int, *, last: bool) -> int | None:
+    """Return the first, or the last, moment of the time that a model has written."""
+    text = text.strip()
+    if not text:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        from asterism.memory.search.dates import span_of  # its patterns take long to compile
+
+        span = span_of(text, now)
+        if span is None:
+            raise ToolError(
+                f"{text!r} is no time I can read. Write a date such as 2026-12-24, or words such "
+                "as 'last week'."
+            ) from None
+        return span[last]
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    at = int(moment.timestamp() * 1000)
+    whole_day = ":" not in text and "T" not in text.upper()
+    return at + int(timedelta(days=1).total_seconds() * 1000) - 1 if last and whole_day else at
+
+
+TOOLS: list[Tool] = [search]

@@ -1,0 +1,154 @@
+"""A past from elsewhere keeps who said what, and when."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import orjson
+import pytest
+
+from asterism import Asterism, AsterismError
+from asterism.memory.forgetting import Forgetting
+from asterism.testing.clock import ManualClock
+from asterism.testing.scripted import ScriptedModel
+from asterism.types.messages import PastMessage
+from asterism.types.people import OWNER_ALONE, Company, Hearer, Tier
+from tests.conformance.memory_scene import ENGINES, opened
+
+MAY = 1_715_000_000_000
+DAY = 86_400_000
+TALK = [
+    PastMessage("user", "I adopted a kitten yesterday.", "Anna", MAY),
+    PastMessage("user", "What is it called?", "Ben", MAY + 1_000),
+    PastMessage("assistant", "Congratulations to both of you.", at=MAY + 2_000),
+    PastMessage("assistant", "Kittens sleep a lot."),
+    PastMessage("user", "We should visit.", at=MAY + DAY),
+]
+
+
+@pytest.fixture(params=ENGINES)
+async def home(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock
+) -> AsyncIterator[Asterism]:
+    async with (
+        opened(request.param, tmp_path) as database,
+        Asterism.open(
+            tmp_path,
+            environ={},
+            settings={"model": "test:a"},
+            models={"test": ScriptedModel()},
+            database=database,
+            work=False,
+            clock=clock,
+        ) as home,
+    ):
+        yield home
+
+
+@pytest.mark.promise("M6")
+async def test_each_message_is_found_again_by_the_id_that_the_import_gave(home: Asterism):
+    agent = await home.create_agent("aria")
+    past = await home.import_messages(agent, TALK)
+
+    assert len(past.messages) == len(TALK)
+    hits = {
+        hit.id: hit
+        for query in ("kitten adopted", "what is called", "congratulations", "sleep", "visit")
+        for hit in await home.archive.search(agent, query, domains=("messages",))
+    }
+    assert [(hits[one].text, hits[one].at) for one in past.messages] == [
+        ("I adopted a kitten yesterday.", MAY),
+        ("What is it called?", MAY + 1_000),
+        ("Congratulations to both of you.", MAY + 2_000),
+        ("Kittens sleep a lot.", MAY + 2_000),
+        ("We should visit.", MAY + DAY),
+    ]
+    early = await home.archive.search(agent, "visit", domains=("messages",), until=MAY + DAY - 1)
+    assert past.messages[-1] not in [hit.id for hit in early]
+
+
+async def test_speakers_are_people_and_each_message_begins_a_turn(home: Asterism):
+    agent = await home.create_agent("aria")
+    past = await home.import_messages(agent, TALK)
+
+    assert len(past.turns) == 3
+    told = [await home.turn(one) for one in past.turns]
+    senders = [orjson.loads(entries[0].meta or "{}").get("sender") for _, entries in told]
+    assert senders == ["Anna", "Ben", None]
+    assert [record.channel for record, _ in told] == ["import"] * 3
+    assert [(record.opened_at, record.ended_at) for record, _ in told] == [
+        (MAY, MAY),
+        (MAY + 1_000, MAY + 2_000),
+        (MAY + DAY, MAY + DAY),
+    ]
+    # Nobody has said yet that they are known, so what they say is a stranger's word.
+    assert [record.tier for record, _ in told] == ["stranger", "stranger", None]
+    known = await home.people.list()
+    assert [one.name for one in known] == ["owner", "import:Anna", "import:Ben"]
+
+
+async def test_a_second_import_meets_the_same_people_and_trusts_them_as_told(home: Asterism):
+    agent = await home.create_agent("aria")
+    await home.import_messages(agent, TALK)
+    await home.people.set_tier("import:Anna", Tier.KNOWN)
+    later = await home.import_messages(agent, [PastMessage("user", "The kitten is grey.", "Anna")])
+
+    record, entries = await home.turn(later.turns[0])
+    assert record.tier == "known"
+    assert record.opened_at == 1_800_000_000_000
+    assert later.messages == (f"{record.id}#{entries[0].seq}",)
+    assert len(await home.people.list()) == 3
+
+
+@pytest.mark.promise("M9")
+async def test_only_the_owner_hears_an_imported_past(home: Asterism):
+    agent = await home.create_agent("aria")
+    await home.import_messages(agent, TALK)
+    anna = await home.people.get("import:Anna")
+
+    for company, found in ((OWNER_ALONE, True), (Company((Hearer(anna.id),)), False)):
+        hits = await home.archive.search(agent, "kitten", company=company)
+        assert bool(hits) is found
+
+
+async def test_who_is_forgotten_is_forgotten_in_an_imported_past(home: Asterism):
+    agent = await home.create_agent("aria")
+    past = await home.import_messages(agent, TALK)
+    anna = await home.people.get("import:Anna")
+    await home.memory.forget(Forgetting(persons=(anna.id,)))
+
+    found = [hit.id for hit in await home.archive.search(agent, "kitten")]
+    assert past.messages[3] in found
+    assert past.messages[0] not in found
+
+
+@pytest.mark.parametrize(
+    ("messages", "problem"),
+    [
+        (
+            [PastMessage("user", "One.", at=MAY), PastMessage("user", "Two.", at=MAY - DAY)],
+            "Message 2 is of 2024-05-05 12:53:20 UTC, before the one that precedes it",
+        ),
+        (
+            [PastMessage("user", "One."), PastMessage("assistant", "Two.", at=MAY)],
+            "before the one that precedes it",
+        ),
+        ([PastMessage("user", "One.", at=1_800_000_000_001)], "none of them to come"),
+        ([PastMessage("user", "One.", at=10**18)], "Message 1 is of 1000000000000000000 ms"),
+        (
+            [PastMessage("user", "One."), PastMessage("assistant", "Two.", "Anna")],
+            "what the agent said has none",
+        ),
+        ([PastMessage("user", "One.", " ")], "a speaker without a name"),
+        ([PastMessage("user", "One.", "An\x00na")], "NUL"),
+        ([PastMessage("assistant", "One.")], "the first of 'user'"),
+    ],
+)
+async def test_a_past_that_cannot_be_is_refused_whole(
+    home: Asterism, messages: list[PastMessage], problem: str
+):
+    agent = await home.create_agent("aria")
+    with pytest.raises(AsterismError, match=problem) as raised:
+        await home.import_messages(agent, messages)
+    assert "othing was" in raised.value.message
+    assert await home.turns(agent) == []
+    assert len(await home.people.list()) == 1
