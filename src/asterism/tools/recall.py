@@ -7,7 +7,6 @@ from typing import Literal
 from asterism.errors import AsterismError, StoreError, ToolError
 from asterism.memory import archive
 from asterism.memory.gate import passages as gate
-from asterism.memory.search.search import search
 from asterism.tools.quoting import line, mark
 from asterism.tools.tool import Tool, ToolContext, tool
 from asterism.types.memory import AppendPassage, Insert, Passage, Retract, Tag
@@ -97,6 +96,8 @@ def _head(passage: Passage) -> str:
 
 
 async def _search(ctx: ToolContext, text: str, tags: list[str], limit: int) -> str:
+    from asterism.memory.search.search import search  # its patterns take long to compile
+
     if not text.strip() and not tags:
         raise ToolError("What shall be searched for? Give `text`, `tags`, or both.")
     # An encoder would keep the writer waiting, so that words and static vectors have to do.

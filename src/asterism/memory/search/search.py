@@ -30,7 +30,7 @@ __all__ = ["Encoded", "begin", "search"]
 
 MOST_SHELVES = 40
 """How many shelves are all looked at closely."""
-_BEST = 20
+_BEST = 12
 """Of more, so many are: those with the best texts by their words."""
 _SHELVES = {JOURNAL: "messages", ARCHIVE: "passages"}
 _LATEST = 100
