@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from asterism.memory.search.signals import Floats
 
-ALIKE, ALIKE_ENCODED = 0.3, 0.25
+ALIKE, ALIKE_ENCODED = 0.3, 0.15
 """The cosines from which a text without a common word counts as found."""
 DATED = 0.5
 """How near a text must be to a time that is asked about to be found by it."""
