@@ -323,6 +323,17 @@ async def test_all_of_many_agents(database: Database):
     }
 
 
+async def test_blocks_of_many_agents(database: Database):
+    async def put(tx: Connection) -> list[str]:
+        ids = [await put_agent(tx, f"a{number:03}") for number in range(60)]
+        await block_gate.create(tx, as_owner(), ids[41], "pets", content="An axolotl called Xochi.")
+        return ids
+
+    ids = await database.write(put)
+    (found,) = await find(database, None, "axolotl", domains=("blocks",))
+    assert (found.agent_id, found.where) == (ids[41], "pets")
+
+
 @pytest.mark.promise("M5", "M6")
 async def test_only_attached_sources_are_searched(database: Database, aria: str):
     bea = await database.write(lambda tx: put_agent(tx, "bea"))

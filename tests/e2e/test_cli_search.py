@@ -246,3 +246,23 @@ def test_older_spellings_find_the_same(full: Command) -> None:
     assert hits[0]["text"] == "The cello is insured."
     assert "insured" in full.ok("debug", "search-archival", "aria", "insured cello")
     assert "My sister" in full.ok("debug", "search-conversations", "aria", "sister plays")
+
+
+@pytest.mark.promise("M15")
+def test_the_index_can_be_made_at_once(asterism: Command):
+    async def fill() -> None:
+        async with Asterism.open(asterism.data, environ={}, work=False) as home:
+            await home.create_agent("aria", model="demo:demo")
+            said = [
+                PastMessage("user", f"Number {one} is a cello.", None, MAY) for one in range(40)
+            ]
+            await home.import_messages("aria", said)
+
+    asyncio.run(fill())
+    assert "minilm: 0 of 0 indexed texts" in asterism.ok("doctor")
+    done = asterism.run("memory", "index")
+    assert done.returncode == 0
+    assert "40 texts in the index, 40 of them with vectors" in done.stdout
+    assert "100%: 40 of 40 texts" in done.stderr
+    assert "minilm: 40 of 40 indexed texts have vectors" in asterism.ok("doctor")
+    assert asterism.json("memory", "index") == {"indexed": 40, "encoded": 40}

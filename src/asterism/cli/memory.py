@@ -53,13 +53,15 @@ def index(options: Options) -> None:
 
     async def errand(home: Asterism) -> tuple[int, int]:
         with Gauge(silent=options.json) as gauge:
-            indexed = asyncio.create_task(home.indexing.catch_up())
-            while not (await asyncio.wait([indexed], timeout=_LOOK_EVERY))[0]:
+            indexing = asyncio.create_task(home.indexing.catch_up())
+            while True:
+                ended, _ = await asyncio.wait([indexing], timeout=_LOOK_EVERY)
                 done, total = await home.indexing.progress()
                 if total:
                     gauge.show(done, total, f"{done:,} of {total:,} texts", "encoding")
-            await indexed
-        return await home.indexing.progress()
+                if ended:
+                    await indexing
+                    return done, total
 
     done, total = visit(options, errand)
     out = Output(json=options.json)

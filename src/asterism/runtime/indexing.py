@@ -13,6 +13,7 @@ from asterism.errors import AsterismError, StoreError
 from asterism.ports import Clock, Encoder
 from asterism.runtime.pump import Pump
 from asterism.store.database import Database
+from asterism.store.shelves import ARCHIVE, JOURNAL
 
 if TYPE_CHECKING:
     from asterism.memory.search.index import Whose
@@ -167,7 +168,7 @@ class Indexing:
             self._waiting.clear()
         for owner_id in [one for one, due in self._due.items() if due.at <= now]:
             del self._due[owner_id]
-            found |= {("journal", owner_id): None, ("archive", owner_id): None}
+            found |= {(JOURNAL, owner_id): None, (ARCHIVE, owner_id): None}
         return list(found)
 
     async def _index(self, whose: Whose) -> bool:

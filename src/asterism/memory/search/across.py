@@ -152,8 +152,3 @@ def clear() -> None:
     """Keep no tails any more."""
     with _lock:
         _tails.clear()
-
-
-def keeps() -> int:
-    """Return how many are kept."""
-    return len(_tails)

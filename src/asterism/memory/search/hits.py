@@ -146,11 +146,11 @@ def _extra(one: Extra) -> Shown:
 def matched(text: str, terms: frozenset[str], prefixes: Sequence[str]) -> tuple[str, ...]:
     """Return the words of a text, as they are written, that have a term or begin so."""
     found: dict[str, None] = {}
-    # A stem begins like its word, so that most words need not be read.
-    heads = {one[:2] for one in (*terms, *prefixes)}
+    # A stem begins with the same letter as its word, so that most words need not be read.
+    heads = {one[:1] for one in (*terms, *prefixes)}
     for piece in dict.fromkeys(text.split()):
         word = piece.strip(_SIGNS)
-        if word.isascii() and word.isalpha() and word[:2].lower() not in heads:
+        if word.isascii() and word.isalpha() and word[:1].lower() not in heads:
             continue
         if word and word not in found:
             parts, stems = _read(word)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MOST_TAIL = 10_240
-"""How many texts that are in no segment are looked at, the latest: a second's work, once."""
+"""How many texts that are in no segment are looked at, the latest: some seconds' work, once."""
 _NO_END = 1 << 62
 _ATTEMPTS = 3
 _SPARE = 512

@@ -132,10 +132,12 @@ async def _sources(
 async def _best_shelves(
     tx: Connection, constellation: str, query: Query, found: dict[tuple[str, str], _Whose]
 ) -> list[_Whose]:
+    indexed = [one for one in found if one[0]]
+    if not indexed:
+        return list(found.values())
     terms = terms_of(words(query.text[:MOST_CHARACTERS]))
     if terms:
-        best = await across(tx, [one for one in found if one[0]], terms, _BEST)
-        return [found[one] for one in best]
+        return [found[one] for one in await across(tx, indexed, terms, _BEST)]
     latest = await journal.turns_of(tx, constellation, None, _LATEST)
     ids = {one.agent_id for one in latest}
     return [one for one in found.values() if one.agent_id in ids][:_BEST]

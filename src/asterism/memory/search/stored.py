@@ -140,8 +140,3 @@ def clear() -> None:
     """Keep no analyses any more."""
     with _lock:
         _analyses.clear()
-
-
-def keeps() -> int:
-    """Return how many are kept."""
-    return len(_analyses)

@@ -31,6 +31,7 @@ SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 _VOCABULARY = Path(__file__).with_name("bert-uncased.txt.gz")
 _MOST_TOKENS = 256
 """The longest input that the model was made for."""
+_INSTALL = "Run 'pip install \"asterism[encoder]\"'"
 _WORDS_ONLY = "Search goes on without it, by words and static vectors."
 
 
@@ -136,7 +137,7 @@ def _read(package: str, threads: int) -> _Network:
     if spec is None or spec.origin is None:
         raise ModelRefused(
             f"The encoder {NAME!r} cannot be used, since the package {package!r} is not installed. "
-            f'Install it, or set search.encoder to "none". {_WORDS_ONLY}'
+            f'{_INSTALL}, or set search.encoder to "none". {_WORDS_ONLY}'
         )
     path = Path(spec.origin).parent / WEIGHTS_FILE
     try:
@@ -161,7 +162,7 @@ def _open(path: Path, threads: int) -> Any:
     except ImportError as error:
         raise ModelRefused(
             f"The encoder {NAME!r} cannot be used, since onnxruntime cannot be imported ({error}). "
-            f'Install it, or set search.encoder to "none". {_WORDS_ONLY}'
+            f'{_INSTALL}, or set search.encoder to "none". {_WORDS_ONLY}'
         ) from error
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
