@@ -23,7 +23,7 @@ from asterism.types.memory import (
     Line,
     Permission,
 )
-from asterism.types.people import Company
+from asterism.types.people import Audience, Company
 
 SHARED_BY_ALL = "constellation"
 """The name that stands for the owner of a block that belongs to no single agent."""
@@ -68,7 +68,7 @@ def block_of(row: BlockRow) -> Block:
         description=row.description,
         limit=row.max_chars,
         permission=Permission(row.permission),
-        audience=rows.read_audience(row.audience),
+        audience=Audience.read(row.audience),
         pinned=bool(row.pinned),
         version=row.version,
         created_at=row.created_at,
@@ -128,7 +128,7 @@ async def find(
     found = [
         one
         for one in await _visible(tx, constellation, agent_id)
-        if company is None or company.may_hear(rows.read_audience(one.row.audience))
+        if company is None or company.may_hear(Audience.read(one.row.audience))
     ]
     wanted = label.strip()
     for fitting in _by_rank(found, agent_id, wanted):
@@ -227,6 +227,6 @@ async def blame(tx: Connection, block_id: str) -> list[tuple[Line, list[EditReco
     row = await rows.get(tx, block_id)
     if row is None:
         raise NotFound(f"There is no block {block_id!r}.")
-    lines = heard_with(rows.read_lines(row.text, row.lines), rows.read_audience(row.audience))
+    lines = heard_with(rows.read_lines(row.text, row.lines), Audience.read(row.audience))
     found = await records(tx, block_id, {number for line in lines for number in line.edits})
     return [(line, [found[one] for one in line.edits if one in found]) for line in lines]

@@ -23,7 +23,7 @@ from asterism.store import blocks as rows
 from asterism.store.blocks import Blame, BlockRow, EditRow, EraRow
 from asterism.store.database import Connection
 from asterism.types.memory import EditRecord, Line, Origin, OriginKind, Schema, Source
-from asterism.types.people import Tier
+from asterism.types.people import Audience, Tier
 
 _SET_SCHEMA = ("create", "describe")
 _PAGE = 64
@@ -64,7 +64,7 @@ def read_source(text: str) -> Source:
     told = orjson.loads(text)
     return Source(
         tuple(Origin(OriginKind(kind), *rest) for kind, *rest in told["origins"]),
-        rows.read_audience(told["audience"]),
+        Audience.read(told["audience"]),
         Tier(told["tier"]),
     )
 
@@ -388,7 +388,7 @@ async def lines_at(
             f"Block {row.label!r} has no version {version}; its versions go from 1 to "
             f"{row.version}."
         )
-    audience = rows.read_audience(row.audience)
+    audience = Audience.read(row.audience)
     if version == row.version:
         return list(heard_with(rows.read_lines(row.text, row.lines), audience))
     return list(heard_with(await raw_lines_at(tx, block_id, version), audience))

@@ -285,14 +285,8 @@ Blame = tuple[tuple[int, ...], Mark]
 
 
 @lru_cache(4_096)
-def read_audience(text: str) -> Audience:
-    """Return an audience that was stored; the same text is read once."""
-    return Audience.read(text)
-
-
-@lru_cache(4_096)
 def _mark(audience: str, tier: str) -> Mark:
-    return Mark(read_audience(audience), Tier(tier))
+    return Mark(Audience.read(audience), Tier(tier))
 
 
 def read_blame(runs: Iterable[Any]) -> list[Blame]:

@@ -53,6 +53,13 @@ class Connection(Protocol):
 
 
 Work = Callable[[Connection], Awaitable[T]]
+MOST_VALUES = 500
+"""How many values one statement is given in a list at most; of more, several statements."""
+
+
+def marks(values: Sequence[Any]) -> str:
+    """Return a `?` for each value, for a list such as `IN (…)`."""
+    return ", ".join("?" * len(values))
 
 
 class Database(Protocol):

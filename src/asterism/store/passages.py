@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
-from asterism.store.database import Connection, Row
+from asterism.store.database import MOST_VALUES, Connection, Row, marks
 from asterism.types.memory import Origin, OriginKind, Passage, Source
 from asterism.types.people import Audience, Tier
 
@@ -19,7 +18,6 @@ COLUMNS = (
 )
 """What a `Passage` is made of."""
 _HOLDS = "superseded_at IS NULL AND retracted_at IS NULL"
-_MOST_VALUES = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +56,6 @@ def read_origins(text: str) -> tuple[Origin, ...]:
     return tuple(Origin(OriginKind(kind), ref, rest) for kind, ref, rest in orjson.loads(text))
 
 
-@lru_cache(4_096)
-def _audience(text: str) -> Audience:
-    return Audience.read(text)
-
-
 def read_passage(row: Row) -> Passage:
     """Return the passage that a row of `COLUMNS` is."""
     return Passage(
@@ -71,7 +64,7 @@ def read_passage(row: Row) -> Passage:
         text=row[2],
         tags=tuple(orjson.loads(row[3])),
         metadata=orjson.loads(row[4]),
-        source=Source(read_origins(row[5]), _audience(row[6]), Tier(row[7])),
+        source=Source(read_origins(row[5]), Audience.read(row[6]), Tier(row[7])),
         author=row[8],
         turn_id=row[9],
         known_from=row[10],
@@ -80,10 +73,6 @@ def read_passage(row: Row) -> Passage:
         superseded_at=row[13],
         retracted_at=row[14],
     )
-
-
-def _marks(values: Sequence[Any]) -> str:
-    return ", ".join("?" * len(values))
 
 
 # -- archives --------------------------------------------------------------------------------------
@@ -140,11 +129,44 @@ async def get(tx: Connection, constellation: str, passage_id: str) -> Passage | 
 async def many(tx: Connection, passage_ids: Sequence[str]) -> dict[str, Passage]:
     """Return passages by their ids, those that there are."""
     found: dict[str, Passage] = {}
-    for first in range(0, len(passage_ids), _MOST_VALUES):
-        part = passage_ids[first : first + _MOST_VALUES]
-        rows = await tx.all(f"SELECT {COLUMNS} FROM passages WHERE id IN ({_marks(part)})", part)
+    for first in range(0, len(passage_ids), MOST_VALUES):
+        part = passage_ids[first : first + MOST_VALUES]
+        rows = await tx.all(f"SELECT {COLUMNS} FROM passages WHERE id IN ({marks(part)})", part)
         found.update({row[0]: read_passage(row) for row in rows})
     return found
+
+
+class Numbered(NamedTuple):
+    """A passage with its place on the shelf of its archive."""
+
+    number: int
+    document: str | None
+    passage: Passage
+
+
+async def numbered(tx: Connection, archive_id: str, numbers: Sequence[int]) -> dict[int, Numbered]:
+    """Return passages of an archive by their numbers."""
+    found: dict[int, Numbered] = {}
+    for first in range(0, len(numbers), MOST_VALUES):
+        part = numbers[first : first + MOST_VALUES]
+        rows = await tx.all(
+            f"SELECT {COLUMNS}, number, document FROM passages"
+            f" WHERE archive_id = ? AND number IN ({marks(part)})",
+            (archive_id, *part),
+        )
+        found.update({row[-2]: Numbered(row[-2], row[-1], read_passage(row)) for row in rows})
+    return found
+
+
+async def worded_otherwise(tx: Connection, archive_id: str, moment: int) -> list[Numbered]:
+    """Return the passages of an archive whose text was changed after a moment, as they are now."""
+    rows = await tx.all(
+        f"SELECT {COLUMNS}, number, document FROM passages WHERE archive_id = ? AND known_from <= ?"
+        " AND id IN (SELECT passage_id FROM passage_edits WHERE at > ? AND before LIKE ?)"
+        " ORDER BY number",
+        (archive_id, moment, moment, '%"text":%'),
+    )
+    return [Numbered(row[-2], row[-1], read_passage(row)) for row in rows]
 
 
 async def newest(
@@ -172,7 +194,7 @@ async def newest(
     """
     if not archive_ids:
         return []
-    where = [f"archive_id IN ({_marks(archive_ids)})"]
+    where = [f"archive_id IN ({marks(archive_ids)})"]
     values: list[Any] = list(archive_ids)
     if holding:
         where.append(_HOLDS)
@@ -189,7 +211,7 @@ async def newest(
         where.append("(" + " OR ".join(["LOWER(text) LIKE ?"] * len(patterns)) + ")")
         values += patterns
     if audiences is not None:
-        where.append(f"audience IN ({_marks(audiences) or 'NULL'})")
+        where.append(f"audience IN ({marks(audiences) or 'NULL'})")
         values += audiences
     rows = await tx.all(
         f"SELECT {COLUMNS} FROM passages WHERE {' AND '.join(where)}"
@@ -211,9 +233,9 @@ async def vectors(
     """Return the (id, vector) of the latest passages that hold, perhaps of some audiences only."""
     if not archive_ids:
         return []
-    heard = f" AND audience IN ({_marks(audiences) or 'NULL'})" if audiences is not None else ""
+    heard = f" AND audience IN ({marks(audiences) or 'NULL'})" if audiences is not None else ""
     rows = await tx.all(
-        f"SELECT id, vector FROM passages WHERE archive_id IN ({_marks(archive_ids)})"
+        f"SELECT id, vector FROM passages WHERE archive_id IN ({marks(archive_ids)})"
         f" AND {_HOLDS} AND vector IS NOT NULL{heard} ORDER BY known_from DESC, id DESC LIMIT ?",
         (*archive_ids, *(audiences or ()), most),
     )
@@ -223,7 +245,7 @@ async def vectors(
 async def audiences(tx: Connection, archive_ids: Sequence[str]) -> list[str]:
     """Return each audience that some archives have passages for."""
     rows = await tx.all(
-        f"SELECT DISTINCT audience FROM passages WHERE archive_id IN ({_marks(archive_ids)})",
+        f"SELECT DISTINCT audience FROM passages WHERE archive_id IN ({marks(archive_ids)})",
         archive_ids,
     )
     return [row[0] for row in rows]
@@ -234,11 +256,11 @@ async def by_digest(
 ) -> dict[tuple[str, str], str]:
     """Return the ids of passages that hold and say these words, by (digest, audience)."""
     found: dict[tuple[str, str], str] = {}
-    for first in range(0, len(digests), _MOST_VALUES):
-        part = digests[first : first + _MOST_VALUES]
+    for first in range(0, len(digests), MOST_VALUES):
+        part = digests[first : first + MOST_VALUES]
         rows = await tx.all(
             "SELECT known_from, id, digest, audience FROM passages WHERE archive_id = ?"
-            f" AND digest IN ({_marks(part)}) AND {_HOLDS}",
+            f" AND digest IN ({marks(part)}) AND {_HOLDS}",
             (archive_id, *part),
         )
         # Sorted here: for an ORDER BY, SQLite would walk the whole archive in that order.
@@ -279,10 +301,10 @@ async def edits_after(
 ) -> dict[str, list[PassageEdit]]:
     """Return what was done to passages after a moment, the latest first."""
     found: dict[str, list[PassageEdit]] = {}
-    for first in range(0, len(passage_ids), _MOST_VALUES):
-        part = passage_ids[first : first + _MOST_VALUES]
+    for first in range(0, len(passage_ids), MOST_VALUES):
+        part = passage_ids[first : first + MOST_VALUES]
         rows = await tx.all(
-            f"SELECT {_EDIT} FROM passage_edits WHERE passage_id IN ({_marks(part)}) AND at > ?"
+            f"SELECT {_EDIT} FROM passage_edits WHERE passage_id IN ({marks(part)}) AND at > ?"
             " ORDER BY passage_id, number DESC",
             (*part, moment),
         )

@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterable, Sequence
 import orjson
 
 from asterism.store import shelves
-from asterism.store.database import Connection, Row
+from asterism.store.database import MOST_VALUES, Connection, Row, marks
 from asterism.types.people import OWNER, Account, Audience, Person, Tier
 
 _PERSON = "id, name, tier, roles, created_at"
-_MOST_VALUES = 500
 """Values in one statement, below what either engine takes."""
 
 _MOST_ACCOUNTS = 100
@@ -25,12 +24,8 @@ def _person(row: Row, accounts: Iterable[Account] = ()) -> Person:
     return Person(row[0], row[1], Tier(row[2]), (*owners, *roles), tuple(accounts), row[4])
 
 
-def _marks(values: Sequence[str]) -> str:
-    return ", ".join("?" * len(values))
-
-
 def _parts(values: Sequence[str]) -> list[Sequence[str]]:
-    return [values[first : first + _MOST_VALUES] for first in range(0, len(values), _MOST_VALUES)]
+    return [values[first : first + MOST_VALUES] for first in range(0, len(values), MOST_VALUES)]
 
 
 # -- persons ---------------------------------------------------------------------------------------
@@ -240,7 +235,7 @@ async def roles_of(
     found: dict[str, frozenset[str]] = {}
     for part in _parts(persons):
         rows = await tx.all(
-            f"SELECT id, roles FROM persons WHERE constellation = ? AND id IN ({_marks(part)})",
+            f"SELECT id, roles FROM persons WHERE constellation = ? AND id IN ({marks(part)})",
             (constellation, *part),
         )
         found.update({row[0]: frozenset[str](orjson.loads(row[1])) for row in rows})
@@ -255,7 +250,7 @@ async def rooms_of(
     for part in _parts(persons):
         rows = await tx.all(
             "SELECT person_id, room FROM room_members"
-            f" WHERE constellation = ? AND person_id IN ({_marks(part)})",
+            f" WHERE constellation = ? AND person_id IN ({marks(part)})",
             (constellation, *part),
         )
         for person_id, room in rows:

@@ -5,14 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from asterism.store.database import Connection
+from asterism.store.database import MOST_VALUES, Connection, marks
 from asterism.store.shelves import JOURNAL
-
-_MOST_VALUES = 500
-
-
-def _marks(values: Sequence[object]) -> str:
-    return ", ".join("?" * len(values))
 
 
 class Said(NamedTuple):
@@ -29,7 +23,9 @@ class Said(NamedTuple):
     """None: its turn is not stored."""
     reply_to: str | None
     audience: str | None
+    """None: the owner."""
     ended_at: int | None
+    tier: str | None
 
 
 class Kept(NamedTuple):
@@ -47,7 +43,7 @@ class Kept(NamedTuple):
 
 _SAID = (
     "SELECT e.seq, e.kind, e.key, e.turn_id, e.body, e.meta, e.at, t.channel, t.reply_to,"
-    " t.audience, t.ended_at FROM entries e LEFT JOIN turns t ON t.id = e.turn_id"
+    " t.audience, t.ended_at, t.tier FROM entries e LEFT JOIN turns t ON t.id = e.turn_id"
     " WHERE e.agent_id = ? AND e.kind IN ('message', 'reply')"
 )
 _KEPT = (
@@ -67,10 +63,10 @@ async def said(tx: Connection, agent_id: str, first: int, last: int) -> list[Sai
 async def said_at(tx: Connection, agent_id: str, numbers: Sequence[int]) -> list[Said]:
     """Return what was said at some places of a journal."""
     found: list[Said] = []
-    for start in range(0, len(numbers), _MOST_VALUES):
-        part = numbers[start : start + _MOST_VALUES]
+    for start in range(0, len(numbers), MOST_VALUES):
+        part = numbers[start : start + MOST_VALUES]
         rows = await tx.all(
-            f"{_SAID} AND e.seq IN ({_marks(part)}) ORDER BY e.seq", (agent_id, *part)
+            f"{_SAID} AND e.seq IN ({marks(part)}) ORDER BY e.seq", (agent_id, *part)
         )
         found += [Said(*row) for row in rows]
     return found
@@ -87,10 +83,10 @@ async def kept(tx: Connection, archive_id: str, first: int, last: int) -> list[K
 async def kept_at(tx: Connection, archive_id: str, numbers: Sequence[int]) -> list[Kept]:
     """Return some passages of an archive by their numbers."""
     found: list[Kept] = []
-    for start in range(0, len(numbers), _MOST_VALUES):
-        part = numbers[start : start + _MOST_VALUES]
+    for start in range(0, len(numbers), MOST_VALUES):
+        part = numbers[start : start + MOST_VALUES]
         rows = await tx.all(
-            f"{_KEPT} AND number IN ({_marks(part)}) ORDER BY number", (archive_id, *part)
+            f"{_KEPT} AND number IN ({marks(part)}) ORDER BY number", (archive_id, *part)
         )
         found += [Kept(*row) for row in rows]
     return found
@@ -110,10 +106,10 @@ async def count(tx: Connection, kind: str, owner_id: str, first: int, last: int)
 async def ends(tx: Connection, turn_ids: Sequence[str]) -> dict[str, tuple[str | None, int | None]]:
     """Return who may hear turns, and when they ended, by their ids."""
     found: dict[str, tuple[str | None, int | None]] = {}
-    for start in range(0, len(turn_ids), _MOST_VALUES):
-        part = turn_ids[start : start + _MOST_VALUES]
+    for start in range(0, len(turn_ids), MOST_VALUES):
+        part = turn_ids[start : start + MOST_VALUES]
         rows = await tx.all(
-            f"SELECT id, audience, ended_at FROM turns WHERE id IN ({_marks(part)})", part
+            f"SELECT id, audience, ended_at FROM turns WHERE id IN ({marks(part)})", part
         )
         found |= {row[0]: (row[1], row[2]) for row in rows}
     return found

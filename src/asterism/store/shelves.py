@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from asterism.store.database import Connection, Row
+from asterism.store.database import MOST_VALUES, Connection, Row, marks
 
 RANGE = 1_024
 """How many numbers a segment is for."""
@@ -14,17 +14,12 @@ JOURNAL, ARCHIVE = "journal", "archive"
 TABLES = ("segments", "postings", "embeddings")
 MARK = ""
 """The term of the row that says which segment a segment's postings belong to."""
-_MOST_VALUES = 500
 _ATTEMPTS = 100
 
 
 def first_of(number: int) -> int:
     """Return the number with which the segment of a text begins."""
     return (number - 1) // RANGE * RANGE + 1
-
-
-def _marks(values: Sequence[object]) -> str:
-    return ", ".join("?" * len(values))
 
 
 class Standing(NamedTuple):
@@ -67,20 +62,20 @@ async def standings(
     known: dict[tuple[str, str], Row] = {}
     tops: dict[tuple[str, str], int] = {}
     kinds = {kind for kind, _ in whose}
-    for start in range(0, len(owners), _MOST_VALUES):
-        part = owners[start : start + _MOST_VALUES]
+    for start in range(0, len(owners), MOST_VALUES):
+        part = owners[start : start + MOST_VALUES]
         for one in await tx.all(
-            f"SELECT kind, owner_id, id, dropped FROM shelves WHERE owner_id IN ({_marks(part)})",
+            f"SELECT kind, owner_id, id, dropped FROM shelves WHERE owner_id IN ({marks(part)})",
             part,
         ):
             known[one[0], one[1]] = one
         if JOURNAL in kinds:
-            rows = await tx.all(f"SELECT id, length FROM agents WHERE id IN ({_marks(part)})", part)
+            rows = await tx.all(f"SELECT id, length FROM agents WHERE id IN ({marks(part)})", part)
             tops |= {(JOURNAL, one[0]): one[1] for one in rows}
         if ARCHIVE in kinds:
             rows = await tx.all(
                 "SELECT archive_id, MAX(number) FROM passages"
-                f" WHERE archive_id IN ({_marks(part)}) GROUP BY archive_id",
+                f" WHERE archive_id IN ({marks(part)}) GROUP BY archive_id",
                 part,
             )
             tops |= {(ARCHIVE, one[0]): one[1] or 0 for one in rows}
@@ -132,13 +127,13 @@ def mark_of(made: int) -> bytes:
 async def segments(tx: Connection, shelves: Sequence[int]) -> list[Segment]:
     """Return the segments of shelves, in order."""
     found: list[Segment] = []
-    for start in range(0, len(shelves), _MOST_VALUES):
-        part = shelves[start : start + _MOST_VALUES]
+    for start in range(0, len(shelves), MOST_VALUES):
+        part = shelves[start : start + MOST_VALUES]
         rows = await tx.all(
             "SELECT s.shelf, s.first, s.last, s.made, s.terms, s.stale, s.absent, p.places"
             " FROM segments s LEFT JOIN postings p"
             " ON p.shelf = s.shelf AND p.first = s.first AND p.term = ''"
-            f" WHERE s.shelf IN ({_marks(part)}) ORDER BY s.shelf, s.first",
+            f" WHERE s.shelf IN ({marks(part)}) ORDER BY s.shelf, s.first",
             part,
         )
         found += [Segment(*row) for row in rows]
@@ -148,10 +143,10 @@ async def segments(tx: Connection, shelves: Sequence[int]) -> list[Segment]:
 async def covered(tx: Connection, shelves: Sequence[int]) -> dict[int, int]:
     """Return up to which number the texts of shelves are in segments."""
     found: dict[int, int] = {}
-    for start in range(0, len(shelves), _MOST_VALUES):
-        part = shelves[start : start + _MOST_VALUES]
+    for start in range(0, len(shelves), MOST_VALUES):
+        part = shelves[start : start + MOST_VALUES]
         rows = await tx.all(
-            f"SELECT shelf, MAX(last) FROM segments WHERE shelf IN ({_marks(part)}) GROUP BY shelf",
+            f"SELECT shelf, MAX(last) FROM segments WHERE shelf IN ({marks(part)}) GROUP BY shelf",
             part,
         )
         found |= {row[0]: row[1] for row in rows}
@@ -180,11 +175,11 @@ async def postings(
 ) -> list[Row]:
     """Return (first, term, places) of terms in segments of one shelf."""
     found: list[Row] = []
-    for start in range(0, len(firsts), _MOST_VALUES):
-        part = firsts[start : start + _MOST_VALUES]
+    for start in range(0, len(firsts), MOST_VALUES):
+        part = firsts[start : start + MOST_VALUES]
         found += await tx.all(
             f"SELECT first, term, places FROM postings WHERE shelf = ?"
-            f" AND first IN ({_marks(part)}) AND term IN ({_marks(terms)})",
+            f" AND first IN ({marks(part)}) AND term IN ({marks(terms)})",
             (shelf, *part, *terms),
         )
     return found
@@ -195,13 +190,13 @@ async def postings_of_many(
 ) -> list[Row]:
     """Return (shelf, first, term, places) of terms in all segments of shelves."""
     found: list[Row] = []
-    for start in range(0, len(shelves), _MOST_VALUES):
-        part = shelves[start : start + _MOST_VALUES]
+    for start in range(0, len(shelves), MOST_VALUES):
+        part = shelves[start : start + MOST_VALUES]
         found += await tx.all(
             # CROSS keeps SQLite from going through all terms of a shelf first.
             "SELECT p.shelf, p.first, p.term, p.places FROM segments s CROSS JOIN postings p"
             " WHERE p.shelf = s.shelf AND p.first = s.first"
-            f" AND s.shelf IN ({_marks(part)}) AND p.term IN ({_marks(terms)})",
+            f" AND s.shelf IN ({marks(part)}) AND p.term IN ({marks(terms)})",
             (*part, *terms),
         )
     return found
@@ -342,6 +337,20 @@ async def drop_naming(tx: Connection, constellation: str, name: str) -> None:
         await drop(tx, kind, owner_id, [row[0] for row in rows if named in zlib.decompress(row[1])])
 
 
+async def terms_like(
+    tx: Connection, shelves: Sequence[int], beginning: str, most: int
+) -> list[str]:
+    """Return terms on shelves that begin so, in their order."""
+    if not shelves:
+        return []
+    rows = await tx.all(
+        f"SELECT DISTINCT term FROM postings WHERE shelf IN ({marks(shelves)})"
+        " AND term >= ? AND term < ? ORDER BY term LIMIT ?",
+        (*shelves, beginning, beginning + "\U0010ffff", most),
+    )
+    return [row[0] for row in rows]
+
+
 # -- numbers ---------------------------------------------------------------------------------------
 
 
@@ -367,11 +376,11 @@ async def next_number(tx: Connection, archive_id: str) -> int:
 async def embeddings(tx: Connection, shelves: Sequence[int], encoder: str) -> list[Row]:
     """Return (shelf, first, made) of an encoder's vectors."""
     found: list[Row] = []
-    for start in range(0, len(shelves), _MOST_VALUES):
-        part = shelves[start : start + _MOST_VALUES]
+    for start in range(0, len(shelves), MOST_VALUES):
+        part = shelves[start : start + MOST_VALUES]
         found += await tx.all(
             "SELECT shelf, first, made FROM embeddings"
-            f" WHERE shelf IN ({_marks(part)}) AND encoder = ?",
+            f" WHERE shelf IN ({marks(part)}) AND encoder = ?",
             (*part, encoder),
         )
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -118,13 +119,7 @@ class Audience:
     @staticmethod
     def read(text: str) -> Audience:
         """Return the audience that a text means; raise `InvalidInput` if it means none."""
-        clauses: list[frozenset[str]] = []
-        for part in text.split("&"):
-            words = frozenset(word.strip() for word in part.split("|"))
-            for word in words:
-                _check_word(word, text)
-            clauses.append(words)
-        return Audience.meeting([Audience(tuple(clauses))])
+        return _read(text)
 
     @staticmethod
     def of_turn(text: str | None) -> Audience:
@@ -135,6 +130,18 @@ class Audience:
     def public(self) -> bool:
         """Whether everybody may hear it."""
         return not self.clauses
+
+
+@lru_cache(4_096)
+def _read(text: str) -> Audience:
+    # A store has few audiences, and each is on thousands of texts.
+    clauses: list[frozenset[str]] = []
+    for part in text.split("&"):
+        words = frozenset(word.strip() for word in part.split("|"))
+        for word in words:
+            _check_word(word, text)
+        clauses.append(words)
+    return Audience.meeting([Audience(tuple(clauses))])
 
 
 def _check_word(word: str, text: str) -> None:

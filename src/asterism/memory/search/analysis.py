@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from asterism.memory.search.dates import days_in, has_time_words
-from asterism.memory.search.hints import denies, has_number, names_place, states_wish
+from asterism.memory.search.hints import has_number, names_place, states_wish
 from asterism.memory.search.texts import WIDTH, Analysed, Flag
 from asterism.memory.vectors import NOTHING_READ
 from asterism.memory.vectors import read as read_tokens
@@ -47,7 +47,6 @@ def _flags(text: str) -> Flag:
         (Flag.DIGIT, has_number),
         (Flag.WISH, states_wish),
         (Flag.PLACE, names_place),
-        (Flag.DENIES, denies),
     ):
         if tells(text):
             flags |= flag
@@ -68,10 +67,20 @@ def _term(word: str) -> tuple[str, ...]:
     if word.isalpha() and word.isascii():
         return (_stemmer()(word)[:LONGEST_TERM],)
     parts = [one for one in _PARTS.split(word) if one]
+    if "'" in word and parts[-1] in _ENDINGS:
+        # Of "don't" and "we've" nothing is left, of "Anna's" the name.
+        return () if parts[0] in _CONTRACTED else _term(parts[0])
     if len(parts) > 1 and parts[0].isalpha():
         # What hangs together by an apostrophe or a dash: each part by itself.
         return tuple(term for one in parts for term in _term(one) if len(one) > 1)
     return (word[:LONGEST_TERM],)
+
+
+_ENDINGS = word_set("s t re ve ll d m")
+_CONTRACTED = word_set(
+    "don didn doesn isn aren wasn weren hasn haven hadn won wouldn shouldn couldn can mustn needn"
+    " ain let"
+)
 
 
 @lru_cache(1)

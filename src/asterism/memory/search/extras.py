@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from asterism.memory import archive, blocks, history
 from asterism.memory.search.stored import analysis_of
 from asterism.memory.search.texts import Placed
-from asterism.store import search as store
-from asterism.store import summaries
+from asterism.store import passages, summaries
 from asterism.store.database import Connection
 from asterism.store.passages import Archive
 from asterism.types.memory import Origin, OriginKind, Source
@@ -78,7 +77,7 @@ async def wordings_of(
     if query.moment is None:
         return []
     tags = tags_of(query)
-    changed = await store.worded_otherwise(tx, archive_id, query.moment)
+    changed = await passages.worded_otherwise(tx, archive_id, query.moment)
     documents = {one.passage.id: one.document for one in changed}
     then = await archive.as_of(tx, [one.passage for one in changed], query.moment)
     now = {one.passage.id: one.passage.text for one in changed}

@@ -68,14 +68,3 @@ def states_wish(text: str) -> bool:
     """Tell whether a text says how its speaker wants things: `Always …`, `I prefer …`."""
     text = text[:_LONGEST_WISH]
     return not _WISH_WORDS.isdisjoint(plain_words(text)) and bool(_WISH.search(text.lower()))
-
-
-_DENIAL = re.compile(
-    r"\b(?:never|haven['\u2019]?t|have\s+not|hasn['\u2019]?t|has\s+not|didn['\u2019]?t|did\s+not|not\s+yet|"
-    r"no\s+longer|not\s+anymore|don['\u2019]?t|do\s+not|isn['\u2019]?t|won['\u2019]?t)\b"
-)
-
-
-def denies(text: str) -> bool:
-    """Tell whether a text says that something is not so."""
-    return _DENIAL.search(text[:_LONGEST_WISH].lower()) is not None

@@ -11,7 +11,7 @@ from asterism.memory.search.analysis import terms_of
 from asterism.memory.search.extras import Extra, tags_of
 from asterism.memory.search.speakers import Speakers
 from asterism.memory.words import words
-from asterism.store import search as store
+from asterism.store import passages, shelved
 from asterism.store.database import Connection
 from asterism.store.passages import Archive
 from asterism.store.shelves import JOURNAL
@@ -47,11 +47,6 @@ class Spot:
     speaker: str
 
 
-@lru_cache(4_096)
-def _audience(text: str | None) -> Audience:
-    return Audience.of_turn(text)
-
-
 @dataclass(frozen=True, slots=True)
 class Reader:
     """Reads rows for those present."""
@@ -73,12 +68,12 @@ class Reader:
         by_shelf: dict[tuple[str, str], list[int]] = {}
         for one in spots:
             by_shelf.setdefault((one.kind, one.owner_id), []).append(one.number)
-        said: dict[tuple[str, int], store.Said] = {}
-        kept: dict[tuple[str, int], store.Kept] = {}
+        said: dict[tuple[str, int], shelved.Said] = {}
+        kept: dict[tuple[str, int], passages.Numbered] = {}
         for (kind, owner_id), numbers in by_shelf.items():
             if kind == JOURNAL:
-                found = await store.said(self.tx, owner_id, numbers)
-                said |= {(owner_id, number): one for number, one in found.items()}
+                found = await shelved.said_at(self.tx, owner_id, numbers)
+                said |= {(owner_id, one.number): one for one in found}
             elif kind:
                 there = await self._kept(owner_id, numbers)
                 kept |= {(owner_id, number): one for number, one in there.items()}
@@ -92,8 +87,8 @@ class Reader:
                 shown.append(self._passage(one, kept.get((one.owner_id, one.number)), tags))
         return shown
 
-    async def _kept(self, archive_id: str, numbers: Sequence[int]) -> dict[int, store.Kept]:
-        found = await store.kept(self.tx, archive_id, numbers)
+    async def _kept(self, archive_id: str, numbers: Sequence[int]) -> dict[int, passages.Numbered]:
+        found = await passages.numbered(self.tx, archive_id, numbers)
         moment = self.query.moment
         if moment is None:
             return {number: one for number, one in found.items() if one.passage.holds}
@@ -106,8 +101,8 @@ class Reader:
             if one.passage.id in by_id and by_id[one.passage.id].text == one.passage.text
         }
 
-    def _message(self, spot: Spot, said: store.Said | None) -> Shown | None:
-        if said is None or not self.company.may_hear(_audience(said.audience)):
+    def _message(self, spot: Spot, said: shelved.Said | None) -> Shown | None:
+        if said is None or not self.company.may_hear(Audience.of_turn(said.audience)):
             return None
         text = text_of(said.body)
         if not text.strip():
@@ -120,13 +115,15 @@ class Reader:
             f"{said.turn_id}#{said.number}",
             text,
             said.at,
-            Source((origin,), _audience(said.audience), tier),
+            Source((origin,), Audience.of_turn(said.audience), tier),
             spot.agent_id,
             self.speakers.shown.get(spot.speaker, ""),
             channel if said.reply_to is None else f"{channel}:{said.reply_to}",
         )
 
-    def _passage(self, spot: Spot, kept: store.Kept | None, tags: frozenset[str]) -> Shown | None:
+    def _passage(
+        self, spot: Spot, kept: passages.Numbered | None, tags: frozenset[str]
+    ) -> Shown | None:
         if kept is None:
             return None
         one = kept.passage

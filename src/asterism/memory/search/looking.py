@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from asterism.memory.search import ranking
@@ -17,7 +16,7 @@ from asterism.memory.search.signals import Lexical, Nearness, View, Views, signa
 from asterism.memory.search.speakers import Speakers
 from asterism.memory.search.texts import WIDTH, Flag, Texts, chosen
 from asterism.memory.vectors import read as read_tokens
-from asterism.store import search as store
+from asterism.store import shelves as index_at_rest
 from asterism.store.database import Connection
 from asterism.store.shelves import JOURNAL
 from asterism.types.people import Audience, Company
@@ -292,7 +291,9 @@ class Looking:
         most = _MOST_FORMS if self.heard is None else _MOST_LOOKED_AT
         found: dict[str, None] = {}
         for beginning in self.question.prefixes:
-            found.update(dict.fromkeys(await store.terms_like(self.tx, shelves, beginning, most)))
+            found.update(
+                dict.fromkeys(await index_at_rest.terms_like(self.tx, shelves, beginning, most))
+            )
             said = [term for one in self.held.loaded for term in list(one.inner.said)]
             for term in (*said, *self.held.extra_terms):
                 if len(found) < most and term.startswith(beginning):
@@ -417,7 +418,7 @@ def heard_of(texts: Texts, query: Query, company: Company) -> NDArray[np.bool_] 
     known = None if query.moment is None else texts.at <= query.moment
     if company.owner_alone:
         return known
-    may = [company.may_hear(_read_audience(one)) for one in texts.audiences]
+    may = [company.may_hear(Audience.of_turn(one)) for one in texts.audiences]
     heard = np.array(may or [False], dtype=np.bool_)[texts.audience]
     return heard if known is None else heard & known
 
@@ -443,11 +444,6 @@ def _moved(found: dict[str, Any], rows: NDArray[Any], count: int) -> dict[str, A
         if bool((there >= 0).any()):
             moved[term] = (there[there >= 0], often[there >= 0])
     return moved
-
-
-@lru_cache(4_096)
-def _read_audience(text: str) -> Audience:
-    return Audience.of_turn(text)
 
 
 def clear() -> None:

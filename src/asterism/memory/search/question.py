@@ -21,21 +21,11 @@ _MOST_PHRASES = 16
 class Asks(IntFlag):
     """What kind of answer a question wants; none of them: some fact."""
 
-    PERSON = 1
-    """Somebody: `Who came along?`"""
-    PLACE = 2
+    PLACE = 1
     """Somewhere: `Where did we eat?`"""
-    LIST = 4
-    """Several things, likely from several texts: `Which books …`, `What are her hobbies?`"""
-    CHOICE = 8
-    """Yes or no."""
-    HELP = 16
+    HELP = 2
     """Something to be done or advised, for which standing wishes count: `Could you write …`"""
-    WHOLE = 32
-    """The course of things: a summary, an order of events."""
-    LATEST = 64
-    """How things stand now: `What is my current budget?`, `… recently`."""
-    SUMMARY = 128
+    SUMMARY = 4
     """All that was said of something, in short."""
 
 
@@ -254,28 +244,9 @@ _NUMBER = re.compile(
 _LEAD = r"^(?:(?:please|so|and|but|hey|hi|hello|ok|okay|well|also)[\s,]+)*"
 _ASKED = r"(?:^|[,;:.?!]\s|\b(?:and|or|but|so|of|with|to|for|from|by|me|know|remember|is|was)\s)"
 """What stands before a word that asks, but not before one that joins two clauses."""
-_PERSON = re.compile(
-    rf"{_ASKED}(?:who|whom|whose)\b|\b(?:which|what)\s+(?:person|people|friends?|colleagues?)\b"
-)
 _PLACE = re.compile(
     rf"{_ASKED}where\b|\b(?:which|what)\s+(?:\w+\s+)?(?:places?|city|cities|country|countries|states?|"
     r"towns?|villages?|locations?|restaurants?|streets?|address|venue|area|park|beach)\b"
-)
-_LIST = re.compile(
-    r"\b(?:(?:what|which)\s+(?:(?:kinds?|types?|sorts?)\s+of\s+)?(?:\w+\s+){0,2}?(?!\w*(?:ss|us|is|was|does|has)\b)"
-    r"\w{3,}s\s+(?:did|do|does|has|have|had|are|were|was|is|can|will|would|of|that|in|to|for|from|on|i|we|he|she|they|"
-    r"you|might)\b|what\s+(?:are|were)\s+(?!you\b|we\b|they\b|i\b)|(?:what|which)\s+all\b|"
-    r"what\s+(?:kinds?|types?|sorts?)\s+of\b|list\s+(?:of|all|the)|"
-    r"how\s+many\s+(?!days|weeks|months|years|hours|minutes)|what\s+(?:else|other)\b|in\s+what\s+ways)"
-)
-_CHOICE = re.compile(
-    _LEAD
-    + r"(?:is|are|was|were|am|do|does|did|has|have|had|will|would|could|can|should|might|must)\s+"
-    r"(?!you\b)\w+"
-)
-_LATEST = re.compile(
-    r"\b(?:recent(?:ly)?|lately|latest|newest|current(?:ly)?|now|nowadays|these\s+days|at\s+the\s+moment|"
-    r"up\s+to\s+date|so\s+far|still|anymore|any\s+more|last\s+time|most\s+recent(?:ly)?)\b"
 )
 _SUMMARY = re.compile(r"\b(?:summar(?:y|ies|i[sz]e\w*)|overview|recap\w*)\b")
 _WHOLE = re.compile(
@@ -304,20 +275,10 @@ _TOLD = re.compile(
 
 def _asks(lowered: str, *, of_others: bool) -> Asks:
     asks = NO_HINT
-    if _PERSON.search(lowered):
-        asks |= Asks.PERSON
     if _PLACE.search(lowered):
         asks |= Asks.PLACE
-    if _LIST.search(lowered):
-        asks |= Asks.LIST
-    if _CHOICE.search(lowered):
-        asks |= Asks.CHOICE
-    if _LATEST.search(lowered):
-        asks |= Asks.LATEST
     if _SUMMARY.search(lowered):
         asks |= Asks.SUMMARY
-    if _WHOLE.search(lowered):
-        asks |= Asks.WHOLE
-    elif not of_others and _HELP.search(lowered) and not _TOLD.search(lowered):
-        asks |= Asks.HELP
+    elif not (of_others or _WHOLE.search(lowered) or _TOLD.search(lowered)):
+        asks |= Asks.HELP if _HELP.search(lowered) else NO_HINT
     return asks

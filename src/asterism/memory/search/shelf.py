@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MOST_OFTEN = 15
 """How often a term counts in one text at most; four bits."""
-FORMAT = b"1"
+FORMAT = b"2"
 """Counted up when texts are found by something else; segments of another are made anew."""
 _MOST_BYTES = 64 << 20
 

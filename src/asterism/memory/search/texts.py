@@ -34,8 +34,6 @@ class Flag(IntFlag):
     """It says how its speaker wants things: `Always …`, `I prefer …`."""
     PLACE = 32
     """It names somewhere."""
-    DENIES = 64
-    """It says that something is not so."""
 
 
 @dataclass(frozen=True, slots=True)
