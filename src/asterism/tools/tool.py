@@ -20,6 +20,7 @@ from asterism.memory.gate.writer import Writer
 from asterism.permissions import Actor, Rules
 from asterism.store.database import Connection
 from asterism.types.agents import Agent
+from asterism.types.deeds import Deed, Deeds, deeds_of
 from asterism.types.memory import Source
 from asterism.types.people import OWNER_ALONE, Audience, Company, Tier
 from asterism.types.search import Found, Query
@@ -142,6 +143,7 @@ class Tool:
         timeout: float | None,
         tier: Tier | None = Tier.TOOL,
         compact: bool = True,
+        does: Deeds | None = None,
     ) -> None:
         self.function = function
         self.name = name
@@ -152,6 +154,8 @@ class Tool:
         """How far its results are trusted; None: they are the system's own words."""
         self.compact = compact
         """Whether small models are offered it, too."""
+        self.does = does
+        """What its calls do, by which they are judged; None: it does not say."""
         self._check = check
         self._async = inspect.iscoroutinefunction(function)
         self._takes_context, self._parameters = _parameters_of(function)
@@ -172,6 +176,10 @@ class Tool:
                 "parameters": self._json_schema(),
             },
         }
+
+    def deeds(self, arguments: dict[str, Any]) -> tuple[Deed, ...]:
+        """Return what a call with these arguments, as `read` gives them, would do."""
+        return deeds_of(self.does, arguments)
 
     def read(self, arguments: str) -> dict[str, Any]:
         """Return the arguments of a call, checked and converted; raise `ToolError` if unfit."""
@@ -322,6 +330,7 @@ def tool(
     timeout: float | None = None,
     tier: Tier | None = Tier.TOOL,
     compact: bool = True,
+    does: Deeds | None = None,
 ) -> Callable[[Function], Tool]: ...
 def tool(
     function: Function | None = None,
@@ -335,6 +344,7 @@ def tool(
     timeout: float | None = None,
     tier: Tier | None = Tier.TOOL,
     compact: bool = True,
+    does: Deeds | None = None,
 ) -> Tool | Callable[[Function], Tool]:
     """Make a typed function callable by models.
 
@@ -350,6 +360,9 @@ def tool(
         tier: How far its results are trusted. After results of a tier below those of known persons,
             changes of memory blocks wait for a person; None: nothing from outside is in them.
         compact: Offer it to small models, too, which read each description slowly.
+        does: What its calls do in terms of their arguments, such as
+            `Does("send", recipients="to", content="text")`. After untrusted text was read, calls
+            are judged by it; a tool that does not say might do anything.
     """
     declared = [transactional, repeatable, check is not None]
     if sum(declared) > 1:
@@ -372,6 +385,7 @@ def tool(
             timeout=timeout,
             tier=tier,
             compact=compact,
+            does=does,
         )
 
     return wrap if function is None else wrap(function)
