@@ -179,6 +179,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--no-encoder", action="store_true", help="leave MiniLM out; much quicker")
     parser.add_argument("--speed", action="store_true", help="time and size instead of quality")
     parser.add_argument("--messages", type=int, default=10_000, help="how many, with --speed")
+    parser.add_argument("--words", type=int, default=20, help="words of a message, with --speed")
     parser.add_argument(
         "--hostile", type=int, nargs="?", const=2_000, metavar="N", help="time N hostile queries"
     )
@@ -195,7 +196,7 @@ def main() -> int:
         from bench import search_speed
 
         if arguments.speed:
-            short += search_speed.speed(arguments.messages, encoder=encoder)
+            short += search_speed.speed(arguments.messages, arguments.words, encoder=encoder)
         if arguments.hostile:
             short += search_speed.hostile(arguments.hostile, arguments.messages)
     elif arguments.data:

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from asterism.memory.search import across, analysis, folding, index, stored
+from asterism.memory.search import across, analysis, folding, index, places, stored
 from asterism.memory.search.search import search
 from asterism.memory.search.texts import WIDTH
 from asterism.memory.vectors import SIZE, Reading
@@ -181,7 +181,7 @@ async def _timed_places(
 ) -> None:
     loaded = await index.load(tx, JOURNAL, agent_id)
     begun = time.perf_counter()
-    await index.places(tx, [loaded], terms)
+    await places.places(tx, [loaded], terms)
     taken.append((time.perf_counter() - begun) * 1e3)
 
 
@@ -225,7 +225,7 @@ async def many_agents(
 
         async def look(tx: Connection) -> None:
             loaded = await index.load(tx, JOURNAL, agent_id)
-            await index.places(tx, [loaded], terms)
+            await places.places(tx, [loaded], terms)
 
         return await database.read(look)
 
@@ -235,7 +235,7 @@ async def many_agents(
     async def both(number: int) -> object:
         async def look(tx: Connection) -> None:
             best = await across.across(tx, whose, asked[number][1])
-            await index.places(tx, await index.load_many(tx, best), asked[number][1])
+            await places.places(tx, await index.load_many(tx, best), asked[number][1])
 
         return await database.read(look)
 

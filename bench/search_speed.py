@@ -21,6 +21,7 @@ from bench.hostile import extremes, queries
 
 _BEGIN = datetime(2025, 1, 1, tzinfo=UTC)
 _BATCH = 1_000
+_WORDS = 20
 _ASKED = 300
 _SLOW_MS = 200.0
 _INDEX_TABLES = ("shelves", "segments", "postings", "embeddings")
@@ -28,11 +29,11 @@ MOST_MS, MOST_MS_ENCODED, LEAST_RATE, MOST_DISK = 4.0, 20.0, 5_000.0, 3.0
 """The goals, at 10,000 messages of one agent."""
 
 
-def _sessions(count: int) -> list[Session]:
+def _sessions(count: int, words: int = _WORDS) -> list[Session]:
     """Return made-up messages of two people, one a minute."""
     messages = [
         Message(str(number), ("Maya", "user")[number % 2], text, _BEGIN + timedelta(minutes=number))
-        for number, text in enumerate(zipf_messages(count))
+        for number, text in enumerate(zipf_messages(count, words=words))
     ]
     return [
         Session(f"S{first}", messages[first].time, messages[first : first + _BATCH])
@@ -51,18 +52,18 @@ def _questions(sessions: Sequence[Session]) -> list[str]:
     return found
 
 
-def speed(count: int, *, encoder: bool) -> list[str]:
+def speed(count: int, words: int, *, encoder: bool) -> list[str]:
     """Print times and sizes; return which goals were missed."""
-    sessions = _sessions(count)
+    sessions = _sessions(count, words)
     texts = [one.text for session in sessions for one in session.messages]
     asked = _questions(sessions)
     raw = raw_bytes(texts)
     print(f"\n{count:,} messages of one agent, {raw / count:.0f} bytes of text each")
     with tempfile.TemporaryDirectory(prefix="asterism-search-") as place:
-        words = Fts5(Path(place))
-        _timed(lambda: [words.ingest(one) for one in sessions])
-        floor = _times(lambda query: words.search(query, 10), asked)
-        words.close()
+        plain = Fts5(Path(place))
+        _timed(lambda: [plain.ingest(one) for one in sessions])
+        floor = _times(lambda query: plain.search(query, 10), asked)
+        plain.close()
     _line("FTS5", floor, floor)
     missed = _ours("asterism", "none", sessions, asked, floor, raw)
     if encoder:
@@ -93,7 +94,11 @@ def _ours(
     print(f"  then indexed  {count / folded:10,.0f} messages/s")
     index = sum(tables.get(one, 0) for one in _INDEX_TABLES)
     largest = ", ".join(f"{one} {size / count:.0f}" for one, size in list(tables.items())[:6])
-    print(f"  disk          {disk / raw:10.2f} × the text, of it the index {index / raw:.2f} ×")
+    journal = sum(tables.get(one, 0) for one in ("entries", "turns"))
+    print(
+        f"  disk          {disk / raw:10.2f} × the text, of it the index {index / raw:.2f} ×"
+        f" and the journal {journal / raw:.2f} ×"
+    )
     print(f"  bytes a message  {largest}")
     missed: list[str] = []
     most = MOST_MS if encoder == "none" else MOST_MS_ENCODED

@@ -5,21 +5,31 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
-    from asterism.errors import AsterismError, ToolError
+    from asterism.errors import AsterismError, NotAllowed, ToolError
+    from asterism.gate import Gate
     from asterism.tools.tool import NOT_HAPPENED, Decision, Tool, ToolContext, tool
     from asterism.types.agents import Agent, Limits
+    from asterism.types.approvals import Approval
+    from asterism.types.deeds import Deed, Does
+    from asterism.types.grants import Grant
     from asterism.types.messages import Delivery, Receipt
     from asterism.types.turns import Effect, Outcome, Signal, TurnState
 
 __all__ = [
     "NOT_HAPPENED",
     "Agent",
+    "Approval",
     "Asterism",
     "AsterismError",
     "Decision",
+    "Deed",
     "Delivery",
+    "Does",
     "Effect",
+    "Gate",
+    "Grant",
     "Limits",
+    "NotAllowed",
     "Outcome",
     "Receipt",
     "Signal",
@@ -33,9 +43,13 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "asterism.app": {"Asterism"},
-    "asterism.errors": {"AsterismError", "ToolError"},
+    "asterism.errors": {"AsterismError", "NotAllowed", "ToolError"},
+    "asterism.gate": {"Gate"},
     "asterism.tools.tool": {"NOT_HAPPENED", "Decision", "Tool", "ToolContext", "tool"},
     "asterism.types.agents": {"Agent", "Limits"},
+    "asterism.types.approvals": {"Approval"},
+    "asterism.types.deeds": {"Deed", "Does"},
+    "asterism.types.grants": {"Grant"},
     "asterism.types.messages": {"Delivery", "Receipt"},
     "asterism.types.turns": {"Effect", "Outcome", "Signal", "TurnState"},
 }

@@ -23,8 +23,12 @@
     │   │   ├── ContextTooLong more than its window holds
     │   │   └── ContentRefused its content filter objects
     │   └── ModelGarbled       answered, but not in its wire format
+    ├── SecretError            a stored key
+    │   ├── SecretUnreadable   damaged at rest
+    │   └── MasterKeyMissing   the key that opens the others is gone, or is another one
     ├── BudgetReached          the next call could pass a spending cap
     ├── ToolError              raised by a tool; its words are read by the model
+    ├── SandboxError           no program was run, since it could not be shut in
     ├── DeliveryError          a channel could not hand over a message
     ├── TurnLimit              a turn ran into one of its limits
     └── LaneLost               another worker has taken over this agent's lane
@@ -199,6 +203,24 @@ class ModelGarbled(ModelError):
     code = "model.garbled"
 
 
+class SecretError(AsterismError):
+    """Something about a stored key."""
+
+    code = "secret"
+
+
+class SecretUnreadable(SecretError):
+    """A stored key was damaged at rest; the others are not affected."""
+
+    code = "secret.unreadable"
+
+
+class MasterKeyMissing(SecretError):
+    """The master key, which opens the stored keys, is gone or is another one."""
+
+    code = "secret.master-key"
+
+
 class BudgetReached(AsterismError):
     """The worst case of the next model call would pass a spending cap; it was not made."""
 
@@ -209,6 +231,12 @@ class ToolError(AsterismError):
     """Raised by a tool; its words are read by the model, so that it can correct itself."""
 
     code = "tool"
+
+
+class SandboxError(AsterismError):
+    """A program could not be shut in, and so was not run."""
+
+    code = "sandbox"
 
 
 class DeliveryError(AsterismError):

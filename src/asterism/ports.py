@@ -204,6 +204,38 @@ class Accept(Protocol):
         ...
 
 
+class Answer(Protocol):
+    """How a channel with buttons hands in what somebody pressed."""
+
+    async def __call__(
+        self,
+        approval_id: str,
+        *,
+        approved: bool,
+        sender: str,
+        reply_to: str | None = None,
+        note: str | None = None,
+    ) -> str:
+        """Answer a question once; return what to show to whoever pressed.
+
+        That may be a refusal: the question was answered before, or waits for somebody else.
+        """
+        ...
+
+
+@runtime_checkable
+class Answering(Protocol):
+    """A channel that shows buttons under a delivery whose `approval` names a question.
+
+    Words need no buttons: "approve ap_…", "deny ap_… why", or "yes" and "no" where one question
+    waits, are taken as answers when they are handed in like any message.
+    """
+
+    def take_answers(self, answer: Answer) -> None:
+        """Keep how to hand in answers; called before `listen`."""
+        ...
+
+
 class Channel(Protocol):
     """A two-way door to people."""
 

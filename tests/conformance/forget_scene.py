@@ -27,12 +27,13 @@ from asterism.memory.forgetting import Receipt
 from asterism.memory.forgetting.columns import TABLES
 from asterism.memory.gate import blocks, passages
 from asterism.memory.gate.writer import Writer
-from asterism.store import agents
+from asterism.store import agents, events
 from asterism.store.database import Connection, Database
 from asterism.store.postgres import open_postgres
 from asterism.store.sqlite import open_sqlite
 from asterism.testing.postgres import postgres_server
 from asterism.types.agents import Agent
+from asterism.types.events import Event
 from asterism.types.memory import (
     Append,
     AppendPassage,
@@ -225,9 +226,22 @@ async def plant_rows(tx: Connection, text: str) -> None:
             (seq, kind, key, body, about),
         )
     await tx.run(
-        "INSERT INTO approvals (id, agent_id, turn_id, key, question, asked_at, note)"
-        " VALUES ('ap_1', 'agent_aria', 'turn_1', 'k', ?, 0, ?)",
-        (f"May I {text}?", f"no, {text}"),
+        "INSERT INTO approvals (id, agent_id, turn_id, key, question, asked_at, note, reason,"
+        " arguments, deeds, edited) VALUES ('ap_1', 'agent_aria', 'turn_1', 'k', ?, 0, ?, ?, ?, ?,"
+        " ?)",
+        (
+            f"May I {text}?",
+            f"no, {text}",
+            f"it has read {text}",
+            json.dumps({"word": text}),
+            json.dumps([{"kind": "send", "content": [text]}]),
+            json.dumps({"word": f"not {text}"}),
+        ),
+    )
+    await tx.run(
+        "INSERT INTO grants (id, constellation, tool, pattern, given_by, given_at)"
+        " VALUES ('grant_1', ?, 'pay', ?, 'owner', 0)",
+        (HOME, json.dumps({"word": f"{text}*"})),
     )
     await tx.run(
         "INSERT INTO outbox (key, agent_id, turn_id, channel, target, number, body, state,"
@@ -243,6 +257,17 @@ async def plant_rows(tx: Connection, text: str) -> None:
     await tx.run(
         "INSERT INTO notices (id, agent_id, kind, text, at) VALUES ('n', 'agent_aria', 'k', ?, 0)",
         (text,),
+    )
+    event = Event("call.done", "agent:aria", 0, {"what": f"send({text})"}, "agent_aria", "turn_1")
+    await events.append(tx, "agent_aria", [event])
+    await tx.run(
+        "INSERT INTO halts (id, constellation, severity, reason, at) VALUES ('h', ?, 'low', ?, 0)",
+        (HOME, f"stop: {text}"),
+    )
+    await tx.run(
+        "INSERT INTO registered_tools (constellation, name, version, spec, made_by, created_at)"
+        " VALUES (?, 'tell', 1, ?, 'owner', 0)",
+        (HOME, json.dumps({"description": f"Tells {text}."})),
     )
     body = b"\x89PNG\r\n\x1a\n" + text.encode() + secrets.token_bytes(64)
     await tx.run("INSERT INTO blobs VALUES (?, 'image/png', ?, 0)", ("0" * 64, body))

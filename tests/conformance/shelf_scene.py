@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 from asterism.memory.gate import passages as gate
 from asterism.memory.search import folding, index, stored
 from asterism.memory.search.index import Loaded
+from asterism.memory.search.places import places
+from asterism.memory.search.postings import terms_in
 from asterism.memory.search.texts import Texts, concatenate, gather
 from asterism.store import journal, shelves
 from asterism.store.database import Connection, Database
@@ -21,6 +23,12 @@ WORDS = (
     *("copper", "violin", "winter", "saddle", "pepper"),
 )
 TABLES = ("segments", "postings", "embeddings")
+
+
+async def terms_at_rest(database: Database) -> set[str]:
+    """Return all terms that the index has."""
+    rows = await database.read(lambda tx: tx.all("SELECT term, places FROM postings"))
+    return {term for beginning, row in rows if beginning for term in terms_in(row, beginning)}
 
 
 async def say(
@@ -132,14 +140,14 @@ async def as_searched(
 ) -> tuple[list[list[Seen]], Where]:
     """Return the same through the index."""
     loaded = await index.load_many(tx, whose)
-    places = await index.places(tx, loaded, terms)
+    there = await places(tx, loaded, terms)
     joined = seen(concatenate([one.texts for one in loaded]))
     shelf_of = [shelf for shelf, one in enumerate(loaded) for _ in range(len(one.texts))]
     found: list[list[Seen]] = [[] for _ in loaded]
     for shelf, one in zip(shelf_of, joined, strict=True):
         found[shelf].append(one)
     where: Where = {}
-    for term, (rows, counts) in places.items():
+    for term, (rows, counts) in there.items():
         assert len(rows) > 0
         assert sorted(rows) == list(rows)
         where[term] = [
@@ -157,14 +165,14 @@ async def agree(database: Database, whose: Sequence[tuple[str, str]]) -> None:
         there = {(shelf, one.number) for shelf, some in enumerate(texts) for one in some}
         terms = [*where, "nowhere"]
         for _ in range(2):
-            found, places = await as_searched(tx, whose, terms)
+            found, said = await as_searched(tx, whose, terms)
             # A passage that was changed is at its former place until that is folded anew.
             assert [
                 [one for one in some if (shelf, one.number) in there]
                 for shelf, some in enumerate(found)
             ] == texts
             assert {
-                term: [one for one in some if one[:2] in there] for term, some in places.items()
+                term: [one for one in some if one[:2] in there] for term, some in said.items()
             } == where
             index.kept.clear()
 
@@ -174,8 +182,8 @@ async def agree(database: Database, whose: Sequence[tuple[str, str]]) -> None:
 async def found_by(tx: Connection, kind: str, owner_id: str, term: str) -> list[int]:
     """Return the numbers of the texts that have a term."""
     loaded = await index.load(tx, kind, owner_id)
-    places = await index.places(tx, [loaded], [term])
-    rows = places[term][0] if term in places else ()
+    there = await places(tx, [loaded], [term])
+    rows = there[term][0] if term in there else ()
     return [int(loaded.texts.numbers[row]) for row in rows]
 
 

@@ -412,7 +412,7 @@ async def test_consent_is_asked_for_and_then_the_edit_is_really_made(home: Home)
     state = await home.everything()
     with pytest.raises(NeedsConsent, match=r"append to block 'human': likes tea") as raised:
         await home.write(block, Append("likes tea"), writer)
-    assert raised.value.whom == OWNER
+    assert raised.value.reviewers == (OWNER,)
     assert await home.everything() == state
     after = await home.write(block, Append("likes tea"), replace(writer, consent=True))
     assert after.text == "likes tea"

@@ -10,10 +10,11 @@ from asterism.errors import InvalidInput, NotFound
 from asterism.memory.gate import blocks as block_gate
 from asterism.memory.gate import passages as gate
 from asterism.memory.gate.passages import NewPassage
+from asterism.memory.search.caches import let_go
 from asterism.memory.why import why
 from asterism.store.database import Connection, Database
 from asterism.types.memory import Retract
-from asterism.types.people import Tier
+from asterism.types.people import Company, Hearer, Tier
 from asterism.types.search import HitKind, ReasonKind
 from tests.conformance.memory_scene import (
     ENGINES,
@@ -321,6 +322,32 @@ async def test_all_of_many_agents(database: Database):
         (ids[57], "The axolotl has hatched."),
         (ids[3], "An axolotl is a salamander."),
     }
+
+
+@pytest.mark.promise("M6")
+async def test_a_search_over_many_agents_says_that_some_are_left_out(database: Database):
+    async def put(tx: Connection) -> list[str]:
+        ids = [await put_agent(tx, f"a{number:03}") for number in range(60)]
+        for number, agent_id in enumerate(ids):
+            await put_turn(tx, agent_id, f"turn_{number}", f"The newt {number} swims.")
+        return ids
+
+    # Databases that are copies of one another have agents of the same ids.
+    let_go()
+    ids = await database.write(put)
+    of_all = "Only 12 of 60 agents and sources were searched closely, those whose texts fit best"
+    (note,) = (await ask(database, None, "newt")).notes
+    assert note == f"{of_all} by their words; name one to search all it has."
+    (note,) = (await ask(database, None, "")).notes
+    assert "those who spoke last" in note
+    # Where no agent has the words, there is nothing to look at closely.
+    nothing = await ask(database, None, "quagga")
+    assert (nothing.hits, len(nothing.notes)) == ([], 1)
+    # How many agents there are is not for everybody.
+    anna = Company((Hearer("person_anna"),))
+    assert "60" not in "".join((await ask(database, None, "newt", anna)).notes)
+    assert (await ask(database, ids[0], "newt")).notes == ()
+    assert (await ask(database, None, "newt", domains=("blocks",))).notes == ()
 
 
 async def test_blocks_of_many_agents(database: Database):

@@ -32,6 +32,7 @@ from tests.conformance.shelf_scene import (
     seen,
     standing,
     talk,
+    terms_at_rest,
 )
 
 JOURNAL, ARCHIVE = shelves.JOURNAL, shelves.ARCHIVE
@@ -253,12 +254,7 @@ async def test_a_turn_that_goes_on_stays_in_the_tail(database: Database, aria: s
         lambda tx: tx.one("SELECT COUNT(*), MAX(last) FROM segments WHERE absent <> ''")
     )
     assert row == (1, 8)
-    assert (
-        await database.read(
-            lambda tx: tx.all("SELECT term FROM postings WHERE term = ?", ("umbrella",))
-        )
-        == []
-    )
+    assert "umbrella" not in await terms_at_rest(database)
     assert await database.read(lambda tx: found_by(tx, JOURNAL, aria, "umbrella")) == [7]
     assert await database.read(lambda tx: found_by(tx, JOURNAL, aria, "parasol")) == [33]
     await agree(database, [(JOURNAL, aria)])
@@ -367,7 +363,7 @@ async def test_a_document_is_on_the_shelf_once_it_is_published(
 DAMAGE = {
     "no segments": "DELETE FROM segments WHERE first = 9",
     "no postings": "DELETE FROM postings WHERE first = 9",
-    "a posting less": "DELETE FROM postings WHERE first = 9 AND term = 'harbour'",
+    "a posting less": "DELETE FROM postings WHERE first = 9 AND term = 'ha'",
     "a mark less": "DELETE FROM postings WHERE first = 9 AND term = ''",
     "cut columns": "UPDATE segments SET columns = SUBSTR(columns, 1, 40) WHERE first = 9",
     "cut vectors": "UPDATE segments SET vectors = SUBSTR(vectors, 1, 100) WHERE first = 9",
@@ -404,7 +400,7 @@ async def test_checking_finds_what_no_search_has_met(database: Database, aria: s
     await talk(database, aria, 10)
     await fold_all(database, JOURNAL, aria)
     await loaded(database, JOURNAL, aria)
-    await run(database, "DELETE FROM postings WHERE first = 9 AND term = 'lantern'")
+    await run(database, "DELETE FROM postings WHERE first = 9 AND term = 'la'")
     assert await database.read(lambda tx: folding.check(tx, JOURNAL, aria)) == [9]
     assert await fold_all(database, JOURNAL, aria) == 1
     await agree(database, [(JOURNAL, aria)])
@@ -434,7 +430,7 @@ async def test_encoders_vectors_stay_with_their_texts(database: Database, aria: 
         found = await index.encoded(tx, [one], "one")
         if found is None:
             return None
-        vectors, has = found
+        vectors, has, _ = found
         assert vectors.shape == (len(one.texts), 4)
         assert not vectors[~has].any()
         return {
@@ -471,7 +467,7 @@ async def test_encoders_vectors_stay_with_their_texts(database: Database, aria: 
 async def _encoded(tx: Connection, whose: list[tuple[str, str]]) -> tuple[np.ndarray, np.ndarray]:
     found = await index.encoded(tx, await index.load_many(tx, whose), "one")
     assert found is not None
-    return found
+    return found[:2]
 
 
 @pytest.mark.usefixtures("small")

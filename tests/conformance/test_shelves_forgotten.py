@@ -24,6 +24,7 @@ from tests.conformance.shelf_scene import (
     say,
     seen,
     talk,
+    terms_at_rest,
 )
 
 JOURNAL, ARCHIVE = shelves.JOURNAL, shelves.ARCHIVE
@@ -52,11 +53,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 SECRET = "xylophone-quincunx"
 
 
-async def words_of(database: Database) -> set[str]:
-    rows = await database.read(lambda tx: tx.all("SELECT DISTINCT term FROM postings"))
-    return {row[0] for row in rows}
-
-
 async def encode_all(database: Database, kind: str, owner_id: str) -> None:
     while found := await database.read(lambda tx: folding.unencoded(tx, kind, owner_id, "one")):
         missing = found[0]
@@ -83,14 +79,14 @@ async def plant(database: Database, agent_id: str) -> str:
     for kind in (JOURNAL, ARCHIVE):
         await fold_all(database, kind, agent_id)
         await encode_all(database, kind, agent_id)
-    assert {"xylophon", "quincunx"} <= await words_of(database)
+    assert {"xylophon", "quincunx"} <= await terms_at_rest(database)
     return passage_id
 
 
 async def is_forgotten(database: Database, data: Path, agent_id: str) -> None:
     whose = [(JOURNAL, agent_id), (ARCHIVE, agent_id)]
     for word in ("xylophon", "quincunx"):
-        assert word not in await words_of(database)
+        assert word not in await terms_at_rest(database)
         for one in whose:
             assert (
                 await database.read(lambda tx, one=one, word=word: found_by(tx, *one, word)) == []
@@ -99,7 +95,7 @@ async def is_forgotten(database: Database, data: Path, agent_id: str) -> None:
     for one in whose:
         await fold_all(database, *one)
     await agree(database, whose)
-    assert not {"xylophon", "quincunx"} & await words_of(database)
+    assert not {"xylophon", "quincunx"} & await terms_at_rest(database)
     assert not files_with(data, "xylophon-")
 
 
@@ -144,7 +140,7 @@ async def test_forgetting_takes_out_words_of_what_was_there_once(
     await run(database, "UPDATE passages SET text = 'calm' WHERE id = ?", (passage_id,))
     await run(database, "UPDATE segments SET stale = 1")
     await forget(database, data, as_owner(), Forgetting(texts=(SECRET,)))
-    assert not {"xylophon", "quincunx"} & await words_of(database)
+    assert not {"xylophon", "quincunx"} & await terms_at_rest(database)
 
 
 @pytest.mark.promise("M13")
@@ -161,8 +157,8 @@ async def test_a_forgotten_agent_leaves_nothing_in_the_index(
     await forget(database, data, as_owner(), Forgetting(agents=(aria,)))
     left = await database.read(lambda tx: tx.all("SELECT DISTINCT owner_id FROM shelves"))
     assert left == [(other,)]
-    assert "chess" in await words_of(database)
-    assert "xylophon" not in await words_of(database)
+    assert "chess" in await terms_at_rest(database)
+    assert "xylophon" not in await terms_at_rest(database)
     await agree(database, [(JOURNAL, other)])
 
 

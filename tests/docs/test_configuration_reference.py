@@ -27,9 +27,11 @@ NAMED = {
     "persons": "<name>",
     "groups": "<name>",
     "retention": "<name>",
+    "mcp": "<name>",
+    "tools": "<tool>",
 }
 """Tables that have a table for each name."""
-WHOLE = {"options", "headers", "long"}
+WHOLE = {"options", "headers", "long", "env", "does", "roles"}
 """Tables that are one value."""
 
 

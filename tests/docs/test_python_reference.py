@@ -20,7 +20,8 @@ def test_every_public_name_is_on_the_page() -> None:
 def test_every_verb_is_on_the_page() -> None:
     verbs = {
         name
-        for name, value in vars(Asterism).items()
+        for part in Asterism.__mro__[:-1]
+        for name, value in vars(part).items()
         if not name.startswith("_") and inspect.isroutine(value)
     }
     verbs -= {"follow_configuration"}  # for processes with a terminal of their own

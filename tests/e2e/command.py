@@ -212,6 +212,10 @@ class ModelServer:
     def bodies(self) -> list[dict[str, Any]]:
         return [request.body for request in self._server.requests]
 
+    @property
+    def headers(self) -> list[dict[str, str]]:
+        return [request.headers for request in self._server.requests]
+
     def wait_until_asked(self) -> None:
         """Return when the first request has come."""
         assert self._asked.wait(PATIENCE)

@@ -412,7 +412,7 @@ async def turn_with_calls(home: Asterism) -> tuple[Outcome, Outcome]:
     parked = await home.ask("aria", '[[call:pay {"euros": 5}]]')
     between = await home.ask("aria", "meanwhile")
     (question,) = await home.approvals()
-    done = await home.wait(await home.decide(question.id, approved=True, note="yes", by="ada"))
+    done = await home.wait(await home.decide(question.id, approved=True, note="yes"))
     assert (parked.state, done.state) == (TurnState.PARKED, TurnState.DONE)
     return done, between
 

@@ -27,7 +27,7 @@ class Outside:
     def tool(self, effect: Effect, *, ask: bool = True) -> Tool:
         """A tool that asks before it acts: by its declaration, or by itself."""
 
-        async def act(ctx: ToolContext) -> str:
+        async def act(ctx: ToolContext, number: int = 0) -> str:
             ctx.ask("May I?")
             if effect is Effect.TRANSACTIONAL:
                 await ctx.tx.run("INSERT INTO outside VALUES (?)", (ctx.key,))
@@ -38,7 +38,7 @@ class Outside:
                 await asyncio.Event().wait()
             return "acted"
 
-        async def check(ctx: ToolContext) -> Any:
+        async def check(ctx: ToolContext, number: int = 0) -> Any:
             return "acted" if ctx.key in self.done else NOT_HAPPENED
 
         return {
@@ -81,9 +81,9 @@ async def test_others_are_answered_while_a_call_waits_and_it_goes_on_after_the_d
         assert (await home.ask("aria", "meanwhile")).text == "answer to: meanwhile"
         assert await outside.keys(home) == []
 
-        outcome = await decided(home, note="Go ahead.", by="ada")
+        outcome = await decided(home, note="Go ahead.")
         assert outcome.state is TurnState.DONE
-        assert "was approved by ada. They say: Go ahead. Result: acted" in outcome.text
+        assert "was approved by owner. They say: Go ahead. Result: acted" in outcome.text
         assert await outside.keys(home) == [f"{parked.turn_id}/0/call/0"]
         assert await home.approvals() == []
         assert (await home.outcome(parked.turn_id)).state is TurnState.DONE
@@ -133,7 +133,7 @@ async def test_a_question_waits_across_restarts(tmp_path: Path):
         await home.ask("aria", ASK)
     async with open_home(tmp_path, model, tools=tools) as home:
         (question,) = await home.approvals()
-        assert question.question == "aria wants to call act({})."
+        assert question.question == "aria wants to call act({}) (act asks before each call)."
     async with open_home(tmp_path, model, tools=tools) as home:
         assert (await decided(home)).state is TurnState.DONE
     assert (len(model.requests), len(outside.done)) == (2, 1)
@@ -169,7 +169,7 @@ async def test_a_crash_in_an_approved_call_is_reconciled(tmp_path: Path, effect:
 
 async def test_a_turn_with_two_questions_goes_on_after_both(tmp_path: Path):
     outside = Outside()
-    model = ScriptedModel([calls(("act", "{}"), ("act", "{}")), "both done"])
+    model = ScriptedModel([calls(("act", "{}"), ("act", '{"number": 1}')), "both done"])
     async with open_home(tmp_path, model, tools=[outside.tool(Effect.CHECKABLE)]) as home:
         await prepare(home)
         parked = await home.ask("aria", "go")
@@ -189,10 +189,10 @@ async def test_an_answer_that_comes_after_the_turns_end_changes_nothing(tmp_path
         await release.wait()
 
     @tool(ask=True)
-    async def dawdle() -> None:
+    async def dawdle(number: int = 0) -> None:
         await asyncio.Event().wait()
 
-    both = calls(("dawdle", "{}"), ("dawdle", "{}"))
+    both = calls(("dawdle", "{}"), ("dawdle", '{"number": 1}'))
     one_by_one = calls(("hold", "{}"))
     model = ScriptedModel([both, one_by_one, "answer to: hold", "answer to: next"])
     async with open_home(tmp_path, model, tools=[hold, dawdle]) as home:
@@ -217,10 +217,10 @@ async def test_an_answer_that_comes_after_the_turns_end_changes_nothing(tmp_path
 
 async def test_a_question_of_a_turn_that_has_ended_waits_no_more(tmp_path: Path):
     @tool(ask=True)
-    async def dawdle() -> None:
+    async def dawdle(number: int = 0) -> None:
         await asyncio.Event().wait()
 
-    model = ScriptedModel([calls(("dawdle", "{}"), ("dawdle", "{}"))])
+    model = ScriptedModel([calls(("dawdle", "{}"), ("dawdle", '{"number": 1}'))])
     async with open_home(tmp_path, model, tools=[dawdle]) as home:
         await prepare(home, limits=Limits(seconds=0.1))
         await home.ask("aria", "go")
@@ -240,7 +240,8 @@ async def test_question_and_answer_are_delivered_in_order(tmp_path: Path):
         await home.ask("aria", ASK, channel="room", reply_to="ada")
         (question,) = await home.approvals()
         await decided(home)
-        await until(lambda: len(channel.delivered) == 2)
-    said, answer = channel.delivered
+        await until(lambda: len(channel.delivered) == 3)
+    said, told, answer = channel.delivered
     assert question.id in said.text
+    assert told.text == f"Approval {question.id} was answered by owner: approved."
     assert answer.key.endswith("/answer")

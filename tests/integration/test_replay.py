@@ -7,11 +7,12 @@ import pytest
 from asterism import Asterism, ToolContext, TurnState, tool
 from asterism.errors import Conflict, ModelRefused, NotFound
 from asterism.testing.scripted import ScriptedModel
+from asterism.types.deeds import Does
 from asterism.types.turns import Outcome
 from tests.scenes import calls, heard, open_home
 
 
-@tool
+@tool(does=Does("read"))
 async def act(word: str) -> str:
     """Act."""
     if word == "badly":
@@ -19,7 +20,7 @@ async def act(word: str) -> str:
     return f"acted {word}"
 
 
-@tool(repeatable=True)
+@tool(repeatable=True, does=Does("read"))
 async def look(where: str) -> str:
     """Look."""
     return f"nothing {where}"
@@ -81,9 +82,9 @@ async def test_a_turn_that_waited_for_people_replays_with_their_decisions(tmp_pa
         assert parked.state is TurnState.PARKED
         await home.ask("aria", "something else")
         first, second = await home.approvals()
-        again = await home.wait(await home.decide(first.id, approved=True, note="yes", by="ada"))
+        again = await home.wait(await home.decide(first.id, approved=True, note="yes"))
         assert again.state is TurnState.PARKED
-        done = await home.wait(await home.decide(second.id, approved=False, by="ada"))
+        done = await home.wait(await home.decide(second.id, approved=False))
         assert done.text == "paid one"
         await replayed(home, done)
 

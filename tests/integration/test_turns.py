@@ -19,13 +19,14 @@ from asterism.errors import Conflict, InvalidInput, ModelRefused, ModelUnavailab
 from asterism.runtime import runtime
 from asterism.store.sqlite import open_sqlite
 from asterism.testing.scripted import ScriptedModel
+from asterism.types.deeds import Does
 from asterism.types.turns import EntryKind, Outcome, Reply, Usage
 from tests.scenes import calls, heard, obedient, open_home, until
 from tests.torture.audit import audit, check_wire
 from tests.torture.disk import MeddledDisk
 
 
-@tool(repeatable=True)
+@tool(repeatable=True, does=Does("read"))
 def echo(word: str) -> str:
     """Say a word back."""
     return word

@@ -33,7 +33,9 @@ from asterism.store.sqlite import open_sqlite
 from asterism.testing.channel import MemoryChannel
 from asterism.testing.openai_server import directives
 from asterism.testing.scripted import ScriptedModel
-from asterism.types.turns import Approval, Reply
+from asterism.types.approvals import Approval
+from asterism.types.deeds import Does
+from asterism.types.turns import Reply
 from tests.conftest import TORTURE
 from tests.scenes import heard, obedient, open_home
 from tests.torture.audit import AuditedTurn, audit
@@ -201,7 +203,7 @@ class Household(RuleBasedStateMachine):
             await ctx.tx.run("INSERT INTO entered VALUES (?)", (ctx.key,))
             return "enter done"
 
-        @tool(repeatable=True)
+        @tool(repeatable=True, does=Does("read"))
         async def stamp(ctx: ToolContext) -> str:
             return await act("stamp", ctx)
 
@@ -209,19 +211,19 @@ class Household(RuleBasedStateMachine):
             await self.mortal.alive()
             return "post done" if self.effects["post", ctx.key] else NOT_HAPPENED
 
-        @tool(check=posted)
+        @tool(check=posted, does=Does("read"))
         async def post(ctx: ToolContext) -> str:
             return await act("post", ctx)
 
-        @tool
+        @tool(does=Does("read"))
         async def mail(ctx: ToolContext) -> str:
             return await act("mail", ctx)
 
-        @tool(ask=True)
+        @tool(ask=True, does=Does("read"))
         async def sign(ctx: ToolContext) -> str:
             return await act("sign", ctx)
 
-        @tool(repeatable=True)
+        @tool(repeatable=True, does=Does("read"))
         async def hold(ctx: ToolContext) -> str:
             self.holding.set()
             await asyncio.Event().wait()

@@ -18,6 +18,7 @@ import orjson
 
 from asterism import NOT_HAPPENED, Asterism, Delivery, Tool, ToolContext, tool
 from asterism.channels.webhook import Webhook
+from asterism.types.deeds import Does
 from tests.scenes import until
 from tests.torture.disk import MeddledDisk, MeddledFile, Operation
 
@@ -154,7 +155,7 @@ def tools_of(place: Path, doom: Doom) -> list[Tool]:
         doom.at("transaction")
         return f"enter {word}"
 
-    @tool(repeatable=True)
+    @tool(repeatable=True, does=Does("read"))
     def stamp(ctx: ToolContext, word: str) -> str:
         return act("stamp", ctx, word)
 
@@ -162,11 +163,11 @@ def tools_of(place: Path, doom: Doom) -> list[Tool]:
         done = any(line["key"] == ctx.key for line in lines(effects))
         return f"post {word}" if done else NOT_HAPPENED
 
-    @tool(check=posted)
+    @tool(check=posted, does=Does("read"))
     def post(ctx: ToolContext, word: str) -> str:
         return act("post", ctx, word)
 
-    @tool
+    @tool(does=Does("read"))
     def mail(ctx: ToolContext, word: str) -> str:
         return act("mail", ctx, word)
 

@@ -20,7 +20,7 @@ from asterism.memory.gate import acts, blocks, passages
 from asterism.memory.gate.passages import NewPassage
 from asterism.memory.gate.writer import NeedsConsent, Writer
 from asterism.memory.travel import Deeds
-from asterism.permissions import Act, Actor, Rules
+from asterism.permissions import Act, Actor, Authority
 from asterism.store.database import Connection, Database
 from asterism.types.memory import (
     CONSTELLATION,
@@ -278,7 +278,7 @@ async def test_untrusted_content_writes_only_with_a_rule_or_a_person(
 ) -> None:
     expected = "+" if tier in (Tier.OWNER, Tier.KNOWN) else "?"
     writer = open_talk(tier=tier)
-    trusting = replace(writer, rules=Rules(frozenset({tier})))
+    trusting = replace(writer, authority=Authority(frozenset({tier})))
     for _, schema, given in WRITES:
 
         async def cell(

@@ -9,15 +9,22 @@ from typing import Any
 
 import orjson
 
+from asterism.agents import ladder
+from asterism.agents.judging import deeds_wire, judge
+from asterism.agents.trail import Refusal
 from asterism.agents.turn import Turn
 from asterism.errors import StoreError, ToolError
+from asterism.permissions import Allow, Ask, Deny, Verdict
 from asterism.store.database import Connection
 from asterism.store.journal import Draft
 from asterism.telemetry import ToolWatch, here, within
+from asterism.telemetry.redaction import redact
 from asterism.tools.tool import Decision, NeedsApproval, Tool, ToolContext
+from asterism.types.approvals import Approval
 from asterism.types.ids import new_id
 from asterism.types.memory import Origin, OriginKind
-from asterism.types.turns import Approval, Call, Effect, Entry, EntryKind, Reply
+from asterism.types.people import OWNER, Tier
+from asterism.types.turns import Call, Effect, Entry, EntryKind, Reply
 from asterism.types.wire import plain, result_wire
 
 _log = logging.getLogger(__name__)
@@ -30,6 +37,8 @@ OUTCOME_UNKNOWN = (
     "happened. It was not repeated. Find out, or ask, before you try it again."
 )
 NOT_RUN = "Not run: the turn ended before this call."
+UNRUN, DENIED = '{"unrun":true}', '{"denied":true}'
+"""What is kept beside the result of a call that could not be run, or must not be."""
 CUT_SHORT = "Cut short: the turn ended while {name} was running. It can safely be called again."
 
 
@@ -49,23 +58,39 @@ async def run_calls(turn: Turn, step: int, reply: Reply) -> list[str]:
     Neighbouring calls of repeatable tools run together. Calls with a recorded result are not run.
     """
     together: list[_Ready] = []
+    tier = turn.context.tier  # what calls of this reply bring in was not read when they were made
     for index, call in enumerate(reply.calls):
         key = f"{step}/call/{index}"
         if key in turn.recorded:
             continue
-        ready = _prepare(turn, key, call)
-        if isinstance(ready, _Ready) and _may_run_together(ready.tool):
+        ready, beside = _prepare(turn, key, call), UNRUN
+        if isinstance(ready, _Ready):
+            refused = _against_rules(turn, ready, together)
+            if refused is not None and together:
+                # It may depend on what becomes of these.
+                await _run_together(turn, together)
+                together = []
+                refused = _against_rules(turn, ready, together)
+            if refused is not None:
+                ready, beside = refused.text, refused.beside()
+        verdict = await _judged(turn, ready, tier) if isinstance(ready, _Ready) else None
+        if isinstance(verdict, Deny):
+            ready, beside = f"Error: {verdict.reason} It was not run.", DENIED
+        asks = isinstance(verdict, Ask)
+        if isinstance(ready, _Ready) and ready.tool.effect is Effect.REPEATABLE and not asks:
             together.append(ready)
             continue
         await _run_together(turn, together)
         together = []
-        if isinstance(ready, _Ready):
+        if isinstance(ready, _Ready) and isinstance(verdict, Ask):
+            _ask(turn, ready, verdict.reason, verdict.reviewers)
+        elif isinstance(ready, _Ready):
             await _run_one(turn, ready)
         elif f"{key}/begun" in turn.recorded:  # its tool was there before the crash
             _settle(turn, key, call, _unknown(turn, call))
         else:
             _show_call(turn, key, call)
-            _settle(turn, key, call, ready)
+            _settle(turn, key, call, ready, beside=beside)
     await _run_together(turn, together)
     questions = undecided(turn)
     if not questions:
@@ -75,9 +100,11 @@ async def run_calls(turn: Turn, step: int, reply: Reply) -> list[str]:
 
 def _prepare(turn: Turn, key: str, call: Call) -> _Ready | str:
     """Return the call ready to run, or what the model must be told instead."""
+    name, arguments = turn.means.toolbox.meant(call.name, call.arguments)
+    call = replace(call, name=name, arguments=arguments)
     tool = turn.means.toolbox.get(call.name, turn.agent.tools)
     if tool is None:
-        names = turn.means.toolbox.names(turn.agent.tools)
+        names = turn.means.toolbox.offered(turn.agent.tools)
         offer = f"There are: {', '.join(names)}." if names else "There are no tools."
         return f"Error: there is no tool {call.name!r}. {offer}"
     try:
@@ -86,8 +113,25 @@ def _prepare(turn: Turn, key: str, call: Call) -> _Ready | str:
         return f"Error: {error.message}"
 
 
-def _may_run_together(tool: Tool) -> bool:
-    return tool.effect is Effect.REPEATABLE and not tool.ask
+async def _judged(turn: Turn, ready: _Ready, tier: Tier, approved_by: str | None = None) -> Verdict:
+    """Return what the one decision says; a call that was begun before a crash was let through."""
+    begun = f"{ready.key}/begun" if approved_by is None else f"{ready.key}/approved"
+    if begun in turn.recorded:
+        return Allow()
+    asks = turn.course.consent(ladder.attempt_of(ready.tool, ready.call, ready.arguments))
+    return await judge(
+        *(turn, ready.key, ready.tool, ready.arguments, tier), asks=asks, approved_by=approved_by
+    )
+
+
+def _against_rules(turn: Turn, ready: _Ready, under_way: list[_Ready]) -> Refusal | None:
+    """Return why rules are against a call; one that was begun before a crash was let through."""
+    if f"{ready.key}/begun" in turn.recorded:
+        return None
+    attempt, *pending = (
+        ladder.attempt_of(one.tool, one.call, one.arguments) for one in (ready, *under_way)
+    )
+    return ladder.refusal(turn, attempt, pending)
 
 
 async def _run_together(turn: Turn, calls: list[_Ready]) -> None:
@@ -106,9 +150,6 @@ async def _run_together(turn: Turn, calls: list[_Ready]) -> None:
 
 
 async def _run_one(turn: Turn, ready: _Ready) -> None:
-    if ready.tool.ask:
-        _ask(turn, ready, f"{turn.agent.name} wants to call {_spell(ready.call)}.")
-        return
     _show_call(turn, ready.key, ready.call)
     context = _context(turn, ready, None)
     outcome = await _carry_out(turn, ready, context, f"{ready.key}/begun")
@@ -277,24 +318,30 @@ def _kept_beside(context: ToolContext | None) -> str | None:
 
 def _record(turn: Turn, ready: _Ready, outcome: str | NeedsApproval, context: ToolContext) -> None:
     if isinstance(outcome, NeedsApproval):
-        _ask(turn, ready, outcome.question)
+        _ask(turn, ready, "", outcome.reviewers, outcome.question)
     else:
         _settle(turn, ready.key, ready.call, outcome, context)
 
 
 def _settle(
-    turn: Turn, key: str, call: Call, text: str, context: ToolContext | None = None
+    turn: Turn,
+    key: str,
+    call: Call,
+    text: str,
+    context: ToolContext | None = None,
+    *,
+    beside: str | None = None,
 ) -> None:
     body = result_wire(call.id, _shorten(text))
-    turn.stage(EntryKind.RESULT, key, body, meta=_kept_beside(context))
+    turn.stage(EntryKind.RESULT, key, body, meta=beside or _kept_beside(context))
     if context is not None:
         turn.learn(context.tiers, context.audiences)
     _show_result(turn, key, body)
 
 
 def _shorten(text: str) -> str:
-    # A lone surrogate cannot be stored or sent.
-    text = text.encode("utf-8", "replace").decode()
+    # A lone surrogate cannot be stored or sent, and a secret must not be.
+    text = redact(text.encode("utf-8", "replace").decode())
     if len(text) <= _LONGEST_RESULT:
         return text
     return (
@@ -344,8 +391,17 @@ def _was_begun(turn: Turn, call_key: str, begun_key: str) -> bool:
 # -- questions and decisions -----------------------------------------------------------------------
 
 
-def _ask(turn: Turn, ready: _Ready, question: str) -> None:
+def _ask(
+    turn: Turn,
+    ready: _Ready,
+    reason: str,
+    reviewers: tuple[str, ...] = (OWNER,),
+    question: str = "",
+) -> None:
     """Leave a call to a person: the agent is told that it waits, other calls go on."""
+    if not question:
+        why = f" ({reason})" if reason else ""
+        question = f"{turn.agent.name} wants to call {_spell(ready.call)}{why}."
     approval = Approval(
         id=new_id("ap"),
         agent_id=turn.agent.id,
@@ -353,6 +409,11 @@ def _ask(turn: Turn, ready: _Ready, question: str) -> None:
         key=ready.key,
         question=plain(question),
         asked_at=turn.means.clock(),
+        tool=ready.call.name,
+        arguments=plain(ready.call.arguments),
+        deeds=plain(deeds_wire(ready.tool.deeds(ready.arguments))),
+        reason=plain(reason),
+        reviewers=reviewers,
     )
     text = f"Waiting for approval {approval.id}. A person has been asked; you will be told."
     meta = orjson.dumps({"parked": approval.id, "question": question}).decode()
@@ -379,7 +440,9 @@ async def carry_out_decisions(turn: Turn) -> None:
         if call_key == key or f"{call_key}/outcome" in turn.recorded:
             continue
         answer: dict[str, Any] = orjson.loads(entry.body)
-        decision = Decision(answer["approved"], answer["note"], answer["by"])
+        decision = Decision(
+            answer["approved"], answer["note"], answer["by"], answer.get("arguments")
+        )
         call = _call_at(turn, call_key)
         told = await _decided(turn, call_key, call, decision)
         turn.tell(f"{call_key}/outcome", told)
@@ -391,7 +454,14 @@ async def _decided(turn: Turn, key: str, call: Call, decision: Decision) -> str:
     note = f" They say: {decision.note}" if decision.note else ""
     if not decision.approved:
         return f"Your call {_spell(call)} was denied{by}.{note} It was not run."
+    changed = decision.arguments is not None
+    if decision.arguments is not None:
+        call = replace(call, arguments=decision.arguments)
     ready = _prepare(turn, key, call)
+    if isinstance(ready, _Ready) and f"{key}/effect" not in turn.recorded:
+        verdict = await _judged(turn, ready, turn.context.tier, decision.by)
+        if isinstance(verdict, Deny):
+            ready = f"Error: {verdict.reason} It was not run."
     if isinstance(ready, str):
         outcome: str | NeedsApproval | None = ready
     elif f"{key}/effect" in turn.recorded:
@@ -402,7 +472,8 @@ async def _decided(turn: Turn, key: str, call: Call, decision: Decision) -> str:
         turn.learn(context.tiers, context.audiences)
     if isinstance(outcome, NeedsApproval):
         outcome = "Error: the tool asked again although it was approved; it was not run."
-    return f"Your call {_spell(call)} was approved{by}.{note} Result: {_shorten(outcome or '')}"
+    how = "approved with changes" if changed else "approved"
+    return f"Your call {_spell(call)} was {how}{by}.{note} Result: {_shorten(outcome or '')}"
 
 
 def _call_at(turn: Turn, key: str) -> Call:
@@ -434,9 +505,13 @@ def _context(turn: Turn, ready: _Ready, decision: Decision | None) -> ToolContex
         constellation=turn.live.constellation,
         company=company,
         source=replace(turn.source, origins=(Origin(OriginKind.CALL, turn.id, key),)),
-        rules=turn.means.rules(),
+        authority=turn.means.authority(),
         tiers=[ready.tool.tier] if ready.tool.tier is not None else [],
         searching=(lambda query: search(turn.agent.id, query, company)) if search else None,
+        settings=turn.means.settings,
+        channels=turn.means.channels,
+        contacts=turn.means.contacts,
+        resolve=turn.means.resolve,
     )
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from asterism.agents.account import Account
 from asterism.agents.sections import Section, Shown, prefix_wire
 from asterism.ports import Profile
 from asterism.store.epochs import Epoch
-from asterism.types.people import PUBLIC, Audience, Company
+from asterism.types.people import PUBLIC, Audience, Company, Tier
 from asterism.types.turns import EntryKind
 from asterism.types.wire import images_in
 
@@ -114,6 +115,10 @@ class Context:
         """The entry of the journal that its tail ends with."""
         self.heard: Audience = PUBLIC
         """Who may hear all that it shows, beyond those who are present."""
+        self.tier: Tier = Tier.OWNER
+        """The least trusted of all that its tail holds."""
+        self.account: Account | None = None
+        """What was said and read in it, once a call had to be judged by that."""
         self.stale = False
         """Whether memory has changed since it was looked at."""
         self.prefix = prefix_wire(sections)

@@ -29,7 +29,7 @@ from asterism.store.database import Connection, Database
 from asterism.store.epochs import Epoch
 from asterism.types.agents import Agent
 from asterism.types.blobs import Blob
-from asterism.types.people import Audience, Company
+from asterism.types.people import Audience, Company, Tier, least_trusted
 from asterism.types.summaries import Summary
 from asterism.types.wire import images_in, text_of, with_images
 
@@ -74,6 +74,7 @@ class LiveAgent:
         """Look at memory again before the next turn."""
         for one in self.contexts.values():
             one.stale = True
+            one.account = None  # it vouches with what blocks said
 
     def messages(self, profile: Profile = _ANY) -> list[bytes]:
         """Return the context as wire forms, with images where the model can see them."""
@@ -181,6 +182,9 @@ def _fill(context: Context, entries: Sequence[journal.Told]) -> None:
     if not context.company.owner_alone:
         for text in {one.audience for one in entries}:
             context.heard &= Audience.of_turn(text)
+    tiers = {one.tier for one in entries if one.tier is not None}
+    if tiers:
+        context.tier = least_trusted((context.tier, *map(Tier, tiers)))
     for one in entries:
         context.tail.append(one.kind, one.body)
 
@@ -245,6 +249,8 @@ async def compile_context(
         context.heard = _heard((one for one in seen if one.block.id in shown), company)
         if stands_for is not None:
             context.heard &= stands_for.audience
+    if stands_for is not None:
+        context.tier = stands_for.tier
     _fill(context, await held(tx, agent.id, company, stands_for, first, live.length))
     return context
 

@@ -8,7 +8,9 @@ from dataclasses import replace
 
 import orjson
 
+from asterism.agents import ladder
 from asterism.agents.calls import carry_out_decisions, run_calls, settle_open_calls
+from asterism.agents.rules import narrowed
 from asterism.agents.shape import fault_of, unfenced
 from asterism.agents.turn import Turn
 from asterism.errors import BudgetReached, ModelError, ModelGarbled, TurnLimit
@@ -61,12 +63,15 @@ async def run_turn(turn: Turn) -> Outcome:
 
 async def _think(turn: Turn) -> Outcome:
     limits, calls, misses = turn.agent.limits, 0, 0
+    await ladder.begin(turn)
     await carry_out_decisions(turn)
     await _make_room(turn)
     for step in range(limits.steps):
         # `once` gives back the recorded reply if a crash brought us here again.
         reply = await turn.once(f"{step}/reply", lambda step=step: _ask(turn, step))
         if not reply.calls:
+            if not await ladder.may_end(turn, step):
+                continue
             if turn.schema is None or not (fault := fault_of(reply.text, turn.schema)):
                 return await turn.finish(reply)
             misses += 1
@@ -87,6 +92,10 @@ async def _think(turn: Turn) -> Outcome:
         questions = await run_calls(turn, step, reply)
         if questions:
             return await turn.park(questions)
+        answer = await ladder.closing(turn, step, reply)
+        if answer is not None:
+            return await turn.finish(answer)
+        ladder.remind(turn, step)
     raise TurnLimit(
         f"I had to stop: I had no answer after the {limits.steps} steps that a turn may take. What "
         "was done so far is kept. Ask me to go on, or raise limits.steps."
@@ -111,6 +120,8 @@ async def _make_room(turn: Turn) -> None:
 
 
 async def _ask(turn: Turn, step: int) -> Reply:
+    if (forced := ladder.forced(turn, step)) is not None:
+        return forced
     means, agent = turn.means, turn.agent
     schema = orjson.dumps(turn.schema) if turn.schema is not None else None
     if turn.context.tail.pictured:
@@ -123,7 +134,7 @@ async def _ask(turn: Turn, step: int) -> Reply:
         return ModelRequest(
             model=model[len(vendor) + 1 :],
             messages=turn.live.messages(profile),
-            tools=means.toolbox.wire(agent.tools, compact=profile.compact),
+            tools=narrowed(means.toolbox.wire(agent.tools, compact=profile.compact), agent.rules),
             key=f"{turn.id}/{step}/reply",
             timeout=turn.seconds_left,
             agent_id=agent.id,

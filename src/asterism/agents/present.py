@@ -2,30 +2,44 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
 from asterism.memory import people
+from asterism.permissions import Actor
 from asterism.store import people as people_at_rest
 from asterism.store.database import Connection
-from asterism.types.people import OWNER, Company, Tier, least_trusted
+from asterism.types.people import OWNER, OWNER_ALONE, Company, Tier, least_trusted
 
 _MOST_NAMED = 20
 
 
-async def who(tx: Connection, constellation: str, company: str) -> tuple[Company, Tier]:
-    """Return those whom the JSON of an inbox item names, and the tier of the one who speaks."""
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Who is present in a turn, and who speaks."""
+
+    company: Company = OWNER_ALONE
+    tier: Tier = Tier.OWNER
+    """How far the one who speaks is trusted."""
+    speaker: frozenset[str] = frozenset({OWNER})
+    """Every way in which a policy may name the one who speaks."""
+
+
+async def who(tx: Connection, constellation: str, company: str) -> Meeting:
+    """Return those whom the JSON of an inbox item names, with what is known of them."""
     told: dict[str, Any] = orjson.loads(company)
     speaker = next(iter(told["persons"]), "")
+    tier, names = Tier.STRANGER, frozenset({Tier.STRANGER.value})
     if speaker == OWNER:
-        tier = Tier.OWNER
-    else:
-        found = await people_at_rest.get(tx, constellation, speaker)
-        tier = found.tier if found is not None else Tier.STRANGER
+        tier, names = Tier.OWNER, frozenset({OWNER})
+    elif (found := await people_at_rest.get(tx, constellation, speaker)) is not None:
+        tier = found.tier
+        names = Actor("person", found.id, found.name, tier, frozenset(found.roles)).tokens
     # What an agent plans after reading something is trusted as far as that.
     tier = least_trusted((tier, Tier(told.get("tier", tier))))
-    return await people.read_company(tx, constellation, company), tier
+    return Meeting(await people.read_company(tx, constellation, company), tier, names)
 
 
 async def introduce(tx: Connection, constellation: str, company: Company) -> str:

@@ -309,7 +309,7 @@ async def _save_facts(
             agent_id=live.agent.id,
             turn_id=told.turn_id,
             reason="about to leave the context",
-            rules=means.rules(),
+            authority=means.authority(),
         )
         try:
             async with tx.savepoint():

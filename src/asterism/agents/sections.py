@@ -12,6 +12,7 @@ from asterism.memory.blocks import Seen, wrapped
 from asterism.types.agents import Agent
 from asterism.types.memory import BlockType
 from asterism.types.people import Company
+from asterism.types.rules import told
 from asterism.types.wire import message_wire
 
 _BYTES_PER_TOKEN = 4
@@ -76,6 +77,9 @@ def sections_of(
         why = "it has tools, and calls may wait for a person"
         sections.append(Section("notes", _NOTES, why, compact=False))
         sections.append(Section("notes", _SHORT_NOTES, why, full=False))
+    if agent.rules:
+        why = "its owner has given it rules for its tools"
+        sections.append(Section("rules", told(agent.rules), why))
     if memory.people:
         sections.append(Section("people", memory.people, "who is present in this conversation"))
     blocks, shown = _blocks(company, memory.blocks, budget_tokens)

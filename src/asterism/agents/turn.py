@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -17,25 +17,47 @@ import orjson
 
 from asterism.agents.live import LiveAgent, Note
 from asterism.agents.purse import Spending, TurnPurse
+from asterism.agents.rules import Course
+from asterism.config import Settings
+from asterism.config.contacts import Contacts
 from asterism.errors import LaneLost, StoreUnavailable
-from asterism.permissions import Rules
+from asterism.permissions import Authority
 from asterism.ports import Clock, Profile, Question
-from asterism.store import approvals, epochs, inbox, journal, notices, outbox
+from asterism.store import (
+    approvals,
+    epochs,
+    events,
+    grants,
+    inbox,
+    journal,
+    notices,
+    outbox,
+    quotas,
+    rules,
+)
 from asterism.store.database import Connection, Database
 from asterism.store.epochs import Epoch
 from asterism.store.journal import Draft
 from asterism.telemetry import Telemetry
 from asterism.tools.tool import Toolbox
+from asterism.types.approvals import Approval
+from asterism.types.events import Event
 from asterism.types.ids import new_id
 from asterism.types.memory import Source
 from asterism.types.messages import Delivery, InboxItem, Notice
-from asterism.types.people import Audience, Company, Tier, least_trusted, planned_for
+from asterism.types.people import (
+    OWNER,
+    Audience,
+    Company,
+    Tier,
+    least_trusted,
+    planned_for,
+)
 from asterism.types.search import Found, Query
 from asterism.types.spending import Charge, Payer
 from asterism.types.summaries import Folds
 from asterism.types.turns import (
     WIRE_KINDS,
-    Approval,
     Entry,
     EntryKind,
     Outcome,
@@ -73,7 +95,7 @@ class Means:
     telemetry: Telemetry = field(default_factory=Telemetry)
     spending: Spending | None = None
     """Prices and caps; None where no money can be spent."""
-    rules: Callable[[], Rules] = Rules
+    authority: Callable[[], Authority] = Authority
     """What the owner has decided beforehand about writing to memory."""
     folding: Callable[[], Folds] = Folds
     """How a past that has become too long is folded."""
@@ -83,6 +105,14 @@ class Means:
     """How much a model may be given to read."""
     search: Callable[[str, Query, Company], Awaitable[Found]] | None = None
     """Searches an agent's memory for those present; None where there is nothing to search."""
+    settings: Callable[[], Settings] = Settings
+    """The configuration in use."""
+    channels: Callable[[], Collection[str]] = tuple
+    """The names of the channels there are."""
+    contacts: Callable[[], Contacts] = Contacts
+    """Where people are reached."""
+    resolve: Callable[[str], str] = str
+    """Returns the stored key that `secret:NAME` names, and any other text as it is."""
 
 
 @dataclass(slots=True)
@@ -94,8 +124,14 @@ class Page:
     approvals: list[Approval] = field(default_factory=list[Approval])
     deliveries: list[Delivery] = field(default_factory=list[Delivery])
     charges: list[Charge] = field(default_factory=list[Charge])
+    events: list[Event] = field(default_factory=list[Event])
+    granted: list[str] = field(default_factory=list[str])
+    """Grants that calls were made on."""
+    uses: list[quotas.Use] = field(default_factory=list[quotas.Use])
     state: TurnState = TurnState.OPEN
     error: str | None = None
+    ran: dict[str, int] = field(default_factory=dict[str, int])
+    """When tools have succeeded that rules look back at."""
     inside: Callable[[Connection], Awaitable[Draft]] | None = None
     """A transactional call: has its effect in the same transaction and returns its result."""
 
@@ -116,6 +152,7 @@ class Turn:
         record: TurnRecord | None = None,
         entries: list[Entry] | None = None,
         tier: Tier = Tier.OWNER,
+        people: frozenset[str] = frozenset({OWNER}),
         notes: Sequence[Note] = (),
     ) -> None:
         """Begin the turn of an item, or (with its record and entries) take one up again.
@@ -127,6 +164,7 @@ class Turn:
             record: The turn as the store knows it.
             entries: What the journal has of it.
             tier: How far whoever opens it is trusted.
+            people: Whoever opens it, in every way that a policy may name them.
             notes: What is told before the message.
         """
         self.live = live
@@ -161,21 +199,37 @@ class Turn:
         self._flushing: asyncio.Task[Draft | None] | None = None
         self.tier = tier
         """The least trusted content that was read in it."""
-        for note in notes:
-            self.tell(note.key, note.text)
-        if record is None and item is not None:
-            self.stage(EntryKind.MESSAGE, "in", self._body(item), meta=_opening(item), at=item.at)
-        elif item is not None:
-            decision: dict[str, Any] = orjson.loads(item.body)
-            self.stage(EntryKind.ONCE, f"{decision['key']}/decision", item.body, at=item.at)
+        self.people = people
+        self.speaker_tier = tier
+        self.course = Course(
+            self.agent.rules, means.toolbox.names(self.agent.tools) if self.agent.rules else ()
+        )
+        """What the agent's rules for tools say to how the turn goes."""
+        self.context.tier = least_trusted((self.context.tier, tier))
+        self._open(notes)
         schema = self._told_at_opening().get("schema")
         self.schema: dict[str, Any] | None = orjson.loads(schema) if schema else None
         """The JSON schema that the answer must fulfil."""
         for entry in entries or ():
-            if entry.kind is EntryKind.RESULT and entry.meta:
-                kept: dict[str, list[str]] = orjson.loads(entry.meta)
-                audiences = [Audience.read(one) for one in kept.get("audiences", ())]
-                self.learn([Tier(one) for one in kept.get("tiers", ())], audiences)
+            self._learn_again(entry)
+
+    def _open(self, notes: Sequence[Note]) -> None:
+        """Stage what opens the turn, or the decision that it goes on with."""
+        for note in notes:
+            self.tell(note.key, note.text)
+        item = self.item
+        if self.record is None and item is not None:
+            self.stage(EntryKind.MESSAGE, "in", self._body(item), meta=_opening(item), at=item.at)
+        elif item is not None:
+            decision: dict[str, Any] = orjson.loads(item.body)
+            self.stage(EntryKind.ONCE, f"{decision['key']}/decision", item.body, at=item.at)
+
+    def _learn_again(self, entry: Entry) -> None:
+        """Know of a result from before a crash how far it is trusted, and who may hear it."""
+        if entry.kind is EntryKind.RESULT and entry.meta:
+            kept: dict[str, list[str]] = orjson.loads(entry.meta)
+            audiences = [Audience.read(one) for one in kept.get("audiences", ())]
+            self.learn([Tier(one) for one in kept.get("tiers", ())], audiences)
 
     @property
     def seconds_left(self) -> float:
@@ -205,6 +259,7 @@ class Turn:
     def learn(self, tiers: Sequence[Tier], audiences: Sequence[Audience] = ()) -> None:
         """Note how far what was read is trusted, and who may hear it."""
         self.tier = least_trusted((self.tier, *tiers))
+        self.context.tier = least_trusted((self.context.tier, *tiers))
         if audiences and not self.context.company.owner_alone:
             self.context.heard = Audience.meeting((self.context.heard, *audiences))
 
@@ -281,6 +336,18 @@ class Turn:
             Notice(new_id("note"), self.agent.id, self.id, kind, plain(text), self.means.clock())
         )
 
+    def note(self, event: Event) -> None:
+        """Write an event into the audit log with the next flush."""
+        self._page.events.append(event)
+
+    def use_grant(self, grant_id: str) -> None:
+        """Count a call that a grant covers, with the next flush."""
+        self._page.granted.append(grant_id)
+
+    def use_quota(self, use: quotas.Use) -> None:
+        """Count a call that a policy's quota covers, with the next flush."""
+        self._page.uses.append(use)
+
     def ask_person(self, approval: Approval) -> None:
         """Put a question to a person with the next flush."""
         self._page.approvals.append(approval)
@@ -319,6 +386,9 @@ class Turn:
         if not page.drafts and state is TurnState.OPEN and inside is None and not page.notices:
             return None
         self._page = Page()
+        if state is not TurnState.OPEN and self.course.looks_back:
+            self.course.read(self.recorded)
+            page.ran = self.course.lasting
         if self._purse is not None:
             page.charges = self._purse.take(ended=state not in (TurnState.OPEN, TurnState.PARKED))
         # A task of its own, so that stopping the turn cannot leave a write half awaited.
@@ -426,6 +496,14 @@ class Turn:
             await approvals.put(tx, approval)
         for delivery in page.deliveries:
             await outbox.put(tx, delivery)
+        for grant_id in page.granted:
+            await grants.use(tx, grant_id)
+        for use in page.uses:
+            await quotas.put(tx, use)
+        if page.events:
+            await events.append(tx, self.agent.id, page.events)
+        if page.ran:
+            await rules.have_run(tx, self.agent.id, page.ran)
         if page.charges and self._purse is not None:
             await self._purse.record(tx, page.charges)
         if page.state is not TurnState.OPEN and self.means.database.distributed:

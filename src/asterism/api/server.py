@@ -15,6 +15,7 @@ from starlette.routing import Route
 
 from asterism import __version__
 from asterism.errors import AsterismError, Conflict, InvalidInput
+from asterism.telemetry.redaction import redact
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -123,7 +124,7 @@ async def _health(home: Asterism, problems: Sequence[str]) -> tuple[dict[str, An
     except (AsterismError, TimeoutError) as error:
         said = error.message if isinstance(error, AsterismError) else "The store does not answer."
         found["status"] = "failing"
-        found["problems"].append(said)
+        found["problems"] = [*map(redact, (*found["problems"], said))]
         return found, False
     if dead:
         found["problems"].append(
@@ -131,4 +132,5 @@ async def _health(home: Asterism, problems: Sequence[str]) -> tuple[dict[str, An
         )
     if found["problems"]:
         found["status"] = "troubled"
+        found["problems"] = [*map(redact, found["problems"])]
     return found, True

@@ -7,13 +7,16 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from asterism.app.audit import note
 from asterism.app.reach import Reach
 from asterism.app.search import Search
+from asterism.app.verbs import verbs
 from asterism.errors import BudgetReached, ModelError
 from asterism.memory import archive, people
 from asterism.memory.gate import passages as gate
 from asterism.memory.gate.passages import NewPassage, Written
 from asterism.memory.likeness import Kind, ask_model_prompt, read_verdict
+from asterism.permissions import Act
 from asterism.store.database import Connection
 from asterism.store.passages import PassageEdit
 from asterism.types.agents import Agent
@@ -26,8 +29,21 @@ _ASKED_ABOUT = 3
 """About how many passages that are nearest to a new one a model is asked."""
 
 Ask = Callable[[Agent, str], Awaitable[str]]
+_DONE: dict[type, str] = {AppendPassage: "appended", Retract: "retracted", Tag: "tagged"}
 
 
+@verbs(
+    "passage",
+    list=Act.READ,
+    get=Act.READ,
+    history=Act.READ,
+    add=Act.APPEND,
+    add_many=Act.APPEND,
+    append=Act.APPEND,
+    retract=Act.DELETE,
+    tag=Act.APPEND,
+    search=Act.READ,
+)
 class Archive:
     """What agents keep beyond their blocks, found by search."""
 
@@ -100,13 +116,16 @@ class Archive:
             writer = reach.owner(by)
             heard = await people.read_audience(tx, reach.constellation, audience)
             source = Source(writer.source.origins, heard, writer.source.tier)
-            return await gate.write(
+            written = await gate.write(
                 tx,
                 writer.saying(source),
                 found.id,
                 insert,
                 judge_with=lambda _, old: Kind.CONTRADICTS if old in contradicted else None,
             )
+            kind = "passage.added"
+            await note(tx, reach, kind, by=by, agent_id=found.id, what=written.passage.id)
+            return written
 
         return await reach.database.write(work)
 
@@ -149,7 +168,10 @@ class Archive:
                 writer = reach.owner(by)
                 heard = await people.read_audience(tx, reach.constellation, audience)
                 source = Source(writer.source.origins, heard, writer.source.tier)
-                return await gate.insert_many(tx, writer.saying(source), agent_id, rows)
+                count = await gate.insert_many(tx, writer.saying(source), agent_id, rows)
+                what = f"{count} passages"
+                await note(tx, reach, "passage.added", by=by, agent_id=agent_id, what=what)
+                return count
 
             stored += await reach.database.write(work)
             done += len(rows)
@@ -175,6 +197,8 @@ class Archive:
 
         async def work(tx: Connection) -> Written:
             found = await archive.get(tx, reach.constellation, write.passage_id)
+            kind = f"passage.{_DONE[type(write)]}"
+            await note(tx, reach, kind, by=by, agent_id=found.archive_id, what=found.id)
             return await gate.write(tx, reach.owner(by), found.archive_id, write)
 
         return await reach.database.write(work)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from asterism.app.audit import note
 from asterism.app.reach import Reach
+from asterism.app.verbs import verbs
 from asterism.memory import blocks, history, people
 from asterism.memory.blocks import Seen
 from asterism.memory.documents import Document, read_schema
 from asterism.memory.gate import blocks as gate
 from asterism.memory.gate import travel
+from asterism.permissions import Act
 from asterism.store import blocks as rows
 from asterism.store.database import Connection
 from asterism.types.agents import Agent
@@ -31,6 +34,21 @@ Whose = Agent | str | None
 """An agent, its name or id, or None for blocks of the whole constellation."""
 
 
+@verbs(
+    "block",
+    list=Act.READ,
+    get=Act.READ,
+    create=Act.OVERWRITE,
+    write=Act.OVERWRITE,
+    editable=Act.READ,
+    shares=Act.READ,
+    history=Act.READ,
+    at=Act.READ,
+    version_at=Act.READ,
+    diff=Act.READ,
+    blame=Act.READ,
+    updates=Act.READ,
+)
 class Blocks:
     """Blocks: labelled documents that agents always see, or see when they need them."""
 
@@ -96,7 +114,7 @@ class Blocks:
         make = gate.ensure if existing else _create
 
         async def work(tx: Connection) -> Block:
-            block, _ = await make(
+            block, made = await make(
                 tx,
                 writer,
                 owner_id,
@@ -112,6 +130,19 @@ class Blocks:
             )
             for agent_id, permitted in others.items():
                 block = await gate.write(tx, writer, block.id, Share(agent_id, permitted))
+            if made or others:
+                # What a block says is in its own history: the log of deeds names it and no more.
+                await note(
+                    tx,
+                    reach,
+                    "block.created" if made else "block.shared",
+                    by=by,
+                    agent_id=owner_id,
+                    what=block.label,
+                    block=block.id,
+                    permission=permission.value,
+                    audience=audience,
+                )
             return block
 
         return await reach.database.write(work)
@@ -126,6 +157,17 @@ class Blocks:
         async def work(tx: Connection) -> Block:
             seen = await blocks.find(tx, reach.constellation, agent_id, label)
             writer = reach.owner(by, reason)
+            await note(
+                tx,
+                reach,
+                "block.written",
+                by=by,
+                agent_id=seen.block.owner_id,
+                what=seen.block.label,
+                block=seen.block.id,
+                edit=type(write).__name__.lower(),
+                reason=reason,
+            )
             if isinstance(write, Revert):  # an owner may take back what was said of a block, too
                 return await travel.revert_edit(tx, writer, seen.block.id, write.edit)
             return await gate.write(tx, writer, seen.block.id, write)

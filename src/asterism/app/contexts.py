@@ -10,8 +10,10 @@ from asterism.agents.shown import ShownContext, context_now, context_of_step, ta
 from asterism.agents.turn import Means
 from asterism.app.aside import purse_for, tell_log
 from asterism.app.reach import Reach
+from asterism.app.verbs import verbs
 from asterism.errors import Conflict, NotFound
 from asterism.memory import people
+from asterism.permissions import Act
 from asterism.store import journal
 from asterism.store.database import Connection
 from asterism.types.agents import Agent
@@ -23,6 +25,12 @@ if TYPE_CHECKING:
     from asterism.agents.room import Folded
 
 
+@verbs(
+    "context",
+    now=Act.READ,
+    of_turn=Act.READ,
+    fold=Act.OVERWRITE,
+)
 class Contexts:
     """What models are shown, exactly, and why."""
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import orjson
+
+from asterism.app.audit import note
 from asterism.app.reach import Reach
+from asterism.app.verbs import verbs
 from asterism.config import RetentionSettings
 from asterism.memory import export, health, travel
 from asterism.memory import why as provenance
@@ -18,11 +22,29 @@ from asterism.memory.health import Health
 from asterism.memory.search.caches import let_go
 from asterism.memory.travel import Deeds, MemoryAt
 from asterism.memory.why import Trace
+from asterism.permissions import Act
 from asterism.store import forgetting as forgetting_at_rest
+from asterism.store.database import Connection
+from asterism.telemetry.redaction import redact
 from asterism.types.agents import Agent
 from asterism.types.people import OWNER_ALONE, Company
 
 
+@verbs(
+    "memory",
+    as_of=Act.READ,
+    written_by=Act.READ,
+    revert_turn=Act.DELETE,
+    fork=Act.GOVERN,
+    why=Act.READ,
+    health=Act.READ,
+    forget=Act.DELETE,
+    receipts=Act.READ,
+    forget_again=Act.DELETE,
+    retain=Act.DELETE,
+    export=Act.READ,
+    import_=Act.GOVERN,
+)
 class Memory:
     """What agents remember, as a whole."""
 
@@ -47,9 +69,13 @@ class Memory:
 
     async def revert_turn(self, turn_id: str, *, reason: str = "", by: str = "api") -> Deeds:
         """Take back everything that one turn wrote to memory; what came after it stays."""
-        return await self._reach.database.write(
-            lambda tx: gate.revert_turn(tx, self._reach.owner(by, reason), turn_id)
-        )
+
+        async def work(tx: Connection) -> Deeds:
+            deeds = await gate.revert_turn(tx, self._reach.owner(by, reason), turn_id)
+            await note(tx, self._reach, "memory.reverted", by=by, turn_id=turn_id, reason=reason)
+            return deeds
+
+        return await self._reach.database.write(work)
 
     async def fork(
         self, agent: Agent | str, target: Agent | str, *, moment: int | None = None, by: str = "api"
@@ -57,9 +83,16 @@ class Memory:
         """Give an agent a copy of another's memory, as it is or as it was at a moment."""
         source_id = await self._reach.agent_id(agent)
         target_id = await self._reach.agent_id(target)
-        return await self._reach.database.write(
-            lambda tx: fork_memory(tx, self._reach.owner(by), source_id, target_id, moment=moment)
-        )
+
+        async def work(tx: Connection) -> Forked:
+            forked = await fork_memory(
+                tx, self._reach.owner(by), source_id, target_id, moment=moment
+            )
+            kind = "memory.forked"
+            await note(tx, self._reach, kind, by=by, agent_id=target_id, what=source_id)
+            return forked
+
+        return await self._reach.database.write(work)
 
     # -- trust ---------------------------------------------------------------------------------
 
@@ -84,6 +117,12 @@ class Memory:
         reach = self._reach
         receipt = await forget(
             reach.database, reach.data, reach.owner(by, reason), what, drop=self._drop
+        )
+        # Forgetting takes many transactions; the receipt stands for all of them.
+        await reach.database.write(
+            lambda tx: note(
+                tx, reach, "memory.forgotten", by=by, what=receipt.id, places=receipt.places
+            )
         )
         await self._drop(receipt.agents)
         return receipt
@@ -126,9 +165,12 @@ class Memory:
     async def export(self, agent: Agent | str, *, company: Company = OWNER_ALONE) -> dict[str, Any]:
         """Return an agent's memory as a JSON document, as far as those present may hear it."""
         agent_id = await self._reach.agent_id(agent)
-        return await self._reach.database.read(
+        document = await self._reach.database.read(
             lambda tx: export.export(tx, self._home, agent_id, company=company)
         )
+        text = orjson.dumps(document).decode()
+        changed = redact(text)
+        return document if changed is text else orjson.loads(changed)
 
     async def import_(
         self,
@@ -140,11 +182,16 @@ class Memory:
     ) -> Report:
         """Take in a document that `export` has made; the report says what was not carried."""
         agent_id = await self._reach.agent_id(agent)
-        report = await self._reach.database.write(
-            lambda tx: export.import_memory(
+
+        async def work(tx: Connection) -> Report:
+            report = await export.import_memory(
                 tx, self._reach.owner(by), agent_id, document, dry_run=dry_run
             )
-        )
+            if not dry_run:
+                await note(tx, self._reach, "memory.imported", by=by, agent_id=agent_id)
+            return report
+
+        report = await self._reach.database.write(work)
         if not dry_run:
             await self._reach.stay_forgotten()
         return report

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -20,6 +21,7 @@ from asterism.models.pace import Pace
 from asterism.ports import Channel, Encoder, Encodes, Model, Profile
 from asterism.store.database import Database
 from asterism.store.sqlite import open_sqlite
+from asterism.tools.more import lead_to_more
 from asterism.tools.tool import Tool, Toolbox
 from asterism.types.agents import DEFAULT_MODEL, chain_of
 from asterism.types.memory import TOMBSTONES
@@ -32,18 +34,26 @@ if TYPE_CHECKING:
 class Parts:
     """Models and channels, each made when first named and made anew when its settings change."""
 
-    def __init__(self, settings: Callable[[], Settings]) -> None:
+    def __init__(
+        self,
+        settings: Callable[[], Settings],
+        secret: Callable[[str], str | None] = lambda _: None,
+    ) -> None:
+        """Make the parts; `secret` returns a stored key by its name."""
         self._settings = settings
+        self._secret = secret
         self._models: dict[str, Model] = {}
         self._servers: dict[str, Server] = {}
         self._links: dict[str, Link] = {}
         self._channels: dict[str, Channel] = {}
         self._encoders: dict[str, Encoder] = {}
         self._retired: list[Model | Channel | Encoder] = []
+        self._given: set[str] = set()
 
     def put(self, models: Mapping[str, Model], channels: Mapping[str, Channel]) -> None:
         """Use these instead of configured ones."""
         self._models.update(models)
+        self._given.update(models)
         self._channels.update(channels)
 
     @cached_property
@@ -73,7 +83,9 @@ class Parts:
         settings = self._settings().vendor(vendor)
         port = self._models.get(vendor)
         if port is None:
-            port = self._models[vendor] = make_model(self._settings(), model, self.cassette)
+            port = self._models[vendor] = make_model(
+                self._settings(), model, self.cassette, self._secret
+            )
         server = self._servers.get(vendor)
         if server is None:
             pace = Pace(settings.requests_per_minute, settings.tokens_per_minute)
@@ -94,7 +106,9 @@ class Parts:
             return None
         found = self._encoders.get(name)
         if found is None:
-            found = self._encoders[name] = make_encoder(self._settings(), name, self.cassette)
+            found = self._encoders[name] = make_encoder(
+                self._settings(), name, self.cassette, self._secret
+            )
         return found
 
     def breakers(self) -> dict[str, bool]:
@@ -113,6 +127,15 @@ class Parts:
             channel = plugins.load("channels", configured.type)(name, configured.options)
             self._channels[name] = channel
         return channel
+
+    def key_changed(self, name: str) -> None:
+        """Ask with another key from now on; turns under way may still use the old one."""
+        for vendor in self._models.keys() - self._given:
+            own = self._settings().vendor(vendor).key
+            named = own is not None and own.get_secret_value() == f"{_STORED}{name}"
+            if vendor == name or named:
+                self._retired.append(self._models.pop(vendor))
+                self._links.clear()
 
     def settings_changed(self, old: Settings, new: Settings) -> None:
         """Let go of what is configured otherwise now; turns under way may still use it."""
@@ -157,7 +180,12 @@ def folds_of(context: ContextSettings) -> Folds:
     )
 
 
-def make_model(settings: Settings, model: str, cassette: Cassette | None = None) -> Model:
+def make_model(
+    settings: Settings,
+    model: str,
+    cassette: Cassette | None = None,
+    secret: Callable[[str], str | None] = lambda _: None,
+) -> Model:
     """Return a port to the vendor that a model such as `openai:gpt-4.1-mini` names."""
     vendor = model.partition(":")[0]
     known = plugins.names("models")
@@ -170,13 +198,39 @@ def make_model(settings: Settings, model: str, cassette: Cassette | None = None)
         )
     configured = settings.vendor(vendor)
     options = configured.model_dump(exclude={"api"})
-    options["key"] = configured.key.get_secret_value() if configured.key else None
+    options["key"] = _key_of(settings, vendor, secret)
     options["cassette"] = cassette
     port: Model = plugins.load("models", api)(vendor, options)
     return port
 
 
-def make_encoder(settings: Settings, name: str, cassette: Cassette | None = None) -> Encoder:
+def _key_of(settings: Settings, vendor: str, secret: Callable[[str], str | None]) -> str | None:
+    """Return a vendor's key: the configured one, or a stored one where nothing else names any."""
+    own = settings.vendor(vendor).key
+    given = own.get_secret_value() if own is not None else ""
+    if given.startswith(_STORED):
+        name = given.removeprefix(_STORED)
+        stored = secret(name)
+        if stored is None:
+            raise NotFound(
+                f"models.{vendor}.key is {given!r}, but there is no stored key {name!r}. Store it "
+                f'with "asterism key set {name}". Nothing was asked.'
+            )
+        return stored
+    if given:
+        return given
+    return secret(vendor) if settings.takes_stored_key(vendor, os.environ) else None
+
+
+_STORED = "secret:"
+
+
+def make_encoder(
+    settings: Settings,
+    name: str,
+    cassette: Cassette | None = None,
+    secret: Callable[[str], str | None] = lambda _: None,
+) -> Encoder:
     """Return an encoder: `minilm`, or one of a vendor's such as `ollama:nomic-embed-text`."""
     if ":" not in name:
         from asterism.memory.search.encoders.minilm import NAME, MiniLM
@@ -187,7 +241,7 @@ def make_encoder(settings: Settings, name: str, cassette: Cassette | None = None
                 'vendor:name, or to "none".'
             )
         return MiniLM(settings.search.threads)
-    port = make_model(settings, name, cassette)
+    port = make_model(settings, name, cassette, secret)
     if not isinstance(port, Encodes):
         raise ConfigError(
             f"The encoder {name!r} names a vendor whose models make no vectors here. Set "
@@ -223,6 +277,7 @@ def make_toolbox(settings: Settings, place: Path, given: Sequence[Tool]) -> Tool
                 toolbox.add(value)
     for one in given:
         toolbox.add(one)
+    lead_to_more(toolbox)
     return toolbox
 
 

@@ -3,14 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
+from asterism.app.audit import note
 from asterism.app.reach import Reach
+from asterism.app.verbs import verbs
 from asterism.errors import InvalidInput
 from asterism.memory import people
+from asterism.permissions import Act
+from asterism.store import people as rows
 from asterism.store.database import Connection
 from asterism.types.people import Account, Audience, Company, Person, Tier
 
 
+@verbs(
+    "person",
+    list=Act.READ,
+    get=Act.READ,
+    create=Act.GOVERN,
+    rename=Act.GOVERN,
+    set_tier=Act.GOVERN,
+    set_roles=Act.GOVERN,
+    link=Act.GOVERN,
+    unlink=Act.GOVERN,
+    merge=Act.GOVERN,
+    company=Act.READ,
+    audience=Act.READ,
+)
 class People:
     """The persons that agents talk to."""
 
@@ -34,33 +53,60 @@ class People:
     ) -> Person:
         """Introduce a person."""
         now = self._reach.clock()
-        return await self._reach.database.write(
-            lambda tx: people.create_person(
-                tx, self._reach.constellation, name, now, tier=tier, roles=roles
-            )
-        )
+
+        async def work(tx: Connection) -> Person:
+            person = await people.create_person(tx, self._home, name, now, tier=tier, roles=roles)
+            await self._note(tx, "created", person, tier=tier.value, roles=list(roles))
+            return person
+
+        return await self._reach.database.write(work)
 
     async def rename(self, who: str, name: str) -> Person:
         """Call a person something else."""
-        return await self._change(who, lambda tx, id: people.rename(tx, self._home, id, name))
+        return await self._change(
+            who, lambda tx, id: people.rename(tx, self._home, id, name), "renamed", name=name
+        )
 
     async def set_tier(self, who: str, tier: Tier) -> Person:
         """Say how far a person is trusted."""
-        return await self._change(who, lambda tx, id: people.set_tier(tx, self._home, id, tier))
+        return await self._change(
+            who,
+            lambda tx, id: people.set_tier(tx, self._home, id, tier),
+            "trusted",
+            tier=tier.value,
+        )
 
     async def set_roles(self, who: str, roles: Sequence[str]) -> Person:
         """Give a person these roles and no others."""
-        return await self._change(who, lambda tx, id: people.set_roles(tx, self._home, id, roles))
+        return await self._change(
+            who,
+            lambda tx, id: people.set_roles(tx, self._home, id, roles),
+            "given-roles",
+            roles=list(roles),
+        )
 
     async def link(self, who: str, account: str) -> Person:
         """Say that an account, as `channel:sender`, is a person's."""
         given = read_account(account)
-        return await self._change(who, lambda tx, id: people.link(tx, self._home, given, id))
+        return await self._change(
+            who,
+            lambda tx, id: people.link(tx, self._home, given, id),
+            "linked",
+            account=account,
+        )
 
     async def unlink(self, account: str) -> None:
         """Say that an account, as `channel:sender`, is nobody's that is known."""
         given = read_account(account)
-        await self._reach.database.write(lambda tx: people.unlink(tx, self._home, given))
+
+        async def work(tx: Connection) -> None:
+            whose = await rows.whose(tx, self._home, given)
+            await people.unlink(tx, self._home, given)
+            await note(
+                tx, self._reach, "person.unlinked", by="api", what=account, person=whose or ""
+            )
+
+        await self._reach.database.write(work)
 
     async def merge(self, kept: str, gone: str) -> Person:
         """Make one person of two."""
@@ -69,7 +115,7 @@ class People:
             other = await people.find(tx, self._home, gone)
             return await people.merge(tx, self._home, id, other.id)
 
-        return await self._change(kept, work)
+        return await self._change(kept, work, "merged", gone=gone)
 
     async def company(self, present: Sequence[str], room: str | None = None) -> Company:
         """Return those present, by their names or ids."""
@@ -91,13 +137,30 @@ class People:
         return self._reach.constellation
 
     async def _change(
-        self, who: str, change: Callable[[Connection, str], Awaitable[Person]]
+        self,
+        who: str,
+        change: Callable[[Connection, str], Awaitable[Person]],
+        what: str,
+        **told: Any,
     ) -> Person:
         async def work(tx: Connection) -> Person:
             found = await people.find(tx, self._home, who)
-            return await change(tx, found.id)
+            changed = await change(tx, found.id)
+            await self._note(tx, what, found, **told)
+            return changed
 
         return await self._reach.database.write(work)
+
+    async def _note(self, tx: Connection, what: str, person: Person, **told: Any) -> None:
+        await note(
+            tx,
+            self._reach,
+            f"person.{what}",
+            by="api",
+            what=person.name,
+            person=person.id,
+            **told,
+        )
 
 
 def read_account(text: str) -> Account:

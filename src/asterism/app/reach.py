@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from asterism.errors import NotAllowed
 from asterism.memory.gate.writer import Writer
+from asterism.permissions import Act, Actor, Allow, Authority, Resource, Situation, decide
 from asterism.ports import Clock
+from asterism.store import events
 from asterism.store.database import Database
 from asterism.types.agents import Agent
+from asterism.types.events import Event, home_chain
 from asterism.types.memory import TOMBSTONES
+from asterism.types.people import OWNER
+
+THE_OWNER = Actor(OWNER, OWNER, OWNER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +34,36 @@ class Reach:
     """Drops what this process keeps in memory of an agent."""
     data: Path
     """The data directory."""
+    authority: Callable[[], Authority] = Authority
+    """What the owner has decided beforehand."""
+    actor: Actor = THE_OWNER
+    """Who acts."""
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether the owner acts, who may do everything."""
+        return self.actor.kind == OWNER
+
+    def check(self, act: Act, verb: str, noun: str, given: Sequence[Any] = ()) -> None:
+        """Return if whoever acts may use a verb; else raise `NotAllowed`."""
+        if self.is_owner:
+            return
+        label = _label(given[0]) if given else ""
+        situation = Situation(self.authority(), now=self.clock())
+        verdict = decide(self.actor, act, Resource(noun, label, verb=verb), situation)
+        if not isinstance(verdict, Allow):
+            raise NotAllowed(f"{verdict.reason} Nothing was changed.")
+
+    async def allow(self, act: Act, verb: str, noun: str, given: Sequence[Any] = ()) -> None:
+        """Do as `check` does, and leave a refusal in the audit log."""
+        try:
+            self.check(act, verb, noun, given)
+        except NotAllowed as refused:
+            body = {"what": verb, "verdict": "denied", "reason": refused.message}
+            event = Event("verb.denied", str(self.actor), self.clock(), body)
+            chain = home_chain(self.constellation)
+            await self.database.write(lambda tx: events.append(tx, chain, [event]))
+            raise
 
     def owner(self, by: str, reason: str = "") -> Writer:
         """Return the owner as whoever writes, and by what means."""
@@ -47,3 +85,9 @@ class Reach:
                 self.drop(agent_id)
 
         await replay(self.database, self.data, self.constellation, everything=True, drop=drop)
+
+
+def _label(given: Any) -> str:
+    if isinstance(given, Agent):
+        return given.name
+    return given if isinstance(given, str) else str(getattr(given, "name", ""))

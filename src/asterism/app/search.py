@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from asterism.app.reach import Reach
+from asterism.app.verbs import verbs
 from asterism.memory.search.encoders.asking import Asking, serving
 from asterism.memory.search.encoders.names import names_for
 from asterism.memory.search.question import MOST_CHARACTERS
 from asterism.memory.search.search import Encoded, search
+from asterism.permissions import Act
 from asterism.ports import Encoder
 from asterism.store import agents
 from asterism.store.database import Connection
@@ -18,6 +20,7 @@ from asterism.types.people import OWNER_ALONE, Company
 from asterism.types.search import DOMAINS, Found, Query
 
 
+@verbs("search", __call__=Act.READ, find=Act.READ)
 class Search:
     """Search over all that agents remember; call it."""
 

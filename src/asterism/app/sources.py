@@ -7,10 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from asterism.app.audit import note
 from asterism.app.checks import checked_name, no_such
 from asterism.app.reach import Reach
+from asterism.app.verbs import verbs
 from asterism.errors import Conflict, NotFound
 from asterism.memory import people
+from asterism.permissions import Act
 from asterism.sources.folder import Folder, Progress, Synced
 from asterism.store import documents
 from asterism.store.database import Connection
@@ -40,6 +43,19 @@ def _folder(path: Path) -> Path:
     return place
 
 
+@verbs(
+    "source",
+    add=Act.GOVERN,
+    list=Act.READ,
+    get=Act.READ,
+    documents=Act.READ,
+    sync=Act.APPEND,
+    pause=Act.OVERWRITE,
+    resume=Act.OVERWRITE,
+    remove=Act.DELETE,
+    attach=Act.GOVERN,
+    detach=Act.GOVERN,
+)
 class Sources:
     """Folders of documents, read into passages, read again when a file changes."""
 
@@ -79,6 +95,16 @@ class Sources:
                 )
             for agent_id in ids:
                 await documents.attach(tx, source.id, agent_id, now)
+            await note(
+                tx,
+                reach,
+                "source.added",
+                by="api",
+                what=name,
+                path=source.path,
+                agents=ids,
+                audience=audience,
+            )
             return source
 
         return await reach.database.write(work)
@@ -123,24 +149,59 @@ class Sources:
         self, name: str, *, progress: Callable[[Progress], None] | None = None
     ) -> Synced:
         """Read what is new or has changed in a source; it goes on where it was cut off before."""
-        folder = Folder(await self.get(name), self._reach.constellation, now=self._reach.clock)
+        source = await self.get(name)
+        if source.paused:
+            raise Conflict(
+                f"Source {name!r} is paused, so that it is not read. Let it go on with "
+                f'"asterism source resume {name}". Nothing was read.'
+            )
+        folder = Folder(source, self._reach.constellation, now=self._reach.clock)
         synced = await folder.sync(self._reach.database, progress)
+        if synced.read:
+            told = f"{synced.read} documents"
+            await self._reach.database.write(
+                lambda tx: note(tx, self._reach, "source.read", by="api", what=name, read=told)
+            )
         if synced.read:
             await self._reach.stay_forgotten()
         return synced
+
+    async def pause(self, name: str, *, paused: bool = True) -> None:
+        """Let a source rest: what was read can be searched, and nothing is read anew."""
+        source = await self.get(name)
+        await self._reach.database.write(lambda tx: documents.set_paused(tx, source, paused=paused))
+
+    async def resume(self, name: str) -> None:
+        """Let a source that rested be read again."""
+        await self.pause(name, paused=False)
 
     async def remove(self, name: str) -> None:
         """Take a source away with all that was read from it; the files stay."""
         folder = Folder(await self.get(name), self._reach.constellation, now=self._reach.clock)
         await folder.remove(self._reach.database)
+        await self._reach.database.write(
+            lambda tx: note(tx, self._reach, "source.removed", by="api", what=name)
+        )
 
     async def attach(self, name: str, agent: Agent | str) -> None:
         """Let an agent search a source."""
         source, agent_id = await self.get(name), await self._reach.agent_id(agent)
         now = self._reach.clock()
-        await self._reach.database.write(lambda tx: documents.attach(tx, source.id, agent_id, now))
+
+        async def work(tx: Connection) -> None:
+            await documents.attach(tx, source.id, agent_id, now)
+            kind = "source.attached"
+            await note(tx, self._reach, kind, by="api", agent_id=agent_id, what=name)
+
+        await self._reach.database.write(work)
 
     async def detach(self, name: str, agent: Agent | str) -> None:
         """Let an agent search a source no longer."""
         source, agent_id = await self.get(name), await self._reach.agent_id(agent)
-        await self._reach.database.write(lambda tx: documents.detach(tx, source.id, agent_id))
+
+        async def work(tx: Connection) -> None:
+            await documents.detach(tx, source.id, agent_id)
+            kind = "source.detached"
+            await note(tx, self._reach, kind, by="api", agent_id=agent_id, what=name)
+
+        await self._reach.database.write(work)

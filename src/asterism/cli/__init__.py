@@ -12,6 +12,7 @@ from asterism.cli import (
     agent,
     approval,
     archive,
+    audit,
     block,
     block_edit,
     block_past,
@@ -19,11 +20,16 @@ from asterism.cli import (
     context,
     debug,
     doctor,
+    grant,
+    halt,
+    key,
+    mcp,
     memory,
     model,
     notice,
     outbox,
     person,
+    rule,
     schedule,
     search,
     serve,
@@ -54,11 +60,16 @@ for name, noun in (
     ("context", context.app),
     ("turn", turn.app),
     ("approval", approval.app),
+    ("grant", grant.app),
     ("outbox", outbox.app),
     ("notice", notice.app),
     ("schedule", schedule.app),
     ("tool", tool.app),
+    ("rule", rule.app),
     ("model", model.app),
+    ("mcp", mcp.app),
+    ("key", key.app),
+    ("audit", audit.app),
 ):
     app.add_typer(noun, name=name)
 app.add_typer(debug.app, name="debug", hidden=True)
@@ -68,6 +79,8 @@ command(app)(worker.worker)
 command(app)(setup.setup)
 command(app)(spend.spend)
 command(app)(doctor.doctor)
+command(app)(halt.halt)
+command(app)(halt.resume)
 
 
 def _print_version(wanted: bool) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from asterism.cli.asked import read_arguments, read_wish, rows_of
 from asterism.cli.home import visit
 from asterism.cli.options import Options, command, group
 from asterism.cli.outcome import report
@@ -16,51 +17,115 @@ from asterism.cli.turn import names
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
-    from asterism.types.turns import Approval, Outcome
+    from asterism.app.approvals import Shown
+    from asterism.types.approvals import Approval
+    from asterism.types.turns import Outcome
 
 app = group("See what agents ask before they act, and answer.")
 
-ApprovalId = Annotated[str, typer.Argument(metavar="ID", help="The approval's id.")]
+ApprovalId = Annotated[
+    str, typer.Argument(metavar="ID", help="The approval's id, or the end of it.")
+]
 Note = Annotated[
     str | None, typer.Option("--note", metavar="TEXT", help="What the agent is told with it.")
+]
+GrantWord = Annotated[
+    str | None,
+    typer.Option(
+        "--grant",
+        metavar="HOW",
+        help="Let calls like it happen, too: turn, scope, always or until=TIME.",
+    ),
+]
+Patterns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--pattern", metavar="ARGUMENT=GLOB", help="Which calls the grant means; several times."
+    ),
+]
+Arguments = Annotated[
+    str | None,
+    typer.Option(
+        "--arguments", metavar="JSON", help="Make the call with these instead; @FILE reads a file."
+    ),
+]
+Answered = Annotated[
+    bool, typer.Option("--answered", help="Those that were answered, the latest first.")
 ]
 
 
 @command(app, "list")
-def list_waiting(options: Options) -> None:
+def list_waiting(options: Options, answered: Answered = False) -> None:
     """Show the questions that wait for an answer."""
 
     async def errand(home: Asterism) -> tuple[list[Approval], dict[str, str]]:
-        return await home.approvals(), await names(home)
+        found = await home.approvals.answered() if answered else await home.approvals()
+        return found, await names(home)
 
     found, called = visit(options, errand, readonly=True)
     out = Output(json=options.json)
     if out.json:
-        out.data([{**asdict(one), "agent": called.get(one.agent_id)} for one in found])
+        out.data([_data(one, called) for one in found])
         return
     columns: list[Column[Approval]] = [
         Column("approval", lambda one: one.id),
-        Column("asked", lambda one: when(one.asked_at)),
+        Column("asked", lambda one: when(one.asked_at), least=90 if answered else 0),
         Column("question", lambda one: one.question, prose=True),
     ]
-    out.table(columns, found, empty="Nothing waits for an answer.")
+    if answered:
+        columns.insert(2, Column("answer", lambda one: one.verdict, prose=True))
+    empty = "Nothing was answered yet." if answered else "Nothing waits for an answer."
+    out.table(columns, found, empty=empty)
+
+
+@command(app, "show")
+def show(options: Options, approval: ApprovalId) -> None:
+    """Show a question whole: the exact call, why it is asked, who may answer, and its history."""
+
+    async def errand(home: Asterism) -> tuple[Shown, dict[str, str]]:
+        return await home.approvals.show(approval), await names(home)
+
+    shown, called = visit(options, errand, readonly=True)
+    out = Output(json=options.json)
+    one = shown.approval
+    if out.json:
+        granted = asdict(shown.grant) if shown.grant is not None else None
+        out.data({**_data(one, called), "whom": shown.whom, "granted": granted})
+        return
+    out.grid(rows_of(shown, called.get(one.agent_id, one.agent_id)))
 
 
 @command(app, "approve")
-def approve(options: Options, approval: ApprovalId, note: Note = None) -> None:
+def approve(
+    options: Options,
+    approval: ApprovalId,
+    note: Note = None,
+    arguments: Arguments = None,
+    grant: GrantWord = None,
+    pattern: Patterns = None,
+) -> None:
     """Let the call happen; the turn goes on, and its answer is printed."""
-    _decide(options, approval, note, approved=True)
+    given = {
+        "note": note,
+        "arguments": read_arguments(arguments),
+        "grant": read_wish(grant, pattern),
+    }
+    _decide(options, approval, given, approved=True)
 
 
 @command(app, "deny")
 def deny(options: Options, approval: ApprovalId, note: Note = None) -> None:
     """Do not let the call happen; the agent is told, and its answer is printed."""
-    _decide(options, approval, note, approved=False)
+    _decide(options, approval, {"note": note}, approved=False)
 
 
-def _decide(options: Options, approval_id: str, note: str | None, *, approved: bool) -> None:
+def _data(one: Approval, called: dict[str, str]) -> dict[str, Any]:
+    return {**asdict(one), "agent": called.get(one.agent_id), "state": one.verdict}
+
+
+def _decide(options: Options, approval_id: str, given: dict[str, Any], *, approved: bool) -> None:
     async def errand(home: Asterism) -> tuple[Outcome, dict[str, str]]:
-        receipt = await home.decide(approval_id, approved=approved, note=note)
+        receipt = await home.decide(approval_id, approved=approved, **given)
         return await home.wait(receipt), await names(home)
 
     outcome, called = visit(options, errand, work=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
+from asterism.cli.asking import Asking
 from asterism.cli.attach import Images, Schema, read_image, read_schema
 from asterism.cli.first_run import choose_model
 from asterism.cli.home import Household, household
@@ -27,7 +28,8 @@ from asterism.errors import AsterismError, InvalidInput, NotFound
 if TYPE_CHECKING:
     from asterism.app import Asterism
     from asterism.types.agents import Agent
-    from asterism.types.turns import Approval, Outcome, Signal, TurnRecord
+    from asterism.types.approvals import Approval
+    from asterism.types.turns import Outcome, Signal, TurnRecord
 
 FIRST_AGENT = "aster"
 CHANNEL = "terminal"
@@ -261,8 +263,7 @@ class Chat:
         if not text:
             return
         if not text.startswith("/"):
-            self._watch(self._home.stream(self._agent, text, channel=CHANNEL))
-            self._screen.gap()
+            self._converse(self._home.stream(self._agent, text, channel=CHANNEL))
             return
         name, _, rest = text[1:].partition(" ")
         commands: dict[str, Callable[[str], None]] = {
@@ -284,17 +285,37 @@ class Chat:
             raise InvalidInput("Write which image to show, as in /image photo.png What is this?")
         images = [read_image(Path(name))]
         said = text.strip() or "What do you see?"
-        self._watch(self._home.stream(self._agent, said, channel=CHANNEL, images=images))
+        self._converse(self._home.stream(self._agent, said, channel=CHANNEL, images=images))
+
+    def _converse(self, signals: AsyncGenerator[Signal, None]) -> None:
+        """Show a turn, and put to the person what it asks before it goes on."""
+        asking = Asking(self._screen)
+        self._screen.hints = False  # it is asked at once
+        try:
+            self._ask_until_it_ends(asking, self._watch(signals))
+        finally:
+            self._screen.hints = True
         self._screen.gap()
 
-    def _watch(self, signals: AsyncGenerator[Signal, None]) -> None:
-        """Show a turn until it ends; Ctrl-C stops it, and a second one leaves."""
+    def _ask_until_it_ends(self, asking: Asking, turn_id: str) -> None:
+        while question := next((one for one in self._questions() if one.turn_id == turn_id), None):
+            answer = asking.about(question)
+            if answer is None:
+                return
+            approved, given = answer
+            try:
+                self._watch(self._home.stream_decision(question, approved=approved, **given))
+            except InvalidInput as error:  # such as arguments that do not fit
+                self._screen.fail(error.message)
+
+    def _watch(self, signals: AsyncGenerator[Signal, None]) -> str:
+        """Show a turn until it ends; return its id. Ctrl-C stops it, and a second one leaves."""
         turn_id, stopping = "", False
         with contextlib.closing(self._house.iterate(signals)) as passed:
             while True:
                 try:
                     if (one := next(passed, None)) is None:
-                        return
+                        return turn_id
                     if not turn_id and one.turn_id:
                         turn_id = one.turn_id
                         self._shown.add(turn_id)
@@ -365,15 +386,14 @@ class Chat:
 
     def _decide(self, rest: str, *, approved: bool) -> None:
         question, note = self._meant(rest)
-        self._watch(self._home.stream_decision(question, approved=approved, note=note or None))
-        self._screen.gap()
+        self._converse(self._home.stream_decision(question, approved=approved, note=note or None))
 
     def _meant(self, rest: str) -> tuple[Approval, str]:
         """Return the question that an answer is for, and the note that follows its id."""
         waiting = self._house.run(self._home.approvals())
         id, _, note = rest.partition(" ")
         for question in waiting:
-            if question.id == id:
+            if question.id == id or (id.startswith("ap_") and question.id.endswith(id[3:])):
                 return question, note.strip()
         if id.startswith("ap_"):
             raise NotFound(f"No question {id} waits for an answer.")

@@ -72,7 +72,9 @@ def _print(findings: list[Finding]) -> None:
 
 
 async def _examine(options: Options, *, offline: bool) -> list[Finding]:
+    from asterism.cli.mcp_check import check_servers
     from asterism.cli.model_check import check_models
+    from asterism.cli.sandbox_check import check_sandbox
 
     place = options.place
     findings = [_python(), *_directory(place)]
@@ -83,6 +85,8 @@ async def _examine(options: Options, *, offline: bool) -> list[Finding]:
     models = {settings.default_model}
     findings += [finding async for finding in _store(options, settings, models)]
     findings += await check_models(settings, models, offline=offline)
+    findings.append(await check_sandbox(settings, place))
+    findings += await check_servers(options, settings, offline=offline)
     return [*findings, *_channels(settings)]
 
 

@@ -75,7 +75,10 @@ def _by_looks(settings: Settings, model: str) -> Finding:
         said = f"{model} names the vendor {vendor!r}, which is not known or lacks its plugin."
         return Finding("model", BAD, said, f"Known: {', '.join(known)}. See [models.{vendor}].")
     if variable := missing_key(settings, vendor):
-        remedy = f"Set it, or write key under [models.{vendor}] in asterism.toml."
+        remedy = (
+            f'Set it, run "asterism key set {vendor}", or write key under [models.{vendor}] in '
+            "asterism.toml."
+        )
         return Finding("model", BAD, f"{model} needs a key, but {variable} is not set.", remedy)
     return Finding("model", OK, f"{model} is configured; without --offline it is asked")
 

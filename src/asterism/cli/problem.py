@@ -54,6 +54,9 @@ def title(error: AsterismError) -> str:
 
 def tell(code: str, title: str, detail: str, *, json: bool) -> None:
     """Print a problem on standard error: a sentence, or a JSON object with `--json`."""
+    from asterism.telemetry.redaction import redact
+
+    detail = redact(detail)
     problem = {"type": code, "title": title, "detail": detail}
     said = as_json(problem) if json else f"asterism: {printable(detail)}"
     print(said, file=sys.stderr)  # noqa: T201

@@ -68,6 +68,15 @@ def confirm(question: str, *, default: bool = True) -> bool:
     raise KeyboardInterrupt
 
 
+def line(question: str) -> str:
+    """Ask for a line; empty if nothing was typed."""
+    try:
+        return _line(question)
+    except UnicodeDecodeError:
+        tell(_NOT_UTF8, "yellow")
+        return ""
+
+
 def ask_secret(question: str) -> str:
     """Ask for something that is not shown while it is typed; empty if nothing was."""
     from getpass import getpass

@@ -28,6 +28,8 @@ class Screen:
         self._calls: dict[str, str] = {}
         self._open_call: str | None = None
         self._waits_for = ""
+        self.hints = True
+        """Whether to say how a question is answered."""
         self._shows: dict[str, Callable[[dict[str, Any]], None]] = {
             "text": self._show_text,
             "reasoning": self._show_reasoning,
@@ -128,7 +130,10 @@ class Screen:
         """Show questions that wait for an answer, and how to give it."""
         for question in questions.splitlines():
             self._line(f"? {question}", _WARNING)
-        self.note('  "/approve" lets it happen, "/deny why" does not; name the id if several wait.')
+        if self.hints:
+            self.note(
+                '  "/approve" lets it happen, "/deny why" does not; name the id if several wait.'
+            )
 
     def _show_ended(self, data: dict[str, Any]) -> None:
         text = data["text"]

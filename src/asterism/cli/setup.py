@@ -234,8 +234,8 @@ def _ask_key(plan: _Plan, vendor: str, variable: str) -> None:
 def _plan_agent(
     plan: _Plan, now: _Now, name: str | None, persona: str | None, *, asking: bool
 ) -> None:
+    from asterism.app.agents import DEFAULT_SYSTEM
     from asterism.app.checks import checked_name, checked_system
-    from asterism.app.home import DEFAULT_SYSTEM
     from asterism.cli.chat import FIRST_AGENT
 
     current = now.agent.name if now.agent else FIRST_AGENT

@@ -256,9 +256,31 @@ def detach(options: Options, name: Name, agent: Reader) -> None:
     _say(options, name, agent, f"{agent} cannot search {name} any more.")
 
 
-def _say(options: Options, name: str, agent: str, said: str) -> None:
+@command(app, "pause")
+def pause(options: Options, name: Name) -> None:
+    """Let a source rest: what was read can be searched, and nothing is read anew."""
+
+    async def errand(home: Asterism) -> None:
+        await home.sources.pause(name)
+
+    visit(options, errand)
+    _say(options, name, None, f"{name} is paused.")
+
+
+@command(app, "resume")
+def resume(options: Options, name: Name) -> None:
+    """Let a source that rested be read again."""
+
+    async def errand(home: Asterism) -> None:
+        await home.sources.resume(name)
+
+    visit(options, errand)
+    _say(options, name, None, f'{name} can be read again. "asterism source sync {name}" reads it.')
+
+
+def _say(options: Options, name: str, agent: str | None, said: str) -> None:
     out = Output(json=options.json)
     if out.json:
-        out.data({"name": name, "agent": agent})
+        out.data({"name": name} | ({} if agent is None else {"agent": agent}))
     else:
         out.line(said)

@@ -85,11 +85,12 @@ class Document:
     name: str
     text: str
     values: dict[str, Any]
+    known_lines: dict[Key, int] | None = None
 
     @classmethod
     def read(cls, path: Path, *, must_exist: bool) -> Document:
         """Read and parse a file; one that is missing is empty if it may be."""
-        text = _read(path, must_exist=must_exist)
+        text = read_text(path, must_exist=must_exist)
         try:
             values = tomllib.loads(text)
         except RecursionError:
@@ -101,7 +102,7 @@ class Document:
 
     @cached_property
     def _lines(self) -> dict[Key, int]:
-        return key_lines(self.text)
+        return key_lines(self.text) if self.known_lines is None else self.known_lines
 
     def line_of(self, key: Key) -> int:
         """The line that sets a key, or the innermost table around it."""
@@ -111,7 +112,8 @@ class Document:
         )
 
 
-def _read(path: Path, *, must_exist: bool) -> str:
+def read_text(path: Path, *, must_exist: bool) -> str:
+    """Return the text of a file; that of one that is missing is empty if it may be."""
     try:
         with path.open("rb") as file:
             raw = file.read(_LARGEST + 1)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import cast
 
 from asterism.config.document import Key, dotted
-from asterism.config.load import config_file, load
+from asterism.config.load import DOCUMENTS, config_file, document_files, load
 from asterism.config.settings import Settings
 from asterism.errors import ConfigError
 
@@ -91,6 +91,7 @@ class LiveSettings:
         target = self._file.resolve()
         # Kubernetes changes a mounted file by pointing the link "..data" beside it elsewhere.
         names = {self._file.name, target.name, "..data"}
+        names.update(name for one in DOCUMENTS for name in document_files(one))
         changes = awatch(
             *{self._file.parent, target.parent},
             watch_filter=lambda _, path: Path(path).name in names,

@@ -27,6 +27,7 @@ RESERVED = frozenset(
     {
         "ASTERISM_CONFIG",
         "ASTERISM_DATA",
+        "ASTERISM_KEY",
         "ASTERISM_MODELS",
         "ASTERISM_NONINTERACTIVE",
         "ASTERISM_SERVERS",
@@ -34,6 +35,8 @@ RESERVED = frozenset(
     }
 )
 """Variables that are read by others and are no settings."""
+DOCUMENTS = ("authorizations",)
+"""Tables of the settings that have a file of their own beside `asterism.toml`."""
 _MOST_PROBLEMS = 20
 
 
@@ -70,6 +73,7 @@ def load(
     named = file is not None or bool(environ.get("ASTERISM_CONFIG"))
     sources = [
         _from_file(path, must_exist=must_exist or named),
+        *(_from_document(path.parent, one) for one in DOCUMENTS),
         _from_environment(environ),
         _from_overrides(overrides or {}),
     ]
@@ -107,6 +111,32 @@ def _from_file(path: Path, *, must_exist: bool) -> _Source:
         return line, f"{document.name} line {line}"
 
     return _Source(document.values, place, dotted)
+
+
+def document_files(name: str) -> tuple[str, ...]:
+    """Return the names that the file of a document may have."""
+    return f"{name}.toml", f"{name}.yaml", f"{name}.yml"
+
+
+def _from_document(folder: Path, name: str) -> _Source:
+    there = [folder / one for one in document_files(name) if (folder / one).exists()]
+    if len(there) > 1:
+        named = " and ".join(one.name for one in there)
+        raise ConfigError(f"There are {named} in {folder}, and one of them is needed. Keep one.")
+    if not there:
+        return _Source({}, lambda _: (0, ""), dotted)
+    if there[0].suffix == ".toml":
+        document = Document.read(there[0], must_exist=True)
+    else:
+        from asterism.config.yaml_document import read_yaml
+
+        document = read_yaml(there[0])
+
+    def place(key: Key) -> tuple[int, str]:
+        line = document.line_of(key[1:])
+        return line, f"{document.name} line {line}"
+
+    return _Source({name: document.values}, place, dotted)
 
 
 def _from_environment(environ: Mapping[str, str]) -> _Source:
@@ -178,6 +208,8 @@ def _schema(key: Key) -> tuple[object, FieldInfo | None]:
                 kind = _without_none(field.annotation)
         elif get_origin(kind) is dict:
             kind = get_args(kind)[1]
+        elif get_origin(kind) is tuple and isinstance(part, int):
+            kind = get_args(kind)[0]
         elif kind is not Any:
             kind = None
     return kind, field

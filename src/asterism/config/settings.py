@@ -17,12 +17,18 @@ from pydantic import (
     field_validator,
 )
 
+from asterism.config.authorizations import AuthorizationSettings
 from asterism.config.budget import BudgetSettings, PriceSettings
 from asterism.config.cassette import CassetteSettings
+from asterism.config.files import FileSettings
+from asterism.config.mcp import McpSettings
 from asterism.config.memory import ContextSettings, MemorySettings, RetentionSettings
+from asterism.config.sandbox import SandboxSettings
 from asterism.config.search import SearchSettings
+from asterism.config.secrets import SecretSettings
 from asterism.config.telemetry import LogSettings, TelemetrySettings
 from asterism.config.vendors import DEMO, Vendor, usual_model, vendors
+from asterism.config.web import WebSettings
 from asterism.types.agents import Limits
 
 _MOST = 1_000_000_000
@@ -221,10 +227,16 @@ class Settings(_Table):
     outbox: OutboxSettings = OutboxSettings()
     channels: dict[str, ChannelSettings] = {}
     tools: ToolSettings = ToolSettings()
+    authorizations: AuthorizationSettings = AuthorizationSettings()
     backup: BackupSettings = BackupSettings()
     cassette: CassetteSettings = CassetteSettings()
     log: LogSettings = LogSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
+    secrets: SecretSettings = SecretSettings()
+    mcp: dict[str, McpSettings] = {}
+    web: WebSettings = WebSettings()
+    sandbox: SandboxSettings = SandboxSettings()
+    files: FileSettings = FileSettings()
 
     _usual: str = PrivateAttr(default=DEMO)
     _key_variables: dict[str, str] = PrivateAttr(default={})
@@ -261,6 +273,14 @@ class Settings(_Table):
             "key_env": own.key_env or (None if own.key else self._key_variables.get(name)),
         }
         return own.model_copy(update=facts)
+
+    def takes_stored_key(self, vendor: str, environ: Mapping[str, str]) -> bool:
+        """Whether a vendor is asked with the stored key of its name: nothing else names one."""
+        own = self.models.get(vendor, ModelSettings())
+        if own.key is not None or own.key_env is not None:
+            return False
+        variable = self.vendor(vendor).key_env or f"{vendor.upper().replace('-', '_')}_API_KEY"
+        return not environ.get(variable)
 
     def api_of(self, vendor: str, known: Collection[str]) -> str:
         """The wire format a vendor speaks, where `known` are those that are installed."""

@@ -1,15 +1,39 @@
 """Permissions: may this actor do this to that? One pure decision; every deed asks it."""
 
 from asterism.permissions.decision import (
+    PRESENT,
+    ROLES,
     Act,
     Actor,
     Allow,
     Ask,
+    Authority,
     Deny,
     Resource,
-    Rules,
+    Situation,
     Verdict,
     decide,
 )
+from asterism.permissions.grants import Grants
+from asterism.permissions.policies import Policies, Policy, Quota, Ruling, Wanted
 
-__all__ = ["Act", "Actor", "Allow", "Ask", "Deny", "Resource", "Rules", "Verdict", "decide"]
+__all__ = [
+    "PRESENT",
+    "ROLES",
+    "Act",
+    "Actor",
+    "Allow",
+    "Ask",
+    "Authority",
+    "Deny",
+    "Grants",
+    "Policies",
+    "Policy",
+    "Quota",
+    "Resource",
+    "Ruling",
+    "Situation",
+    "Verdict",
+    "Wanted",
+    "decide",
+]

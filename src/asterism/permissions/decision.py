@@ -1,18 +1,30 @@
-"""`decide`: may this actor do this to that? One pure function; every way to write asks it."""
+"""`decide`: may this actor do this to that? One pure function; every deed asks it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from asterism.permissions.grants import Grants
+from asterism.permissions.policies import Policies, Policy, Ruling, Wanted
+from asterism.types.deeds import Deed, DeedKind, Doubt, Reason
 from asterism.types.memory import Permission
 from asterism.types.people import OWNER, Tier
 
+PRESENT = "present"
+"""As a reviewer: the person who opened the turn."""
+SYSTEM = "system"
+
 
 class Act(StrEnum):
-    """What is to be done to a memory, the mildest first."""
+    """What is to be done, the mildest first."""
 
     READ = "read"
+    TALK = "talk"
+    """Say something to an agent."""
+    CALL = "call"
+    """Run a tool."""
     APPEND = "append"
     OVERWRITE = "overwrite"
     DELETE = "delete"
@@ -31,9 +43,18 @@ class Actor:
     name: str
     tier: Tier = Tier.OWNER
     """The least trusted content that the actor has read for this."""
+    roles: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
-        return self.kind if self.kind in (OWNER, "system") else f"{self.kind}:{self.name}"
+        return self.kind if self.kind in (OWNER, SYSTEM) else f"{self.kind}:{self.name}"
+
+    @property
+    def tokens(self) -> frozenset[str]:
+        """Every way in which a policy or an approval may name them."""
+        if self.kind == OWNER:
+            return frozenset({OWNER})
+        named = {f"{self.kind}:{self.name}", f"{self.kind}:{self.id}", self.tier.value}
+        return frozenset(named | {f"role:{one}" for one in self.roles})
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,25 +62,53 @@ class Resource:
     """What it is to be done to."""
 
     kind: str
-    """`block` or `passage`."""
+    """`block`, `passage`, `tool`, or whatever a verb is about, such as `agent`."""
     label: str
     permission: Permission | None = None
-    """The actor's permission on it; None: it is not theirs to see."""
+    """The actor's permission on a memory; None: it is not theirs to see."""
     read_only_part: str | None = None
     """The field or section that nobody but the owner may write, if the act touches one."""
+    wanted: Wanted | None = None
+    """For a tool, the call."""
+    verb: str = ""
+    """For a verb, its name, such as `home.create_agent`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class Authority:
     """What an owner has decided beforehand."""
 
-    trusted: frozenset[Tier] = field(default_factory=frozenset[Tier])
-    """Tiers whose content may change blocks without asking, beyond what owner and known say."""
+    trusted: frozenset[Tier] = frozenset()
+    """Tiers whose content may change blocks and start calls, beyond what owner and known say."""
+    policies: Policies = field(default_factory=Policies)
+    roles: Mapping[str, frozenset[Act]] = field(default_factory=dict[str, "frozenset[Act]"])
+    """What persons of a role may do by verbs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """When and under what circumstances it is to be done."""
+
+    authority: Authority = field(default_factory=Authority)
+    grants: Grants = field(default_factory=Grants)
+    doubt: Callable[[tuple[Deed, ...]], Doubt | None] | None = None
+    """Tells whether what was said by those who are trusted covers deeds, after all that was read;
+    None where nobody keeps account of it."""
+    now: int = 0
+    turn_id: str = ""
+    used: Mapping[str, float] = field(default_factory=dict[str, float])
+    """How much of a policy's quota has gone by, by the policy's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allow:
     """Yes."""
+
+    reason: str = ""
+    policy: str = ""
+    """The name of the policy that says so."""
+    grant: str = ""
+    """The id of the grant that says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +116,11 @@ class Ask:
     """Only if a person says so."""
 
     reason: str
-    whom: str
-    """`owner`, or `person` for the one the agent talks to."""
+    reviewers: tuple[str, ...] = (OWNER,)
+    """Who may: `owner`, `present`, `person:…` or `role:…`."""
+    policy: str = ""
+    because: tuple[Reason, ...] = ()
+    """The way from untrusted text to what is to be done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +128,19 @@ class Deny:
     """No, and why."""
 
     reason: str
+    policy: str = ""
 
 
 Verdict = Allow | Ask | Deny
 
+ALLOWED = Allow()
+ROLES: Mapping[str, frozenset[Act]] = {
+    "viewer": frozenset({Act.READ}),
+    "operator": frozenset({Act.READ, Act.TALK, Act.APPEND}),
+    "editor": frozenset({Act.READ, Act.TALK, Act.APPEND, Act.OVERWRITE}),
+    "admin": frozenset(Act),
+}
+"""Roles that need no definition."""
 _ALLOWED: dict[Permission, frozenset[Act]] = {
     Permission.READ_ONLY: frozenset({Act.READ}),
     Permission.PARTNER: frozenset({Act.READ}),
@@ -88,45 +149,143 @@ _ALLOWED: dict[Permission, frozenset[Act]] = {
     Permission.READ_WRITE: frozenset({Act.READ, Act.APPEND, Act.OVERWRITE}),
     Permission.ADMIN: frozenset(Act),
 }
-_ASKED: dict[Permission, str] = {Permission.PARTNER: OWNER, Permission.HUMAN: "person"}
+_ASKED: dict[Permission, str] = {Permission.PARTNER: OWNER, Permission.HUMAN: PRESENT}
 """Permissions with which writing waits for a person, and for whom."""
+_HARSH = frozenset({DeedKind.PAY, DeedKind.GRANT, DeedKind.DELETE, DeedKind.RUN})
+"""What somebody who is not the owner cannot have done on their word alone."""
+_READ = {
+    Tier.STRANGER: "what a stranger said",
+    Tier.TOOL: "what a tool brought in",
+    Tier.DOCUMENT: "a document",
+    Tier.WEB: "text from the web",
+}
 
 
-def decide(actor: Actor, act: Act, resource: Resource, rules: Rules | None = None) -> Verdict:
+def decide(
+    actor: Actor, act: Act, resource: Resource, situation: Situation | None = None
+) -> Verdict:
     """Allow, ask or deny, with a reason that a person (and a model) understands."""
-    if actor.kind in (OWNER, "system"):
-        return Allow()
+    if actor.kind in (OWNER, SYSTEM):
+        return ALLOWED
+    now = situation or _ORDINARY
+    if resource.wanted is not None:
+        return _call(actor, resource.wanted, now)
+    if resource.verb:
+        return _verb(actor, act, resource, now)
+    return _memory(actor, act, resource, now)
+
+
+_ORDINARY = Situation()
+
+
+# -- calls -----------------------------------------------------------------------------------------
+
+
+def _call(actor: Actor, wanted: Wanted, now: Situation) -> Verdict:
+    policy = now.authority.policies.first(wanted)
+    if policy is not None and policy.ruling is Ruling.DENY:
+        why = policy.reason or f"{policy} does not let it"
+        return Deny(f"{wanted.tool} may not be called so: {why}.", policy.name)
+    grant = now.grants.covering(actor.id, wanted.tool, wanted.arguments, now.turn_id, now.now)
+    if grant is not None:
+        return Allow(f"grant {grant.id} of {grant.given_by}", grant=grant.id)
+    if policy is not None:
+        return _by_policy(policy, wanted, now)
+    if wanted.asks:
+        return Ask(f"{wanted.tool} asks before each call")
+    return _by_trust(actor, wanted, now)
+
+
+def _by_policy(policy: Policy, wanted: Wanted, now: Situation) -> Verdict:
+    if policy.ruling is Ruling.ASK:
+        return Ask(policy.reason or f"{policy} wants it", policy.reviewers, policy.name)
+    quota = policy.quota
+    if quota is not None:
+        this = 1.0
+        if quota.of == "amount":
+            this = sum(one.amount or 0.0 for one in wanted.deeds)
+        if now.used.get(policy.name, 0.0) + this > quota.most:
+            return Ask(
+                f"{policy} allows {quota.words or quota.most}, and this would pass it",
+                policy.reviewers,
+                policy.name,
+            )
+    return Allow(str(policy), policy=policy.name)
+
+
+def _by_trust(actor: Actor, wanted: Wanted, now: Situation) -> Verdict:
+    outside = tuple(one for one in wanted.deeds if one.kind.outside and not _tells_owner(one))
+    if not outside:
+        return ALLOWED
+    harsh = next((one for one in outside if one.kind in _HARSH), None)
+    if harsh is not None and OWNER not in wanted.people:
+        return Ask(f"it would {harsh}, and it was not the owner who asked for it")
+    tier = wanted.tier
+    if tier.trusted or tier in now.authority.trusted:
+        return ALLOWED
+    if now.doubt is None:
+        return Ask(f"{actor.name} has read {_READ[tier]}, and this would {outside[0]}")
+    doubt = now.doubt(outside)
+    if doubt is None:
+        return ALLOWED
+    return Ask(doubt.reason, because=doubt.because)
+
+
+def _tells_owner(deed: Deed) -> bool:
+    """Tell whether a deed only says something to the owner, as any answer does."""
+    return deed.kind is DeedKind.SEND and set(deed.targets) == {OWNER}
+
+
+# -- verbs -----------------------------------------------------------------------------------------
+
+
+def _verb(actor: Actor, act: Act, resource: Resource, now: Situation) -> Verdict:
+    policy = now.authority.policies.first_for_verb(resource.verb, actor.tokens)
+    named = f"{resource.kind} {resource.label!r}" if resource.label else resource.kind
+    if policy is not None:
+        if policy.ruling is Ruling.ALLOW:
+            return Allow(str(policy), policy=policy.name)
+        why = policy.reason or f"{policy} does not let them"
+        return Deny(f"{actor} may not {resource.verb} ({named}): {why}.", policy.name)
+    if act is Act.TALK and actor.kind == "person" and actor.tier is Tier.KNOWN:
+        return ALLOWED
+    for role in actor.roles:
+        if act in now.authority.roles.get(role, ROLES.get(role, frozenset())):
+            return Allow(f"role {role}")
+    has = ", ".join(sorted(actor.roles)) or "no role"
+    return Deny(
+        f"{actor} has {has}, which does not let them {resource.verb} ({named}). "
+        "The owner can give them a role or a policy."
+    )
+
+
+# -- memory ----------------------------------------------------------------------------------------
+
+
+def _memory(actor: Actor, act: Act, resource: Resource, now: Situation) -> Verdict:
     named = f"{resource.kind} {resource.label!r}"
     if resource.permission is None:
         return Deny(f"There is no {named} for {actor}.")
     if act is Act.READ:
-        return Allow()
+        return ALLOWED
     if resource.read_only_part is not None:
         return Deny(
             f"{resource.read_only_part!r} of {named} is read-only; only the owner changes it."
         )
     if resource.permission in _ASKED and act in (Act.APPEND, Act.OVERWRITE):
         return Ask(
-            f"the permission on {named} is {resource.permission.value}", _ASKED[resource.permission]
+            f"the permission on {named} is {resource.permission.value}",
+            (_ASKED[resource.permission],),
         )
     if act not in _ALLOWED[resource.permission]:
         return Deny(
             f"The permission of {actor} on {named} is {resource.permission.value}, "
             f"which does not let it {act.value}."
         )
-    return _by_trust(actor, resource, rules or Rules())
-
-
-def _by_trust(actor: Actor, resource: Resource, rules: Rules) -> Verdict:
-    if resource.kind != "block" or actor.tier.trusted or actor.tier in rules.trusted:
-        return Allow()
-    what = {
-        Tier.STRANGER: "what a stranger said",
-        Tier.TOOL: "what a tool brought in",
-        Tier.DOCUMENT: "a document",
-        Tier.WEB: "text from the web",
-    }[actor.tier]
+    tier = actor.tier
+    if resource.kind != "block" or tier.trusted or tier in now.authority.trusted:
+        return ALLOWED
     return Ask(
-        f"{actor} has read {what} in this turn, and block {resource.label!r} shapes what it does",
-        OWNER,
+        f"{actor} has read {_READ[tier]} in this turn, and block {resource.label!r} shapes what "
+        "it does"
     )

@@ -49,6 +49,7 @@ class Outbox:
         if not self._database.distributed:
             now = self._clock()
             await self._database.write(lambda tx: outbox.release_claims(tx, now))
+        await self._database.listen("outbox", lambda _: self._pump.kick())
         self._pump.start()
 
     def kick(self) -> None:

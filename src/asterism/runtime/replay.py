@@ -14,17 +14,21 @@ from typing import Any
 
 import orjson
 
+from asterism.agents.ladder import GIVEN
 from asterism.agents.shown import Past, past_of
 from asterism.agents.turn import Means
 from asterism.errors import Conflict, ModelError
 from asterism.ports import Profile, Question
+from asterism.runtime.decisions import settle
 from asterism.runtime.runtime import Runtime
 from asterism.runtime.watch import Hub
-from asterism.store import agents, approvals, inbox, journal
+from asterism.store import agents, approvals, inbox, journal, rules
 from asterism.store.database import Connection, Database
 from asterism.store.sqlite import open_sqlite
-from asterism.tools.tool import Decision, Tool, Toolbox, ToolContext
+from asterism.tools.tool import Tool, Toolbox, ToolContext
 from asterism.types.agents import Agent
+from asterism.types.approvals import Answer
+from asterism.types.rules import stored_rules
 from asterism.types.turns import (
     WIRE_KINDS,
     Effect,
@@ -118,6 +122,11 @@ class _RecordedTools(Toolbox):
         """Return the descriptions that a model would be given now."""
         return self._real.wire(allowed, compact=compact) if self._real is not None else None
 
+    def names(self, allowed: tuple[str, ...] | None = None) -> list[str]:
+        """Return the tools that rules of the turn looked at."""
+        del allowed
+        return _given(self._recorded.get(GIVEN))["tools"]
+
     def get(self, name: str, allowed: tuple[str, ...] | None) -> Tool:
         """Return the recorded tool of that name."""
         del allowed
@@ -172,7 +181,10 @@ async def replay(
 async def _lay_out(tx: Connection, agent: Agent, record: TurnRecord, entries: list[Entry]) -> None:
     """Put the agent as it stood before the turn, and the message, in the scratch database."""
     limits = replace(agent.limits, seconds=86_400.0)
-    await agents.create(tx, "replay", replace(agent, limits=limits))
+    given = _given(next((entry for entry in entries if entry.key == GIVEN), None))
+    agent = replace(agent, limits=limits, rules=stored_rules(given["rules"]))
+    await agents.create(tx, "replay", agent)
+    await rules.have_run(tx, agent.id, given["ran"])
     await tx.run("UPDATE agents SET length = ? WHERE id = ?", (record.first_seq - 1, agent.id))
     said = next(entry for entry in entries if entry.key == "in")
     opening: dict[str, Any] = orjson.loads(said.meta or "{}")
@@ -187,6 +199,11 @@ async def _lay_out(tx: Connection, agent: Agent, record: TurnRecord, entries: li
         sender=opening.get("sender"),
         schema=opening.get("schema"),
     )
+
+
+def _given(entry: Entry | None) -> dict[str, Any]:
+    """Return the rules that a turn began with, and what they looked at."""
+    return orjson.loads(entry.body) if entry else {"rules": None, "tools": [], "ran": {}}
 
 
 async def _run(
@@ -213,7 +230,7 @@ async def _run(
     await runtime.serve(agent.id, None)
     for entry in entries:
         if entry.kind is EntryKind.ONCE and entry.key.endswith("/decision"):
-            await _decide_again(scratch, runtime, record, entry)
+            await _decide_again(scratch, record, entry)
             await runtime.serve(agent.id, None)
     outcome = await runtime.outcome(record.id)
 
@@ -226,14 +243,16 @@ async def _run(
     return outcome, [_with_old_ids(entry, entries, asked) for entry in written]
 
 
-async def _decide_again(
-    scratch: Database, runtime: Runtime, record: TurnRecord, entry: Entry
-) -> None:
+async def _decide_again(scratch: Database, record: TurnRecord, entry: Entry) -> None:
     said: dict[str, Any] = orjson.loads(entry.body)
-    decision = Decision(said["approved"], said["note"], said["by"])
-    for approval in await scratch.read(lambda tx: approvals.of_turn(tx, record.id)):
-        if approval.key == said["key"] and approval.decided_at is None:
-            await runtime.decide(approval.id, decision.approved, decision.note, decision.by)
+    answer = Answer(said["approved"], said["by"], said["by"], said["note"], said.get("arguments"))
+
+    async def work(tx: Connection) -> None:
+        for approval in await approvals.of_turn(tx, record.id):
+            if approval.key == said["key"] and approval.decided_at is None:
+                await settle(tx, "replay", approval, record, answer, record.opened_at)
+
+    await scratch.write(work)
 
 
 def _with_old_ids(entry: Entry, recorded: list[Entry], asked: dict[str, str]) -> Entry:

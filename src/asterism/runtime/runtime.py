@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 import orjson
@@ -13,19 +13,23 @@ import orjson
 from asterism.agents.calls import settle_open_calls
 from asterism.agents.live import LiveAgent, enter, load, referred_to
 from asterism.agents.loop import run_turn
-from asterism.agents.present import who
+from asterism.agents.present import Meeting, who
 from asterism.agents.turn import EMPTY_ANSWER, Means, Turn
-from asterism.errors import AsterismError, Conflict, LaneLost, NotFound
+from asterism.errors import AsterismError, LaneLost, NotFound
 from asterism.memory import people
+from asterism.runtime.answers import read_answer
+from asterism.runtime.approvals import Approvals
 from asterism.runtime.checks import check_field, check_text
+from asterism.runtime.halting import Halting
 from asterism.runtime.lanes import Lanes, LocalLanes
 from asterism.runtime.watch import Bridge, Hub
-from asterism.store import approvals, blobs, inbox, journal
+from asterism.store import approvals, blobs, halts, inbox, journal
 from asterism.store.database import Connection, Database
+from asterism.telemetry.redaction import redact
 from asterism.types.blobs import Blob
 from asterism.types.ids import new_id, turn_id_for
 from asterism.types.messages import InboxItem, Receipt
-from asterism.types.people import OWNER_ALONE, Account, Company, Tier
+from asterism.types.people import Account
 from asterism.types.turns import Entry, Outcome, Reply, TurnRecord, TurnState
 from asterism.types.wire import message_wire, text_of
 
@@ -46,14 +50,25 @@ class Runtime:
         constellation: str,
         delivered: Callable[[], None],
         ended: Callable[[str], None],
+        approvals: Approvals | None = None,
     ) -> None:
-        """Make a runtime; `delivered` kicks the outbox, `ended` hears whose turn has ended."""
+        """Make a runtime.
+
+        Args:
+            means: What turns work with.
+            hub: Who watches.
+            constellation: Whose agents they are.
+            delivered: Kicks the outbox.
+            ended: Hears whose turn has ended.
+            approvals: Takes messages that answer a question; None: every message opens a turn.
+        """
         self._means = means
         self._database: Database = means.database
         self._hub = hub
         self._constellation = constellation
         self._delivered = delivered
         self._ended = ended
+        self._approvals = approvals
         self._live: OrderedDict[str, LiveAgent] = OrderedDict()
         self._live_bytes = 0
         self._waiting: dict[str, list[asyncio.Future[Outcome]]] = {}
@@ -63,6 +78,7 @@ class Runtime:
         self._unheard: Counter[str] = Counter()
         """Agents with something in the inbox, perhaps, that their lane has not heard of."""
         self._loading: set[str] = set()
+        self._halting = Halting(means.database, constellation)
         self._lanes: Lanes | None = None
         self._bridge: Bridge | None = None
         self._background: set[asyncio.Task[None]] = set()
@@ -77,6 +93,8 @@ class Runtime:
             self._bridge = Bridge(self._hub, self._database)
             await self._bridge.start()
         self._lanes = lanes
+        await self._halting.start()
+        await self._database.listen(halts.TOPIC, lambda _: self._in_background(self._stand_still()))
         await self._database.listen("memory", self._memory_changed)
         if lanes is not None:
             if isinstance(lanes, LocalLanes):
@@ -139,7 +157,7 @@ class Runtime:
         present: Sequence[str] = (),
     ) -> Receipt:
         """Store a message; on return it will be answered exactly once, whatever happens."""
-        body = message_wire("user", check_text(text), images)
+        body = message_wire("user", redact(check_text(text)), images)
         beside = {
             "channel": channel,
             "external_id": external_id,
@@ -150,8 +168,12 @@ class Runtime:
         for name, value in (*beside.items(), *(("present", one) for one in present)):
             check_field(name, value)
         message_id, at = new_id("msg"), self._means.clock()
+        words = text if not images and schema is None else ""
+        take = self._as_answer(words, channel, sender, reply_to, external_id, at)
 
         async def work(tx: Connection) -> InboxItem | Receipt:
+            if (answered := await take(tx)) is not None:
+                return answered
             if external_id is not None:
                 former = await inbox.accept_once(
                     tx, self._constellation, channel, external_id, message_id, agent_id
@@ -188,9 +210,37 @@ class Runtime:
                 self._in_background(self._look_into(agent_id))
             raise
         if isinstance(taken, Receipt):
+            self._delivered()
             return taken
         self._wake(taken)
         return Receipt(taken.id, taken.turn_id, taken.agent_id)
+
+    def _as_answer(
+        self,
+        text: str,
+        channel: str,
+        sender: str | None,
+        reply_to: str | None,
+        external_id: str | None,
+        at: int,
+    ) -> Callable[[Connection], Awaitable[Receipt | None]]:
+        """Return what takes a message as the answer to a question, if it is one."""
+        said, taking = read_answer(text), self._approvals
+
+        async def take(tx: Connection) -> Receipt | None:
+            if said is None or taking is None:
+                return None
+            return await taking.take(
+                tx,
+                said,
+                channel=channel,
+                sender=sender,
+                reply_to=reply_to,
+                external_id=external_id,
+                at=at,
+            )
+
+        return take
 
     def _wake(self, item: InboxItem) -> None:
         """Put the lane of an agent to work that got something, if lanes run here."""
@@ -236,48 +286,12 @@ class Runtime:
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
-    async def decide(self, approval_id: str, approved: bool, note: str | None, by: str) -> Receipt:
-        """Answer a question that a turn waits for; the turn goes on where it stood."""
-        check_field("note", note)
-        check_field("by", by)
-        at, message_id = self._means.clock(), new_id("msg")
-
-        async def work(tx: Connection) -> Receipt:
-            approval = await approvals.get(tx, approval_id)
-            if approval is None:
-                raise NotFound(
-                    f"There is no approval {approval_id!r}. "
-                    '"asterism approval list" shows what waits for an answer.'
-                )
-            record = await journal.turn(tx, approval.turn_id)
-            if record is None or record.ended_at is not None:
-                raise Conflict(f"The turn that asked {approval_id} has ended. Nothing was changed.")
-            if not await approvals.decide(tx, approval_id, approved, note, by, at):
-                said = "approved" if approval.approved else "denied"
-                raise Conflict(
-                    f"{approval_id} was {said} by {approval.decided_by or 'somebody'} before. "
-                    "Nothing was changed."
-                )
-            answer = {"key": approval.key, "approved": approved, "note": note, "by": by}
-            item = await inbox.put(
-                tx,
-                approval.agent_id,
-                message_id,
-                kind="decision",
-                channel=approval.turn_id,
-                body=orjson.dumps(answer),
-                at=at,
-            )
-            if item is None:
-                raise NotFound(f"The agent that asked {approval_id} has been deleted.")
-            return Receipt(message_id, approval.turn_id, approval.agent_id)
-
-        return await self._database.write(work)
-
     # -- turns ---------------------------------------------------------------------------------
 
     async def serve(self, agent_id: str, item: InboxItem | None) -> int | None:
         """Run one turn of an agent: of this item, or of whatever the store has first."""
+        if await self._halting.stands() is not None:
+            return None
         try:
             turn, arrival = await self._next_turn(agent_id, item)
         except LaneLost:
@@ -359,25 +373,34 @@ class Runtime:
         if live is None:
             live = await self._load(agent_id, None)
         told = item.company if record is None and item is not None else _company_of(entries)
-        company, tier = await self._who_is_present(told)
+        met = await self._who_is_present(told)
         means = self._means
         notes = await enter(
             self._database,
             live,
-            company,
+            met.company,
             means.context_tokens(),
             means.clock(),
             tell=record is None,
         )
         if record is None and item is not None and live.context.referable:
             notes += await referred_to(self._database, live, text_of(item.body))
-        turn = Turn(live, means, item=item, record=record, entries=entries, tier=tier, notes=notes)
+        turn = Turn(
+            live,
+            means,
+            item=item,
+            record=record,
+            entries=entries,
+            tier=met.tier,
+            people=met.speaker,
+            notes=notes,
+        )
         return turn, item.arrival if item is not None else 0
 
-    async def _who_is_present(self, company: str | None) -> tuple[Company, Tier]:
-        """Return who is present in a turn, and how far whoever speaks is trusted."""
+    async def _who_is_present(self, company: str | None) -> Meeting:
+        """Return who is present in a turn, and who speaks."""
         if company is None:
-            return OWNER_ALONE, Tier.OWNER
+            return Meeting()
         return await self._database.read(lambda tx: who(tx, self._constellation, company))
 
     async def _pass_over(self, decision: InboxItem) -> None:
@@ -489,6 +512,13 @@ class Runtime:
             if turn.stop_reason is None and not turn.ending:
                 turn.stop_reason = reason
                 task.cancel()
+
+    async def _stand_still(self) -> None:
+        """Stop the turns under way, if everything was halted; not the one that did it."""
+        halt = await self._halting.stands()
+        if halt is not None:
+            for turn_id in [one for one in self._running if one != halt.turn_id]:
+                self.stop_turn(turn_id, f"Everything was halted: {halt.reason}")
 
     def is_running(self, turn_id: str) -> bool:
         """Tell whether a turn is under way in this process."""

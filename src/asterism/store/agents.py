@@ -10,8 +10,9 @@ import orjson
 
 from asterism.store.database import Connection, Row
 from asterism.types.agents import Agent, Limits
+from asterism.types.rules import rules_text, stored_rules
 
-_FIELDS = ("id", "name", "model", "system", "tools", "limits", "version", "created_at")
+_FIELDS = ("id", "name", "model", "system", "tools", "limits", "version", "created_at", "rules")
 _COLUMNS = ", ".join(_FIELDS)
 _FILL: list[Callable[[Agent, object], None]] = [getattr(Agent, one).__set__ for one in _FIELDS]
 
@@ -43,7 +44,11 @@ def _read_limits(text: str) -> Limits:
     return Limits(**orjson.loads(text))
 
 
-_READ: dict[str, Callable[[str], object]] = {"tools": _read_tools, "limits": _read_limits}
+_READ: dict[str, Callable[[str], object]] = {
+    "tools": _read_tools,
+    "limits": _read_limits,
+    "rules": stored_rules,
+}
 
 
 def _tools(agent: Agent) -> str | None:
@@ -53,8 +58,9 @@ def _tools(agent: Agent) -> str | None:
 async def create(tx: Connection, constellation: str, agent: Agent) -> bool:
     """Store a new agent; False if its name is taken."""
     row = await tx.one(
-        "INSERT INTO agents (id, constellation, name, model, system, tools, limits, created_at)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING id",
+        "INSERT INTO agents"
+        " (id, constellation, name, model, system, tools, limits, created_at, rules)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING id",
         (
             agent.id,
             constellation,
@@ -64,6 +70,7 @@ async def create(tx: Connection, constellation: str, agent: Agent) -> bool:
             _tools(agent),
             orjson.dumps(asdict(agent.limits)).decode(),
             agent.created_at,
+            rules_text(agent.rules),
         ),
     )
     return row is not None

@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
-from asterism.store.database import Connection, Row
-from asterism.types.turns import Approval
+from typing import Any
 
-_COLUMNS = "id, agent_id, turn_id, key, question, asked_at, approved, note, decided_by, decided_at"
+import orjson
+
+from asterism.store.database import Connection, Row
+from asterism.types.approvals import Answer, Approval
+from asterism.types.turns import TurnRecord
+
+_COLUMNS = (
+    "id, agent_id, turn_id, key, question, asked_at, tool, arguments, deeds, reason, reviewers,"
+    " rounds, next_at, expires_at, approved, note, decided_by, decided_at, place, edited, grant_id,"
+    " announced, announced_at"
+)
+_OPEN = (
+    "decided_at IS NULL AND agent_id IN (SELECT id FROM agents WHERE constellation = ?)"
+    # A turn that a limit has ended takes no answer any more.
+    " AND turn_id IN (SELECT id FROM turns WHERE ended_at IS NULL)"
+)
 
 
 def _approval(row: Row) -> Approval:
-    values = list(row)
-    values[6] = None if row[6] is None else bool(row[6])
+    values: list[Any] = list(row)
+    values[10] = tuple(orjson.loads(row[10]))
+    values[14] = None if row[14] is None else bool(row[14])
+    values[21] = orjson.loads(row[21])
     return Approval(*values)
 
 
 async def put(tx: Connection, approval: Approval) -> None:
-    """Store a question."""
+    """Store a question; it is looked at again when it is due, at once if no time is given."""
+    due = approval.asked_at if approval.next_at is None else approval.next_at
     await tx.run(
-        "INSERT INTO approvals (id, agent_id, turn_id, key, question, asked_at)"
-        " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        "INSERT INTO approvals (id, agent_id, turn_id, key, question, asked_at, tool, arguments,"
+        " deeds, reason, reviewers, next_at, expires_at)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
         (
             approval.id,
             approval.agent_id,
@@ -26,18 +44,35 @@ async def put(tx: Connection, approval: Approval) -> None:
             approval.key,
             approval.question,
             approval.asked_at,
+            approval.tool,
+            approval.arguments,
+            approval.deeds,
+            approval.reason,
+            _json(approval.reviewers),
+            due,
+            approval.expires_at,
         ),
     )
+    await tx.notify("approval", approval.id)
 
 
 async def decide(
-    tx: Connection, approval_id: str, approved: bool, note: str | None, by: str, at: int
+    tx: Connection, approval_id: str, answer: Answer, at: int, grant_id: str | None = None
 ) -> bool:
     """Store the answer; False if there was one before."""
     changed = await tx.run(
-        "UPDATE approvals SET approved = ?, note = ?, decided_by = ?, decided_at = ?"
-        " WHERE id = ? AND decided_at IS NULL",
-        (int(approved), note, by, at, approval_id),
+        "UPDATE approvals SET approved = ?, note = ?, decided_by = ?, decided_at = ?, place = ?,"
+        " edited = ?, grant_id = ?, next_at = NULL WHERE id = ? AND decided_at IS NULL",
+        (
+            int(answer.approved),
+            answer.note,
+            answer.by,
+            at,
+            answer.place,
+            answer.edited,
+            grant_id,
+            approval_id,
+        ),
     )
     return changed > 0
 
@@ -59,11 +94,95 @@ async def of_turn(tx: Connection, turn_id: str) -> list[Approval]:
 async def waiting(tx: Connection, constellation: str) -> list[Approval]:
     """Return the questions nobody has answered yet, oldest first."""
     rows = await tx.all(
-        f"SELECT {_COLUMNS} FROM approvals WHERE decided_at IS NULL"
-        " AND agent_id IN (SELECT id FROM agents WHERE constellation = ?)"
-        # A turn that a limit has ended takes no answer any more.
-        " AND turn_id IN (SELECT id FROM turns WHERE ended_at IS NULL)"
-        " ORDER BY asked_at, id",
-        (constellation,),
+        f"SELECT {_COLUMNS} FROM approvals WHERE {_OPEN} ORDER BY asked_at, id", (constellation,)
     )
     return [_approval(row) for row in rows]
+
+
+async def decided(tx: Connection, constellation: str, most: int) -> list[Approval]:
+    """Return the questions that were answered last, the latest first."""
+    rows = await tx.all(
+        f"SELECT {_COLUMNS} FROM approvals WHERE decided_at IS NOT NULL"
+        " AND agent_id IN (SELECT id FROM agents WHERE constellation = ?)"
+        " ORDER BY decided_at DESC, id DESC LIMIT ?",
+        (constellation, most),
+    )
+    return [_approval(row) for row in rows]
+
+
+async def of_constellation(tx: Connection, constellation: str, approval_id: str) -> Approval | None:
+    """Return a question of a constellation."""
+    row = await tx.one(
+        f"SELECT {_COLUMNS} FROM approvals WHERE id = ?"
+        " AND agent_id IN (SELECT id FROM agents WHERE constellation = ?)",
+        (approval_id, constellation),
+    )
+    return _approval(row) if row else None
+
+
+# -- announcing ------------------------------------------------------------------------------------
+
+
+async def due(tx: Connection, constellation: str, now: int, most: int) -> list[Approval]:
+    """Return the questions that are to be looked at, the longest overdue first."""
+    rows = await tx.all(
+        f"SELECT {_COLUMNS} FROM approvals WHERE next_at <= ? AND decided_at IS NULL"
+        " AND agent_id IN (SELECT id FROM agents WHERE constellation = ?)"
+        " ORDER BY next_at, id LIMIT ?",
+        (now, constellation, most),
+    )
+    return [_approval(row) for row in rows]
+
+
+async def next_time(tx: Connection, constellation: str) -> int | None:
+    """Return when the next question is to be looked at."""
+    row = await tx.one(
+        "SELECT MIN(next_at) FROM approvals WHERE decided_at IS NULL AND next_at IS NOT NULL"
+        " AND agent_id IN (SELECT id FROM agents WHERE constellation = ?)",
+        (constellation,),
+    )
+    return int(row[0]) if row and row[0] is not None else None
+
+
+async def note_round(tx: Connection, former: Approval, after: Approval) -> bool:
+    """Note what was announced; False if another process or an answer was quicker."""
+    changed = await tx.run(
+        "UPDATE approvals SET rounds = ?, announced = ?, announced_at = ?, reviewers = ?,"
+        " next_at = ?, expires_at = ? WHERE id = ? AND decided_at IS NULL AND next_at = ?",
+        (
+            after.rounds,
+            _json(dict(after.announced)),
+            after.announced_at,
+            _json(after.reviewers),
+            after.next_at,
+            after.expires_at,
+            former.id,
+            former.next_at,
+        ),
+    )
+    return changed > 0
+
+
+async def look_at_all(tx: Connection, constellation: str, now: int) -> None:
+    """Make every open question due: the rules by which people are told have changed."""
+    await tx.run(
+        "UPDATE approvals SET next_at = ? WHERE decided_at IS NULL"
+        " AND (next_at IS NULL OR next_at > ?)"
+        " AND agent_id IN (SELECT id FROM agents WHERE constellation = ?)",
+        (now, now, constellation),
+    )
+
+
+def _json(value: Any) -> str:
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+
+
+async def company_of(tx: Connection, record: TurnRecord) -> str | None:
+    """Return who was present when a turn was opened, as JSON; None: the owner alone."""
+    row = await tx.one(
+        "SELECT meta FROM entries WHERE agent_id = ? AND seq >= ? AND seq <= ?"
+        " AND turn_id = ? AND key = 'in'",
+        (record.agent_id, record.first_seq, record.last_seq, record.id),
+    )
+    kept: dict[str, Any] = orjson.loads(row[0]) if row and row[0] else {}
+    return kept.get("company")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import orjson
 
@@ -26,11 +27,15 @@ def _source(row: Row) -> DocumentSource:
         audience=Audience.read(row[4]),
         created_at=row[5],
         synced_at=row[6],
+        paused=bool(options.get("paused")),
     )
 
 
 def _options(source: DocumentSource) -> str:
-    return orjson.dumps({"include": source.include, "exclude": source.exclude}).decode()
+    kept: dict[str, object] = {"include": source.include, "exclude": source.exclude}
+    if source.paused:
+        kept["paused"] = True
+    return orjson.dumps(kept).decode()
 
 
 def _document(row: Row) -> Document:
@@ -84,6 +89,12 @@ async def sources(tx: Connection, constellation: str) -> list[DocumentSource]:
         f"SELECT {_SOURCE} FROM sources WHERE constellation = ? ORDER BY name", (constellation,)
     )
     return [_source(row) for row in rows]
+
+
+async def set_paused(tx: Connection, source: DocumentSource, *, paused: bool) -> None:
+    """Let a source rest, or be read again."""
+    options = _options(replace(source, paused=paused))
+    await tx.run("UPDATE sources SET options = ? WHERE id = ?", (options, source.id))
 
 
 async def synced(tx: Connection, source_id: str, now: int) -> None:

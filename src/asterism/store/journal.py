@@ -305,6 +305,16 @@ async def told(
     return found if newest is None else found[::-1]
 
 
+async def newest(tx: Connection, agent_id: str, first: int, last: int, most: int) -> list[Entry]:
+    """Return the newest entries of a stretch that models see, with what is kept beside them."""
+    rows = await tx.all(
+        f"SELECT {_ENTRY} FROM entries WHERE agent_id = ? AND seq BETWEEN ? AND ?"
+        " AND kind IN ('message', 'reply', 'result') ORDER BY seq DESC LIMIT ?",
+        (agent_id, first, last, most),
+    )
+    return [_entry(row) for row in reversed(rows)]
+
+
 async def length_of(tx: Connection, agent_id: str) -> int:
     """Return how many entries an agent's journal has."""
     row = await tx.one("SELECT length FROM agents WHERE id = ?", (agent_id,))

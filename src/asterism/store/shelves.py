@@ -13,7 +13,7 @@ RANGE = 1_024
 JOURNAL, ARCHIVE = "journal", "archive"
 TABLES = ("segments", "postings", "embeddings")
 MARK = ""
-"""The term of the row that says which segment a segment's postings belong to."""
+"""The `term` of the row that says which segment a segment's postings belong to."""
 _ATTEMPTS = 100
 
 
@@ -156,7 +156,7 @@ async def covered(tx: Connection, shelves: Sequence[int]) -> dict[int, int]:
 async def held(
     tx: Connection, shelf: int, firsts: Sequence[int]
 ) -> dict[int, tuple[bytes, bytes, int]]:
-    """Return what segments hold: columns, static vectors, and how many terms have postings."""
+    """Return what segments hold: columns, static vectors, and how many rows of postings."""
     found: dict[int, tuple[bytes, bytes, int]] = {}
     for first in firsts:
         row = await tx.one(
@@ -171,24 +171,24 @@ async def held(
 
 
 async def postings(
-    tx: Connection, shelf: int, firsts: Sequence[int], terms: Sequence[str]
+    tx: Connection, shelf: int, firsts: Sequence[int], beginnings: Sequence[str]
 ) -> list[Row]:
-    """Return (first, term, places) of terms in segments of one shelf."""
+    """Return (first, beginning, places) of terms that begin so, in segments of one shelf."""
     found: list[Row] = []
     for start in range(0, len(firsts), MOST_VALUES):
         part = firsts[start : start + MOST_VALUES]
         found += await tx.all(
             f"SELECT first, term, places FROM postings WHERE shelf = ?"
-            f" AND first IN ({marks(part)}) AND term IN ({marks(terms)})",
-            (shelf, *part, *terms),
+            f" AND first IN ({marks(part)}) AND term IN ({marks(beginnings)})",
+            (shelf, *part, *beginnings),
         )
     return found
 
 
 async def postings_of_many(
-    tx: Connection, shelves: Sequence[int], terms: Sequence[str]
+    tx: Connection, shelves: Sequence[int], beginnings: Sequence[str]
 ) -> list[Row]:
-    """Return (shelf, first, term, places) of terms in all segments of shelves."""
+    """Return (shelf, first, beginning, places) of terms that begin so, in all their segments."""
     found: list[Row] = []
     for start in range(0, len(shelves), MOST_VALUES):
         part = shelves[start : start + MOST_VALUES]
@@ -196,8 +196,8 @@ async def postings_of_many(
             # CROSS keeps SQLite from going through all terms of a shelf first.
             "SELECT p.shelf, p.first, p.term, p.places FROM segments s CROSS JOIN postings p"
             " WHERE p.shelf = s.shelf AND p.first = s.first"
-            f" AND s.shelf IN ({marks(part)}) AND p.term IN ({marks(terms)})",
-            (*part, *terms),
+            f" AND s.shelf IN ({marks(part)}) AND p.term IN ({marks(beginnings)})",
+            (*part, *beginnings),
         )
     return found
 
@@ -212,6 +212,7 @@ class NewSegment(NamedTuple):
     columns: bytes
     vectors: bytes
     postings: dict[str, bytes]
+    """Where terms are, by what they begin with."""
 
 
 async def put_segment(tx: Connection, shelf: int, new: NewSegment) -> None:
@@ -335,20 +336,6 @@ async def drop_naming(tx: Connection, constellation: str, name: str) -> None:
         shelf = await _taken_off(tx, kind, owner_id)
         rows = await tx.all("SELECT first, columns FROM segments WHERE shelf = ?", (shelf,))
         await drop(tx, kind, owner_id, [row[0] for row in rows if named in zlib.decompress(row[1])])
-
-
-async def terms_like(
-    tx: Connection, shelves: Sequence[int], beginning: str, most: int
-) -> list[str]:
-    """Return terms on shelves that begin so, in their order."""
-    if not shelves:
-        return []
-    rows = await tx.all(
-        f"SELECT DISTINCT term FROM postings WHERE shelf IN ({marks(shelves)})"
-        " AND term >= ? AND term < ? ORDER BY term LIMIT ?",
-        (*shelves, beginning, beginning + "\U0010ffff", most),
-    )
-    return [row[0] for row in rows]
 
 
 # -- numbers ---------------------------------------------------------------------------------------

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from asterism.telemetry.redaction import redact
+
 if TYPE_CHECKING:
     from asterism.types.turns import Reply
 
@@ -19,12 +21,13 @@ def input_messages(wires: Sequence[bytes]) -> tuple[str, int]:
     room = _LARGEST
     chosen: list[bytes] = []
     for wire in reversed(wires):
-        told = orjson.dumps(_message(orjson.loads(wire)))
-        room -= len(told)
+        message = orjson.dumps(_message(orjson.loads(wire)))
+        room -= len(message)
         if room < 0:
             break
-        chosen.append(told)
-    return f"[{b','.join(reversed(chosen)).decode()}]", len(wires) - len(chosen)
+        chosen.append(message)
+    told = f"[{b','.join(reversed(chosen)).decode()}]"
+    return redact(told), len(wires) - len(chosen)
 
 
 def output_messages(reply: Reply) -> str:
@@ -36,12 +39,13 @@ def output_messages(reply: Reply) -> str:
         parts.append({"type": "text", "content": reply.text})
     parts += [_call(call.id, call.name, call.arguments) for call in reply.calls]
     message = {"role": "assistant", "parts": parts, "finish_reason": reply.finish}
-    return orjson.dumps([message]).decode()
+    return redact(orjson.dumps([message]).decode())
 
 
 def text_message(role: str, text: str) -> str:
     """Return one message of plain text as JSON."""
-    return orjson.dumps([{"role": role, "parts": [{"type": "text", "content": text}]}]).decode()
+    told = [{"role": role, "parts": [{"type": "text", "content": text}]}]
+    return redact(orjson.dumps(told).decode())
 
 
 def _message(wire: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from asterism.telemetry.redaction import redact
 from asterism.telemetry.watches import here
 
 _SHORTEST_SECRET = 8
@@ -45,7 +46,7 @@ class _Lines(logging.Formatter):
         text = text.encode("utf-8", "backslashreplace").decode()
         for secret in self._secrets:
             text = text.replace(secret, "…")
-        return text
+        return redact(text)
 
 
 class TextLines(_Lines):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from asterism.ports import Accept
+from asterism.ports import Accept, Answer
 from asterism.types.messages import Delivery
 
 
@@ -17,6 +17,7 @@ class MemoryChannel:
         self.delivered: list[Delivery] = []
         self._troubles: deque[Exception | None] = deque()
         self._accept: asyncio.Future[Accept] | None = None
+        self._answer: Answer | None = None
 
     def trouble(self, *troubles: Exception | None) -> None:
         """Meet the next tries with these errors, in order; None lets one pass."""
@@ -29,6 +30,24 @@ class MemoryChannel:
         if trouble is not None:
             raise trouble
         self.delivered.append(delivery)
+
+    def take_answers(self, answer: Answer) -> None:
+        """Keep how to hand in what somebody pressed."""
+        self._answer = answer
+
+    async def press(
+        self, delivery: Delivery, *, approved: bool, sender: str, note: str | None = None
+    ) -> str:
+        """Press a button under a delivered question; return what is shown for it."""
+        assert self._answer is not None, "the channel listens first"
+        assert delivery.approval is not None, "it asks nothing"
+        return await self._answer(
+            delivery.approval,
+            approved=approved,
+            sender=sender,
+            reply_to=delivery.target,
+            note=note,
+        )
 
     async def listen(self, accept: Accept) -> None:
         """Let the test hand messages in through `accepting`."""

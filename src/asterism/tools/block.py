@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import re
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from asterism.errors import AsterismError, StoreError, ToolError
 from asterism.memory import blocks
@@ -14,7 +15,9 @@ from asterism.memory.gate import blocks as gate
 from asterism.memory.gate.writer import NeedsConsent
 from asterism.store import agents
 from asterism.store import blocks as rows
+from asterism.tools.spellings import OPERATION, TEXT, WORD, also, unless_null
 from asterism.tools.tool import Tool, ToolContext, tool
+from asterism.types.deeds import Deed, DeedKind, Does
 from asterism.types.memory import (
     Add,
     Append,
@@ -39,7 +42,7 @@ from asterism.types.memory import (
 )
 
 Operation = Literal[
-    "load", "list", "pin", "unpin", "archive", "info", "viewport", "share", "unshare"
+    "load", "list", "pin", "unpin", "archive", "info", "viewport", "share", "unshare", "swap"
 ]
 EditOperation = Literal[
     "append",
@@ -53,6 +56,7 @@ EditOperation = Literal[
     "undo",
     "redo",
 ]
+_LABEL = also("label", "name", "block", "block_label")
 Grant = Literal["read_only", "partner", "human", "append", "read_write", "admin"]
 
 
@@ -66,7 +70,7 @@ def _told(ctx: ToolContext) -> Generator[list[Seen]]:
     try:
         yield quoted
     except NeedsConsent as needed:
-        ctx.ask(needed.question)
+        ctx.ask(needed.question, needed.reviewers)
         raise ToolError("This needs a person's consent, and it was not given.") from None
     except (StoreError, ToolError):
         raise
@@ -108,25 +112,34 @@ def _size(ctx: ToolContext, seen: Seen) -> int:
     return len("\n".join(blocks.heard_lines(seen, ctx.company)))
 
 
-@tool(transactional=True, tier=None, compact=False)
+def _does(arguments: Mapping[str, Any]) -> list[Deed]:
+    label = (str(arguments.get("label") or ""),)
+    match arguments.get("operation"):
+        case "load" | "list" | "info":
+            return [Deed(DeedKind.READ, things=label)]
+        case "share" | "unshare":
+            return [Deed(DeedKind.GRANT, recipients=(str(arguments["agent"]),), things=label)]
+        case _:
+            return [Deed(DeedKind.REMEMBER, things=label)]
+
+
+@tool(transactional=True, tier=None, compact=False, does=_does)
 async def block(
     ctx: ToolContext,
-    operation: Operation,
-    label: str = "",
-    agent: str = "",
-    permission: Grant = "append",
-    first_line: int = 1,
-    lines: int = 0,
+    operation: Annotated[Operation, OPERATION, WORD],
+    label: Annotated[str, _LABEL, TEXT] = "",
+    agent: Annotated[str, also("agent", "target_agent"), TEXT] = "",
+    permission: Annotated[Grant, unless_null("append"), WORD] = "append",
+    first_line: Annotated[int, also("first_line", "start_line"), unless_null(1)] = 1,
+    lines: Annotated[int, also("lines", "display_lines"), unless_null(0)] = 0,
+    other: Annotated[str, also("other", "with", "new_label", "load_label"), TEXT] = "",
 ) -> str:
     """Look after your memory blocks. Blocks of others are named owner/label.
 
     Args:
-        operation: load (read it now), pin (always see a working block), archive (see it no more),
-            viewport (show a part of a long text), share and unshare (with an agent), …
-        agent: For share and unshare, its name.
-        permission: For share.
-        first_line: For viewport.
-        lines: For viewport, how many; 0 for all.
+        operation: load: read; pin: always see; archive: see no more; viewport: show a part;
+            share with an agent; swap: archive it and pin `other`.
+        lines: How many; 0 for all.
     """
     with _told(ctx):
         if operation == "list":
@@ -145,13 +158,30 @@ async def block(
                 await _write(ctx, seen, Describe(type=BlockType.ARCHIVAL, pinned=False))
                 return f"{named} is archived; search finds it, and load reads it."
             case "viewport":
-                if not isinstance(seen.block.schema, TextSchema):
-                    raise ToolError(f"{named} is no text, so that it has no viewport.")
-                window = TextSchema(first_line, lines or None)
-                after = await _write(ctx, seen, Describe(schema=window))
-                return _shown(ctx, after)
+                return await _viewport(ctx, seen, first_line, lines)
+            case "swap":
+                return await _swap(ctx, seen, other)
             case "share" | "unshare":
                 return await _sharing(ctx, seen, operation, agent, permission)
+
+
+async def _viewport(ctx: ToolContext, seen: Seen, first_line: int, lines: int) -> str:
+    if not isinstance(seen.block.schema, TextSchema):
+        raise ToolError(f"Block {seen.name!r} is no text, so that it has no viewport.")
+    window = TextSchema(first_line, lines or None)
+    return _shown(ctx, await _write(ctx, seen, Describe(schema=window)))
+
+
+async def _swap(ctx: ToolContext, seen: Seen, label: str) -> str:
+    """Archive a block and see another one instead, both or none."""
+    if not label.strip():
+        raise ToolError("Which block shall be seen instead? Give its label as `other`.")
+    instead = await _find(ctx, label)
+    if instead.block.id == seen.block.id:
+        raise ToolError(f"Block {seen.name!r} cannot be swapped with itself. Give another one.")
+    await _write(ctx, seen, Describe(type=BlockType.ARCHIVAL, pinned=False))
+    after = await _write(ctx, instead, Describe(type=BlockType.WORKING, pinned=True))
+    return f"Block {seen.name!r} is archived, and {after.name!r} is pinned.\n{_shown(ctx, after)}"
 
 
 async def _listing(ctx: ToolContext) -> str:
@@ -195,35 +225,66 @@ async def _sharing(
     return f"{other.name} now sees block {seen.name!r} ({permission})."
 
 
-@tool(transactional=True, tier=None)
+def _spelled_within(arguments: dict[str, Any]) -> tuple[str, str, int, int]:
+    """Return content, old, number and last, with what older spellings write inside the texts."""
+    content, old = str(arguments["content"]), str(arguments["old"])
+    number, last = int(arguments["number"]), int(arguments["last"])
+    if arguments["operation"] == "replace" and arguments["which"] == "nth" and number == 1:
+        nth = _NTH.match(old)
+        if nth is not None:
+            number, old = int(nth[1]), nth[2]
+    if arguments["operation"] == "edit_range" and number == 1 and not last:
+        span = _RANGE.match(content)
+        if span is not None:
+            number, last, content = int(span[1]), int(span[2]), span[3]
+    return content, old, number, last
+
+
+_NTH = re.compile(r"(\d{1,6}):\s?(.+)", re.DOTALL)
+_RANGE = re.compile(r"(\d{1,9})\s*(?:-|\.\.)\s*(\d{1,9}):[ \t]?\n?(.*)", re.DOTALL)
+
+
+@tool(
+    transactional=True,
+    tier=None,
+    does=Does("remember", things="label", content=("content", "value")),
+)
 async def block_edit(
     ctx: ToolContext,
-    operation: EditOperation,
-    label: str,
-    content: str = "",
-    old: str = "",
-    which: Literal["first", "all", "nth", "regex"] = "first",
-    number: int = 1,
-    last: int = 0,
-    field: str = "",
+    operation: Annotated[EditOperation, OPERATION, WORD],
+    label: Annotated[str, _LABEL, TEXT],
+    content: Annotated[str, also("content", "new", "patch", "text"), TEXT] = "",
+    old: Annotated[str, also("old", "pattern"), TEXT] = "",
+    which: Annotated[
+        Literal["first", "all", "nth", "regex"], also("which", "mode"), unless_null("first"), WORD
+    ] = "first",
+    number: Annotated[int, also("number", "index", "first"), unless_null(1)] = 1,
+    last: Annotated[int, unless_null(0)] = 0,
+    field: Annotated[str, TEXT] = "",
     value: Any = None,
-    section: str = "",
-    reason: str = "",
+    section: Annotated[str, TEXT] = "",
+    reason: Annotated[str, TEXT] = "",
 ) -> str:
     """Change a memory block.
 
     Args:
-        content: Text to append, in place of old, or of the lines; for patch a unified diff; JSON
-            for items and entries with fields.
-        old: For replace, the text (or regex) to look for.
-        number: For replace nth: which; edit_range: the first line; set_item, remove_item: the
-            item. Counted from 1.
-        last: For edit_range, the last line; 0 for only one.
+        content: Text to append or put in place; for patch a unified diff; JSON for items.
+        old: Text or regex to replace.
+        number: Which match, first line or item, from 1.
+        last: Last line of edit_range.
         field: For set_field and add (to a counter).
-        value: For set_field, add and set_item.
-        section: Of a block with sections.
         reason: Why, for the history.
     """
+    content, old, number, last = _spelled_within(
+        {
+            "operation": operation,
+            "which": which,
+            "content": content,
+            "old": old,
+            "number": number,
+            "last": last,
+        }
+    )
     with _told(ctx) as quoted:
         seen = await _find(ctx, label)
         quoted.append(seen)

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Annotated
 
 from asterism.errors import ToolError
 from asterism.store import journal, summaries
 from asterism.store.database import Connection
 from asterism.store.journal import Told
 from asterism.store.summaries import MayHear
+from asterism.tools.spellings import TEXT, also, unless_null
 from asterism.tools.tool import Tool, ToolContext, tool
+from asterism.types.deeds import Does
 from asterism.types.memory import Source
 from asterism.types.people import Audience, Company, Tier
 from asterism.types.summaries import Summary, days, spoken
@@ -33,8 +36,12 @@ class _Page:
     parts: int = 1
 
 
-@tool(transactional=True, tier=None, compact=False)
-async def expand(ctx: ToolContext, summary: str, page: int = 1) -> str:
+@tool(transactional=True, tier=None, compact=False, does=Does("read"))
+async def expand(
+    ctx: ToolContext,
+    summary: Annotated[str, also("summary", "id", "message"), TEXT],
+    page: Annotated[int, unless_null(1)] = 1,
+) -> str:
     """Read the exact earlier messages that a summary stands for, or a message that was found.
 
     Args:

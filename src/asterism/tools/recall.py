@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator
+from pydantic.json_schema import SkipJsonSchema
 
 from asterism.errors import AsterismError, StoreError, ToolError
 from asterism.memory import archive
 from asterism.memory.gate import passages as gate
 from asterism.tools.quoting import line, mark
+from asterism.tools.spellings import OPERATION, TEXT, also, unless_null
 from asterism.tools.tool import Tool, ToolContext, tool
+from asterism.types.deeds import Deed, DeedKind
 from asterism.types.memory import AppendPassage, Insert, Passage, Retract, Tag
 from asterism.types.search import Query
 from asterism.types.summaries import day
@@ -16,23 +22,45 @@ from asterism.types.summaries import day
 _MOST_FOUND = 20
 
 
-@tool(transactional=True, tier=None)
+def _listed(given: Any) -> Any:
+    """Take one word, or several with commas between them, as a list."""
+    if isinstance(given, str):
+        return [one.strip() for one in given.split(",") if one.strip()]
+    return given
+
+
+def _operation(given: Any) -> Any:
+    word = given.strip().casefold() if isinstance(given, str) else given
+    return "retract" if word in ("delete", "remove") else word
+
+
+def _does(arguments: Mapping[str, Any]) -> list[Deed]:
+    if arguments.get("operation") in ("search", "read"):
+        return [Deed(DeedKind.READ)]
+    said = str(arguments.get("text") or "")
+    return [Deed(DeedKind.REMEMBER, content=(said,) if said else ())]
+
+
+@tool(transactional=True, tier=None, does=_does)
 async def recall(
     ctx: ToolContext,
-    operation: Literal["search", "read", "insert", "append", "retract"],
-    text: str = "",
-    id: str = "",
-    tags: list[str] | None = None,
-    limit: int = 5,
+    operation: Annotated[
+        Literal["search", "read", "insert", "append", "retract"],
+        OPERATION,
+        BeforeValidator(_operation),
+    ],
+    text: Annotated[str, also("text", "content", "query"), TEXT] = "",
+    id: Annotated[str, also("id", "entry_id", "passage_id", "label", "name"), TEXT] = "",
+    tags: Annotated[list[str], BeforeValidator(_listed)] | None = None,
+    limit: Annotated[int, unless_null(5)] = 5,
+    metadata: SkipJsonSchema[dict[str, Any] | None] = None,
 ) -> str:
     """Your archive: lasting facts, kept word by word and found by search.
 
     Args:
-        operation: search, read one by id, insert one fact, append to one, or retract a wrong one.
         text: What to search for, insert or append.
         id: The passage. For insert: one that the new one supersedes.
         tags: For insert; for append, to set them anew; for search, to find only those with all.
-        limit: How many to find.
     """
     try:
         match operation:
@@ -41,7 +69,9 @@ async def recall(
             case "read":
                 return await _read(ctx, id)
             case "insert":
-                wanted = Insert(text, tuple(tags or ()), supersedes=id or None)
+                wanted = Insert(
+                    text, tuple(tags or ()), metadata=metadata or {}, supersedes=id or None
+                )
                 done = await gate.write(ctx.tx, ctx.writer(), ctx.agent.id, wanted)
                 return " ".join(filter(None, (_DONE[done.kind].format(done.passage.id), done.note)))
             case "append":

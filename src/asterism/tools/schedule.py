@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 from asterism.errors import InvalidInput, ToolError
 from asterism.store import inbox, schedules
+from asterism.tools.spellings import OPERATION, TEXT, WORD, also
 from asterism.tools.tool import Tool, ToolContext, tool
+from asterism.types.deeds import Deed, DeedKind, Does
 from asterism.types.ids import new_id
 from asterism.types.people import audience_of
 from asterism.types.schedules import Schedule
@@ -55,13 +58,20 @@ def _said(moment_ms: int) -> str:
     return f"{datetime.fromtimestamp(moment_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-@tool(transactional=True, tier=None)
+def _does(arguments: Mapping[str, Any]) -> list[Deed]:
+    if arguments.get("operation") == "list":
+        return [Deed(DeedKind.READ)]
+    said = str(arguments.get("message") or "")
+    return [Deed(DeedKind.REMEMBER, content=(said,) if said else ())]
+
+
+@tool(transactional=True, tier=None, does=_does)
 async def schedule(
     ctx: ToolContext,
-    operation: Literal["at", "in", "every", "list", "cancel"],
-    when: str = "",
-    message: str = "",
-    id: str = "",
+    operation: Annotated[Literal["at", "in", "every", "list", "cancel"], OPERATION, WORD],
+    when: Annotated[str, also("when", "time", "cron"), TEXT] = "",
+    message: Annotated[str, also("message", "content", "text"), TEXT] = "",
+    id: Annotated[str, also("id", "schedule_id"), TEXT] = "",
 ) -> str:
     """Send a message to yourself later: a reminder, a follow-up, something regular.
 
@@ -117,7 +127,7 @@ async def schedule(
     return f"Scheduled as {one.id} for {_said(due)}."
 
 
-@tool(transactional=True, tier=None)
+@tool(transactional=True, tier=None, does=Does("remember", content="reason"))
 async def heartbeat(ctx: ToolContext, reason: str) -> str:
     """Ask for another turn of your own right after this one, to go on with longer work.
 

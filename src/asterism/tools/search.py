@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, BeforeValidator, Field
-from pydantic.json_schema import SkipJsonSchema
+from pydantic import BeforeValidator
 
 from asterism.errors import AsterismError, StoreError, ToolError
+from asterism.memory.words import words
 from asterism.tools.quoting import line
+from asterism.tools.spellings import TEXT, also, unless_null
 from asterism.tools.tool import Tool, ToolContext, tool
-from asterism.types.search import DOMAINS, Query
+from asterism.types.deeds import Does
+from asterism.types.search import DOMAINS, MOST_HITS, Query
 
 _MOST_FOUND = 50
 _OWN_TURN = 8
@@ -36,40 +38,39 @@ _SPELLINGS: dict[str, tuple[str, ...]] = {
     "summary": ("summaries",),
     **{one: (one,) for one in DOMAINS},
 }
-_DOMAIN = Field(validation_alias=AliasChoices("domain", "domains"))
-_SINCE = Field(validation_alias=AliasChoices("since", "start_time"))
-_UNTIL = Field(validation_alias=AliasChoices("until", "end_time"))
+_DOMAIN = also("domain", "domains")
+_SINCE = also("since", "start_time")
+_UNTIL = also("until", "end_time")
 
 
-def _spelled(given: Any) -> Any:
-    """Take nothing as an empty text, and several as a list, since models write them so."""
-    if isinstance(given, list):
-        return ",".join(map(str, cast("list[Any]", given)))
-    return "" if given is None else given
+def _role(given: Any) -> Any:
+    word = given.strip().casefold() if isinstance(given, str) else given
+    return {None: "", "agent": "assistant", "human": "user"}.get(word, word)
 
 
-_Text = Annotated[str, BeforeValidator(_spelled)]
+_Text = Annotated[str, TEXT]
 
 
-@tool(repeatable=True, tier=None, compact=False)
+@tool(repeatable=True, tier=None, compact=False, does=Does("read"))
 async def search(
     ctx: ToolContext,
-    query: str,
+    query: Annotated[str, also("query", "text", "q"), TEXT],
     domain: Annotated[_Text, _DOMAIN] = "all",
     speaker: _Text = "",
-    role: Annotated[Literal["", "user", "assistant"], BeforeValidator(_spelled)] = "",
+    role: Annotated[Literal["", "user", "assistant"], BeforeValidator(_role)] = "",
     since: Annotated[_Text, _SINCE] = "",
     until: Annotated[_Text, _UNTIL] = "",
-    limit: int = 10,
-    fuzzy: SkipJsonSchema[bool] = True,
+    limit: Annotated[int, unless_null(10)] = 10,
+    fuzzy: Annotated[bool, unless_null(default=True)] = True,
 ) -> str:
     """Search all you have heard and kept.
 
     Args:
         domain: messages, passages, documents, blocks, summaries.
         since: Date or "last week".
+        fuzzy: false: exact words.
     """
-    del fuzzy  # every search is
+    most = max(1, min(limit, _MOST_FOUND))
     try:
         wanted = Query(
             query,
@@ -78,7 +79,7 @@ async def search(
             role=role or None,
             since=_moment(since, ctx.now, last=False),
             until=_moment(until, ctx.now, last=True),
-            limit=max(1, min(limit, _MOST_FOUND)) + _OWN_TURN,
+            limit=most + _OWN_TURN if fuzzy else MOST_HITS,
         )
         found = await ctx.search(wanted)
     except StoreError:
@@ -86,10 +87,14 @@ async def search(
     except AsterismError as error:
         raise ToolError(error.message) from None
     there = [hit for hit in found.hits if not hit.id.startswith(f"{ctx.turn_id}#")]
-    shown = there[: wanted.limit - _OWN_TURN]
+    if not fuzzy:
+        asked = set(words(query))
+        there = [hit for hit in there if asked <= set(words(hit.text))]
+    shown = there[:most]
     ctx.quotes(source for hit in shown for source in hit.sources)
     if not shown:
-        return "Nothing was found. Try other words, or search more widely."
+        wider = "search more widely" if fuzzy else "search with fuzzy true"
+        return f"Nothing was found. Try other words, or {wider}."
     return "\n".join(map(line, shown))
 
 

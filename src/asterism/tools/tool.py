@@ -9,20 +9,22 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar, cast, get_type_hints, overload
 
 import orjson
 
+from asterism.config import Settings
+from asterism.config.contacts import Contacts
 from asterism.errors import ConfigError, ToolError
 from asterism.memory.gate.writer import Writer
-from asterism.permissions import Actor, Rules
+from asterism.permissions import Actor, Authority
 from asterism.store.database import Connection
 from asterism.types.agents import Agent
-from asterism.types.deeds import Deed, Deeds, deeds_of
+from asterism.types.deeds import Declared, Deed, DeedKind, deeds_of
 from asterism.types.memory import Source
-from asterism.types.people import OWNER_ALONE, Audience, Company, Tier
+from asterism.types.people import OWNER, OWNER_ALONE, Audience, Company, Tier
 from asterism.types.search import Found, Query
 from asterism.types.turns import Effect
 
@@ -37,14 +39,17 @@ class Decision:
     approved: bool
     note: str | None = None
     by: str = ""
+    arguments: str | None = None
+    """The arguments as the person changed them, as JSON."""
 
 
 class NeedsApproval(Exception):
     """Raised through `ToolContext.ask`: the call must wait for a person."""
 
-    def __init__(self, question: str) -> None:
+    def __init__(self, question: str, reviewers: tuple[str, ...] = (OWNER,)) -> None:
         super().__init__(question)
         self.question = question
+        self.reviewers = reviewers
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +74,20 @@ class ToolContext:
     """Who is present: what they may not hear, the call must not bring to light."""
     source: Source = field(default_factory=lambda: Source(()))
     """What whatever the call writes comes from, who may hear it and how far it is trusted."""
-    rules: Rules = field(default_factory=Rules)
+    authority: Authority = field(default_factory=Authority)
     tiers: list[Tier] = field(default_factory=list[Tier])
     """How far what the result quotes is trusted."""
     audiences: list[Audience] = field(default_factory=list[Audience])
     """Who may hear what the result quotes."""
     searching: Callable[[Query], Awaitable[Found]] | None = None
+    settings: Callable[[], Settings] = Settings
+    """The configuration in use."""
+    channels: Callable[[], Collection[str]] = tuple
+    """The names of the channels there are."""
+    contacts: Callable[[], Contacts] = Contacts
+    """Where people are reached."""
+    resolve: Callable[[str], str] = str
+    """Returns the stored key that `secret:NAME` names, and any other text as it is."""
 
     async def search(self, query: Query) -> Found:
         """Return what the agent's memory has on a query, as far as those present may hear it.
@@ -106,7 +119,7 @@ class ToolContext:
             turn_id=self.turn_id,
             reason=reason,
             consent=self.decision is not None and self.decision.approved,
-            rules=self.rules,
+            authority=self.authority,
         )
 
     @property
@@ -116,14 +129,18 @@ class ToolContext:
             raise RuntimeError("Only a tool declared transactional has a transaction.")
         return self.transaction
 
-    def ask(self, question: str) -> None:
+    def ask(self, question: str, reviewers: tuple[str, ...] = (OWNER,)) -> None:
         """Go on if a person has approved this call; else park the turn and ask.
 
-        Call it before the tool does anything: the tool is run again from its start.
+        Call it before the tool does anything: the tool is run again from its start. `reviewers`
+        says who may answer: `owner`, `present` (who opened the turn), `person:…` or `role:…`.
         """
         if self.decision is None:
-            raise NeedsApproval(question)
+            raise NeedsApproval(question, reviewers)
 
+
+_KEPT_AT_HOME = (Deed(DeedKind.REMEMBER),)
+"""What a transactional tool does: all of its effect is in the home's own database."""
 
 Function = Callable[..., Any]
 Check = Callable[..., Awaitable[Any]]
@@ -143,7 +160,8 @@ class Tool:
         timeout: float | None,
         tier: Tier | None = Tier.TOOL,
         compact: bool = True,
-        does: Deeds | None = None,
+        does: Declared | None = None,
+        reserved: bool = False,
     ) -> None:
         self.function = function
         self.name = name
@@ -154,6 +172,8 @@ class Tool:
         """How far its results are trusted; None: they are the system's own words."""
         self.compact = compact
         """Whether small models are offered it, too."""
+        self.reserved = reserved
+        """Whether only agents have it whose list of tools names it."""
         self.does = does
         """What its calls do, by which they are judged; None: it does not say."""
         self._check = check
@@ -179,6 +199,8 @@ class Tool:
 
     def deeds(self, arguments: dict[str, Any]) -> tuple[Deed, ...]:
         """Return what a call with these arguments, as `read` gives them, would do."""
+        if self.does is None and self.effect is Effect.TRANSACTIONAL:
+            return _KEPT_AT_HOME
         return deeds_of(self.does, arguments)
 
     def read(self, arguments: str) -> dict[str, Any]:
@@ -251,7 +273,7 @@ class Tool:
 
     def _json_schema(self) -> dict[str, Any]:
         schema: dict[str, Any] = self._model().model_json_schema()
-        return cast("dict[str, Any]", _without_titles(schema))
+        return cast("dict[str, Any]", _short(schema))
 
 
 def as_text(value: Any) -> str:
@@ -300,18 +322,32 @@ def _read_docstring(text: str) -> tuple[str, dict[str, str]]:
     return before.strip(), notes
 
 
-def _without_titles(value: Any) -> Any:
-    """Drop the titles that schemas carry; they cost tokens and tell a model nothing."""
-    if isinstance(value, dict):
-        items = cast("dict[str, Any]", value).items()
-        return {
-            key: _without_titles(inner)
-            for key, inner in items
-            if not (key == "title" and isinstance(inner, str))
-        }
+_SILENT = ("title", "default", "additionalProperties")
+"""Words of a schema that cost tokens and tell a model nothing, where they say what is usual."""
+_USUAL: tuple[Any, ...] = ("", 0, None, False)
+
+
+def _short(value: Any, *, names: bool = False) -> Any:
+    """Leave away what a model need not read; `names` are those of properties, and all count."""
     if isinstance(value, list):
-        return [_without_titles(inner) for inner in cast("list[Any]", value)]
-    return value
+        return [_short(inner) for inner in cast("list[Any]", value)]
+    if not isinstance(value, dict):
+        return value
+    given = cast("dict[str, Any]", value)
+    if names:
+        return {key: _short(inner) for key, inner in given.items()}
+    kept = {
+        key: _short(inner, names=key in ("properties", "$defs"))
+        for key, inner in given.items()
+        if key not in _SILENT or not (key == "title" or inner in _USUAL)
+    }
+    choices = kept.get("anyOf")
+    if isinstance(choices, list) and given.get("default", 1) is None:
+        left = [one for one in cast("list[Any]", choices) if one != {"type": "null"}]
+        if len(left) == 1:  # it can be left away instead of being null
+            del kept["anyOf"]
+            kept = {**left[0], **kept}
+    return kept
 
 
 F = TypeVar("F", bound=Function)
@@ -330,7 +366,8 @@ def tool(
     timeout: float | None = None,
     tier: Tier | None = Tier.TOOL,
     compact: bool = True,
-    does: Deeds | None = None,
+    does: Declared | None = None,
+    reserved: bool = False,
 ) -> Callable[[Function], Tool]: ...
 def tool(
     function: Function | None = None,
@@ -344,7 +381,8 @@ def tool(
     timeout: float | None = None,
     tier: Tier | None = Tier.TOOL,
     compact: bool = True,
-    does: Deeds | None = None,
+    does: Declared | None = None,
+    reserved: bool = False,
 ) -> Tool | Callable[[Function], Tool]:
     """Make a typed function callable by models.
 
@@ -363,6 +401,7 @@ def tool(
         does: What its calls do in terms of their arguments, such as
             `Does("send", recipients="to", content="text")`. After untrusted text was read, calls
             are judged by it; a tool that does not say might do anything.
+        reserved: Only agents have it whose own list of tools names it.
     """
     declared = [transactional, repeatable, check is not None]
     if sum(declared) > 1:
@@ -386,9 +425,19 @@ def tool(
             tier=tier,
             compact=compact,
             does=does,
+            reserved=reserved,
         )
 
     return wrap if function is None else wrap(function)
+
+
+@dataclass(frozen=True, slots=True)
+class More:
+    """A tool through which others are called."""
+
+    tool: Tool
+    meant: Callable[[str], tuple[str, str] | None]
+    """Returns the name and the arguments of the tool that its arguments mean, if any."""
 
 
 class Toolbox:
@@ -397,6 +446,8 @@ class Toolbox:
     def __init__(self, tools: list[Tool] | None = None) -> None:
         self._tools: dict[str, Tool] = {}
         self._wire: dict[tuple[tuple[str, ...] | None, bool], bytes | None] = {}
+        self.more: More | None = None
+        """What leads a small model to the tools that it is not shown."""
         for one in tools or ():
             self.add(one)
 
@@ -407,24 +458,54 @@ class Toolbox:
         self._tools[one.name] = one
         self._wire.clear()
 
+    def remove(self, one: Tool) -> None:
+        """Offer a tool no more, unless its name was given to another meanwhile."""
+        if self._tools.get(one.name) is one:
+            del self._tools[one.name]
+            self._wire.clear()
+
     def get(self, name: str, allowed: tuple[str, ...] | None) -> Tool | None:
         """Return a tool that an agent may call, or None."""
+        if self.more is not None and name == self.more.tool.name and self.left_out(allowed):
+            return self.more.tool
         if allowed is not None and name not in allowed:
             return None
-        return self._tools.get(name)
+        found = self._tools.get(name)
+        return None if found is not None and found.reserved and allowed is None else found
 
     def names(self, allowed: tuple[str, ...] | None = None) -> list[str]:
         """Return the names of the tools an agent may call."""
         return sorted(name for name in self._tools if allowed is None or name in allowed)
 
+    def offered(self, allowed: tuple[str, ...] | None) -> list[str]:
+        """Return the names of the tools that an agent has; reserved ones if it names them."""
+        found = self.names(allowed)
+        return [one for one in found if allowed is not None or not self._tools[one].reserved]
+
     def wire(self, allowed: tuple[str, ...] | None, *, compact: bool = False) -> bytes | None:
         """Return the descriptions for a model as a JSON array, or None if there are none."""
         key = (allowed, compact)
         if key not in self._wire:
-            tools = (self._tools[name] for name in self.names(allowed))
+            tools = (self._tools[name] for name in self.offered(allowed))
             found = [one.wire() for one in tools if one.compact or not compact]
+            if compact and self.more is not None and self.left_out(allowed):
+                found.append(self.more.tool.wire())
             self._wire[key] = orjson.dumps(found) if found else None
         return self._wire[key]
+
+    def left_out(self, allowed: tuple[str, ...] | None) -> list[Tool]:
+        """Return the tools of an agent that a small model is not shown."""
+        tools = (self._tools[name] for name in self.offered(allowed))
+        return [one for one in tools if not one.compact]
+
+    def meant(self, name: str, arguments: str) -> tuple[str, str]:
+        """Return the call that is meant: one through the tool `tools` is a call of that tool.
+
+        What it does is judged by the tool that is meant, never by the way that led there.
+        """
+        if self.more is None or name != self.more.tool.name:
+            return name, arguments
+        return self.more.meant(arguments) or (name, arguments)
 
 
 def refuse(message: str) -> NoReturn:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from asterism.types.rules import Rule
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -39,3 +41,5 @@ class Agent:
     """Names of the tools it may call; None stands for every tool there is."""
     limits: Limits = field(default_factory=Limits)
     version: int = 1
+    rules: tuple[Rule, ...] = ()
+    """What its owner wants of its calls."""

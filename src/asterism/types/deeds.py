@@ -69,6 +69,27 @@ class Deed:
         return said if self.amount is None else f"{said} ({self.amount:g})"
 
 
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One step on the way from untrusted text to what a call would do."""
+
+    what: str
+    """What of the call it is about, such as `recipients 'US133…'`."""
+    origin: str
+    """Where the text is from, such as `read_file (turn_…/0/call/0)`."""
+    tier: str
+    where: str
+    """The place in the text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Why nobody who is trusted vouches for a call."""
+
+    reason: str
+    because: tuple[Reason, ...] = ()
+
+
 Named = str | Sequence[str]
 """The name of an argument, or several; `to.address` reaches inside of one."""
 
@@ -106,11 +127,11 @@ class Does:
         )
 
 
-Deeds = Does | Iterable[Does] | Callable[[Mapping[str, Any]], Iterable[Deed]]
+Declared = Does | Iterable[Does] | Callable[[Mapping[str, Any]], Iterable[Deed]]
 """How a tool declares its deeds: one or several `Does`, or a function of the arguments."""
 
 
-def deeds_of(declared: Deeds | None, arguments: Mapping[str, Any]) -> tuple[Deed, ...]:
+def deeds_of(declared: Declared | None, arguments: Mapping[str, Any]) -> tuple[Deed, ...]:
     """Return what a call does; of a tool that declares nothing, that it might do anything."""
     if declared is None:
         return (Deed(DeedKind.UNDECLARED, things=tuple(_texts(arguments))),)
@@ -123,6 +144,9 @@ def deeds_of(declared: Deeds | None, arguments: Mapping[str, Any]) -> tuple[Deed
 
 def texts_at(arguments: Mapping[str, Any], names: Named) -> tuple[str, ...]:
     """Return what stands in the named arguments, as texts."""
+    if isinstance(names, str) and "." not in names:
+        plain = arguments.get(names)
+        return (plain,) if plain and isinstance(plain, str) else tuple(_texts(plain))
     found: list[str] = []
     for name in (names,) if isinstance(names, str) else names:
         value: Any = arguments

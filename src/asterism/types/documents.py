@@ -24,6 +24,8 @@ class DocumentSource:
     audience: Audience = PUBLIC
     created_at: int = 0
     synced_at: int | None = None
+    paused: bool = False
+    """Whether it rests: what was read stays, and nothing is read anew."""
 
 
 class DocumentState(StrEnum):

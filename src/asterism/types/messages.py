@@ -85,6 +85,14 @@ class Delivery:
     created_at: int = 0
     error: str | None = None
 
+    @property
+    def approval(self) -> str | None:
+        """The id of the question that it asks, for channels that show buttons; else None."""
+        first, _, rest = self.key.partition("/")
+        if rest.startswith("ap_"):
+            return rest
+        return first if first.startswith("ap_") and rest.partition("/")[0].isdigit() else None
+
 
 @dataclass(frozen=True, slots=True)
 class Notice:

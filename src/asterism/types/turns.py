@@ -198,23 +198,6 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Approval:
-    """A question to a person that a turn waits for."""
-
-    id: str
-    agent_id: str
-    turn_id: str
-    key: str
-    """The call that waits, such as `0/call/0`."""
-    question: str
-    asked_at: int
-    approved: bool | None = None
-    note: str | None = None
-    decided_by: str | None = None
-    decided_at: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class TurnRecord:
     """A turn as the store knows it."""
 

@@ -43,6 +43,9 @@ class How(StrEnum):
     """A part of a Loro document, written anew with its history."""
     PACKED = "packed"
     """JSON, compressed."""
+    SALTED = "salted"
+    """JSON of which a digest is kept: it goes whole and its salt with it, so that the digest tells
+    nothing."""
     INDEX = "index"
     """Made of texts that are stored elsewhere: it goes with them, and is made anew."""
 
@@ -70,6 +73,10 @@ _OF_SOURCE = "EXISTS (SELECT 1 FROM {at}sources x WHERE x.id = source_id AND x.c
 _OF_PASSAGE = (
     "EXISTS (SELECT 1 FROM {at}passages x WHERE x.id = passage_id AND x.constellation = ?)"
 )
+# A chain is an agent's id, or home: and the constellation.
+_OF_CHAIN = (
+    "? = COALESCE((SELECT x.constellation FROM {at}agents x WHERE x.id = chain), SUBSTR(chain, 6))"
+)
 _OWN = "constellation = ?"
 
 
@@ -89,7 +96,7 @@ TABLES: dict[str, Table] = {
         _OWN,
         _ids("id", "constellation", "version", "arrivals", "length", "fence", "created_at")
         | _ids("deleted_at", "memory")
-        | _names("name", "model", "tools", "limits")
+        | _names("name", "model", "tools", "limits", "rules")
         | {"system": How.TEXT},
         agent="id",
     ),
@@ -128,8 +135,10 @@ TABLES: dict[str, Table] = {
         ("id",),
         _OF_AGENT,
         _ids("id", "agent_id", "turn_id", "key", "asked_at", "approved", "decided_at")
-        | _names("decided_by")
-        | {"question": How.TEXT, "note": How.TEXT},
+        | _ids("rounds", "next_at", "expires_at", "grant_id", "announced_at")
+        | _names("decided_by", "tool", "reviewers", "place", "announced")
+        | {"question": How.TEXT, "note": How.TEXT, "reason": How.TEXT}
+        | {"arguments": How.JSON, "deeds": How.JSON, "edited": How.JSON},
         agent="agent_id",
     ),
     "outbox": Table(
@@ -281,5 +290,47 @@ TABLES: dict[str, Table] = {
         _ids("id", "constellation", "marks", "at")
         | _names("by_whom")
         | {"reason": How.TEXT, "receipt": How.OWN_JSON},
+    ),
+    "grants": Table(
+        ("id",),
+        _OWN,
+        _ids("id", "constellation", "agent_id", "turn_id", "until", "uses", "given_at")
+        | _ids("approval_id", "revoked_at")
+        | _names("tool", "given_by")
+        | {"pattern": How.JSON},
+    ),
+    "events": Table(
+        ("chain", "number"),
+        _OF_CHAIN,
+        _ids("chain", "number", "at", "kind", "agent_id", "turn_id", "salt", "digest", "hash")
+        | _names("actor")
+        | {"body": How.SALTED},
+    ),
+    "chains": Table(("id",), "", _ids("id", "length", "hash")),
+    "anchors": Table(("chain",), "", _ids("chain", "length")),
+    "data_keys": Table(("id",), "", _ids("id", "wrapped", "nonce", "master", "created_at")),
+    "secrets": Table(
+        ("constellation", "name"),
+        _OWN,
+        _ids("constellation", "ciphertext", "nonce", "key_id", "created_at", "used_at")
+        | _names("name"),
+    ),
+    "quota_uses": Table(
+        ("agent_id", "policy", "at"), _OF_AGENT, _ids("agent_id", "at", "amount") | _names("policy")
+    ),
+    "tool_runs": Table(("agent_id", "tool"), _OF_AGENT, _ids("agent_id", "at") | _names("tool")),
+    "halts": Table(
+        ("id",),
+        _OWN,
+        _ids("id", "constellation", "agent_id", "turn_id", "severity", "at", "lifted_at")
+        | _names("lifted_by")
+        | {"reason": How.TEXT},
+    ),
+    "registered_tools": Table(
+        ("constellation", "name", "version"),
+        _OWN,
+        _ids("constellation", "version", "created_at", "removed_at")
+        | _names("name", "made_by")
+        | {"spec": How.JSON},
     ),
 }

@@ -20,6 +20,7 @@ from asterism.store import forgetting as store
 from asterism.store import shelves
 from asterism.store.blocks import EditRow
 from asterism.store.database import Connection
+from asterism.types.events import home_chain
 from asterism.types.people import Audience
 from asterism.types.turns import EntryKind
 from asterism.types.wire import message_wire, result_wire, text_of
@@ -207,6 +208,7 @@ class Place:
         whose = f" AND agent_id IN ({', '.join('?' * len(agent_ids))})"
         for table in ("approvals", "outbox", "notices") if agent_ids else ():
             await self.remove(table, f"turn_id = ?{whose}", (*own, *agent_ids))
+        await self._empty_events("turn_id = ?", own)
         message_id = "msg_" + turn_id.partition("_")[2]
         await self.remove("inbox", "id = ? AND kind = 'message'", (message_id,))
         if self.has("turns"):
@@ -246,8 +248,34 @@ class Place:
             await self.block(block_id)
         for table in _OF_AGENT:
             await self.remove(table, "agent_id = ?", own)
+        await self._empty_events("chain = ? OR agent_id = ?", (agent_id, agent_id))
         await self.remove("agents", "id = ?", own)
         self.removed.found.agents.add(agent_id)
+
+    async def _events_about(self, person_id: str) -> None:
+        """Take what events say that was done to a person, such as which accounts are theirs."""
+        if not self.has("events"):
+            return
+        rows = await self._tx.all(
+            f"SELECT number, body FROM {self._at}events WHERE chain = ? AND body IS NOT NULL"
+            " AND kind LIKE 'person.%'",
+            (home_chain(self._constellation),),
+        )
+        for number, body in rows:
+            if orjson.loads(body).get("person") == person_id:
+                where = "chain = ? AND number = ?"
+                await self._empty_events(where, (home_chain(self._constellation), number))
+
+    async def _empty_events(self, where: str, values: Sequence[Any]) -> None:
+        """Take what events say; that there was one, and when, stays, and so does the chain."""
+        if self.has("events"):
+            count = await self._tx.run(
+                f"UPDATE {self._at}events SET body = NULL, salt = NULL"
+                f" WHERE body IS NOT NULL AND kind <> 'audit.anchored' AND ({where})",
+                tuple(values),
+            )
+            if count:
+                self.removed.found.places[f"{self._at}events.body"] += count
 
     # -- persons -------------------------------------------------------------------------------
 
@@ -337,6 +365,7 @@ class Place:
                 f"channel = ? AND sender = ? AND {whose}",
                 (channel, sender, self._constellation),
             )
+        await self._events_about(person_id)
         for table in ("accounts", "room_members"):
             await self.remove(table, "constellation = ? AND person_id = ?", who)
         await self.remove("persons", "constellation = ? AND id = ?", who)

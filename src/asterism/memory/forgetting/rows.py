@@ -222,6 +222,8 @@ def _changed(
     if not new:
         return None
     old = {column: held[column] for column in new}
+    if "body" in new and sweep.table.columns["body"] is How.SALTED:
+        new["salt"] = None
     if "text" in new and sweep.table.columns["text"] is How.PASSAGE:
         if little_is_left(new["text"]):
             return _Change(key, old, None)

@@ -114,6 +114,10 @@ def _packed(body: bytes, redactor: Redactor) -> bytes:
     return body if redactor.found == found else zlib.compress(orjson.dumps(told), 9)
 
 
+def _salted(body: bytes, redactor: Redactor) -> bytes | None:
+    return body if redactor.wire(body) is body else None
+
+
 _CHANGES: dict[How, Callable[[Any, Redactor], Any]] = {
     How.TEXT: lambda text, redactor: redactor.text(text),
     How.PASSAGE: lambda text, redactor: redactor.text(text),
@@ -126,6 +130,7 @@ _CHANGES: dict[How, Callable[[Any, Redactor], Any]] = {
     How.SOURCE: _source,
     How.BEFORE: _before,
     How.PACKED: _packed,
+    How.SALTED: _salted,
 }
 
 

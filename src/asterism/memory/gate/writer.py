@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from asterism.errors import NotAllowed
-from asterism.permissions import Act, Actor, Allow, Ask, Resource, Rules, decide
+from asterism.permissions import Act, Actor, Allow, Ask, Authority, Resource, Situation, decide
 from asterism.types.memory import Origin, OriginKind, Source
 from asterism.types.people import OWNER, OWNER_ALONE, PUBLIC, Company, Tier
 
@@ -14,10 +14,10 @@ from asterism.types.people import OWNER, OWNER_ALONE, PUBLIC, Company, Tier
 class NeedsConsent(Exception):
     """A person has to be asked before this is written; nothing was written."""
 
-    def __init__(self, question: str, whom: str) -> None:
+    def __init__(self, question: str, reviewers: tuple[str, ...]) -> None:
         super().__init__(question)
         self.question = question
-        self.whom = whom
+        self.reviewers = reviewers
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Writer:
     reason: str = ""
     consent: bool = False
     """Whether a person has approved this very write."""
-    rules: Rules = field(default_factory=Rules)
+    authority: Authority = field(default_factory=Authority)
 
     @staticmethod
     def owner(constellation: str, now: int, *, by: str = "cli", reason: str = "") -> Writer:
@@ -59,12 +59,12 @@ def judge(writer: Writer, act: Act, resource: Resource, what: str) -> None:
 
     `what` says for people what is to be done, such as "append to block 'human': likes tea".
     """
-    verdict = decide(writer.actor, act, resource, writer.rules)
+    verdict = decide(writer.actor, act, resource, Situation(writer.authority))
     match verdict:
         case Allow():
             return
-        case Ask(reason, whom):
+        case Ask(reason, reviewers):
             if not writer.consent:
-                raise NeedsConsent(f"{writer.actor.name} wants to {what} ({reason}).", whom)
+                raise NeedsConsent(f"{writer.actor.name} wants to {what} ({reason}).", reviewers)
         case _:
             raise NotAllowed(f"{verdict.reason} Nothing was changed.")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from asterism.memory.search import stored
 from asterism.memory.search.analysis import terms_of
+from asterism.memory.search.postings import by_beginning, listed, places_of
 from asterism.memory.search.shelf import MOST_OFTEN, Whose
 from asterism.memory.words import words
 from asterism.store import shelves
@@ -49,8 +50,15 @@ async def across(
     standings = await shelves.standings(tx, whose)
     ids = {one.shelf: place for place, one in enumerate(standings.values()) if one.shelf}
     board = _Board(wanted)
-    for shelf, first, term, posted in await shelves.postings_of_many(tx, list(ids), wanted):
-        board.post(ids[shelf], first, term, posted)
+    alike = {
+        beginning: [(term, listed(term)) for term in terms]
+        for beginning, terms in by_beginning(wanted).items()
+    }
+    for shelf, first, beginning, row in await shelves.postings_of_many(tx, list(ids), list(alike)):
+        for term, name in alike[beginning]:
+            # Most shelves have no such term, and this tells it soonest.
+            if name in row:
+                board.post(ids[shelf], first, term, places_of(row, name))
     covered = await shelves.covered(tx, list(ids))
     room = _MOST_READ
     for place, (one, standing) in enumerate(standings.items()):

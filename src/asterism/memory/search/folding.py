@@ -9,11 +9,11 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from struct import pack
 
 import orjson
 
 from asterism.memory.search import index, stored
+from asterism.memory.search.postings import packed
 from asterism.memory.search.shelf import FORMAT, MOST_OFTEN, Whose, fingerprint
 from asterism.memory.search.stored import Raw
 from asterism.memory.search.texts import Placed, gather
@@ -190,18 +190,18 @@ def analysed(read: Read) -> Made:
             absent=orjson.dumps(read.absent).decode() if read.absent else "",
             columns=columns,
             vectors=vectors,
-            postings=_postings(placed),
+            postings=packed(_places(placed)),
         ),
     )
 
 
-def _postings(placed: Sequence[Placed]) -> dict[str, bytes]:
+def _places(placed: Sequence[Placed]) -> dict[str, list[int]]:
     codes: dict[str, list[int]] = {}
     for place, one in enumerate(placed):
         for term, often in one.text.terms.items():
             if term:
                 codes.setdefault(term, []).append(place << 4 | min(often, MOST_OFTEN))
-    return {term: pack(f"<{len(some)}H", *some) for term, some in codes.items()}
+    return codes
 
 
 async def fold(tx: Connection, made: Made) -> bool:

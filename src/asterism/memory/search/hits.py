@@ -143,12 +143,17 @@ def _extra(one: Extra) -> Shown:
 def matched(text: str, terms: frozenset[str], prefixes: Sequence[str]) -> tuple[str, ...]:
     """Return the words of a text, as they are written, that have a term or begin so."""
     found: dict[str, None] = {}
-    # A stem begins with the same letter as its word, so that most words need not be read.
-    heads = {one[:1] for one in (*terms, *prefixes)}
-    for piece in dict.fromkeys(text.split()):
+    pieces = text.split()
+    if text.isascii():
+        heads = _heads(terms, tuple(prefixes))
+        plain = text.lower().split()
+        pieces = [
+            piece
+            for piece, low in zip(pieces, plain, strict=True)
+            if low.startswith(heads) or not low.isalpha()
+        ]
+    for piece in dict.fromkeys(pieces):
         word = piece.strip(_SIGNS)
-        if word.isascii() and word.isalpha() and word[:1].lower() not in heads:
-            continue
         if word and word not in found:
             parts, stems = _read(word)
             if not terms.isdisjoint(stems) or (
@@ -156,6 +161,15 @@ def matched(text: str, terms: frozenset[str], prefixes: Sequence[str]) -> tuple[
             ):
                 found[word] = None
     return tuple(found)
+
+
+@lru_cache(64)
+def _heads(terms: frozenset[str], prefixes: tuple[str, ...]) -> tuple[str, ...]:
+    """Return how words begin that may have a term or begin so; others need not be read.
+
+    A stem begins like its word: a short one, as in `dying`, with the same letter at least.
+    """
+    return tuple({*(one[: 3 if len(one) > 4 else 1] for one in terms), *prefixes})
 
 
 @lru_cache(16_384)

@@ -1,4 +1,4 @@
-"""Shelves as a search sees them: all texts of one owner, where each term is, and their vectors."""
+"""Shelves as a search sees them: all texts of one owner, and their vectors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 
@@ -25,7 +25,7 @@ from asterism.memory.search.shelf import (
 from asterism.memory.search.texts import Texts, gather, unpack
 from asterism.store import shelved, shelves
 from asterism.store.database import Connection
-from asterism.store.shelves import MARK, Segment, Standing, mark_of
+from asterism.store.shelves import Segment, Standing
 from asterism.types.people import OWNER
 
 if TYPE_CHECKING:
@@ -101,7 +101,10 @@ async def _load(
         if known is None or not known.is_of(standing, signature):
             break
         count = known.rows.count
-        news = known.news(await stored.read(tx, *whose, known.since, _NO_END))
+        read: list[stored.Raw] = []
+        if known.mark is not None or known.next <= standing.top:
+            read = await stored.read(tx, *whose, known.since, _NO_END)
+        news = known.news(read)
         if news is None or len(news) > MOST_TAIL:
             break
         ends = await shelved.ends(tx, list(known.open_turns)) if known.open_turns else {}
@@ -262,131 +265,13 @@ async def _tail(
     return [one for part in reversed(found) for one in part], max(left_out, 0)
 
 
-# -- terms -----------------------------------------------------------------------------------------
-
-Places = dict[str, "tuple[NDArray[np.int32], NDArray[np.float32]]"]
-
-
-async def places(tx: Connection, loaded: Sequence[Loaded], terms: Sequence[str]) -> Places:
-    """Return where terms are.
-
-    For each term that is somewhere the rows in the concatenation of the shelves that have it, in
-    order, and how often each has it.
-    """
-    wanted = [one for one in dict.fromkeys(terms) if one]
-    if not wanted:
-        return {}
-    starts: list[int] = []
-    count = 0
-    for one in loaded:
-        starts.append(count)
-        count += len(one.texts)
-    found: dict[str, _Gathered] = {}
-    for (start, one), rows in zip(
-        zip(starts, loaded, strict=True), await _postings(tx, loaded, wanted), strict=True
-    ):
-        _from_segments(found, one, start, rows)
-        for term in wanted:
-            said = one.inner.said.get(term)
-            if said is not None:
-                found.setdefault(term, _Gathered()).add_said(said, start, len(one.texts))
-    return {term: one.arrays() for term, one in found.items() if one}
-
-
-async def _postings(
-    tx: Connection, loaded: Sequence[Loaded], terms: Sequence[str]
-) -> list[list[tuple[int, str, bytes]]]:
-    """Return (first, term, places) for each shelf; the mark of each segment is among them."""
-    folded = [one for one in loaded if one.shelf is not None and one.inner.folded]
-    asked = [*terms, MARK]
-    found: dict[int | None, list[Any]] = {}
-    if len(folded) == 1:
-        shelf = folded[0].shelf
-        assert shelf is not None
-        found[shelf] = await shelves.postings(tx, shelf, list(folded[0].inner.folded), asked)
-    elif folded:
-        ids = list(dict.fromkeys(one.shelf for one in folded if one.shelf is not None))
-        for row in await shelves.postings_of_many(tx, ids, asked):
-            found.setdefault(row[0], []).append(row[1:])
-    return [found.get(one.shelf, []) if one.shelf is not None else [] for one in loaded]
-
-
-def _from_segments(
-    found: dict[str, _Gathered], one: Loaded, start: int, rows: Sequence[tuple[int, str, bytes]]
-) -> None:
-    folded = one.inner.folded
-    marks = {first: mark for first, term, mark in rows if term == MARK}
-    # Made anew in a later snapshot than the one that was loaded: its places are other ones.
-    there = {
-        first: folded[first]
-        for first, mark in marks.items()
-        if first in folded and mark == mark_of(folded[first].made)
-    }
-    for first, term, posted in rows:
-        if term != MARK and first in there:
-            found.setdefault(term, _Gathered()).add(there[first], start, posted)
-
-
-class _Gathered:
-    """Where one term is, as it is read."""
-
-    __slots__ = ("_counts", "_lengths", "_posted", "_rows", "_starts")
-
-    def __init__(self) -> None:
-        self._posted: list[bytes] = []
-        self._lengths: list[int] = []
-        self._starts: list[int] = []
-        self._rows: list[Any] = []
-        self._counts: list[Any] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._posted or self._rows)
-
-    def add(self, folded: Folded, start: int, posted: bytes) -> None:
-        import numpy as np
-
-        if folded.rows is None:
-            self._posted.append(posted)
-            self._lengths.append(len(posted) // 2)
-            self._starts.append(start + folded.start)
-            return
-        codes = np.frombuffer(posted, dtype="<u2")
-        codes = codes[(codes >> 4) < folded.texts]
-        self._rows.append(folded.rows[codes >> 4] + start)
-        self._counts.append(codes & 15)
-
-    def add_said(self, said: tuple[list[int], list[int]], start: int, count: int) -> None:
-        import numpy as np
-
-        # Copies, since another thread may add to them.
-        rows, counts = list(said[0]), list(said[1])
-        known = min(len(rows), len(counts))
-        there = np.array(rows[:known], dtype=np.int64)
-        often = np.array(counts[:known], dtype=np.int64)
-        seen = there < count
-        self._rows.append(there[seen] + start)
-        self._counts.append(often[seen])
-
-    def arrays(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        import numpy as np
-
-        codes = np.frombuffer(b"".join(self._posted), dtype="<u2")
-        rows = np.repeat(np.array(self._starts, dtype=np.int32), self._lengths)
-        rows = np.concatenate([rows + (codes >> 4), *self._rows]).astype(np.int32)
-        counts = np.concatenate([codes & 15, *self._counts]).astype(np.float32)
-        if bool(np.any(rows[1:] < rows[:-1])):
-            order = np.argsort(rows, kind="stable")
-            return rows[order], counts[order]
-        return rows, counts
-
-
 # -- vectors of encoders ---------------------------------------------------------------------------
 
 
 async def encoded(
     tx: Connection, loaded: Sequence[Loaded], encoder: str
-) -> tuple[NDArray[np.int8], NDArray[np.bool_]] | None:
-    """Return an encoder's vectors for the rows of the concatenation, and which rows have one.
+) -> tuple[NDArray[np.int8], NDArray[np.bool_], NDArray[np.float32]] | None:
+    """Return an encoder's vectors for the rows of the concatenation, which have one, and how long.
 
     None: none has.
     """
@@ -410,18 +295,20 @@ async def encoded(
         return parts[0]
     vectors = np.zeros((sum(len(one.texts) for one in loaded), size), dtype=np.int8)
     has = np.zeros(len(vectors), dtype=np.bool_)
+    norms = np.zeros(len(vectors), dtype=np.float32)
     start = 0
     for one, part in zip(loaded, parts, strict=True):
         if part is not None and part[0].shape[1] == size:
             vectors[start : start + len(one.texts)] = part[0]
             has[start : start + len(one.texts)] = part[1]
+            norms[start : start + len(one.texts)] = part[2]
         start += len(one.texts)
-    return vectors, has
+    return vectors, has, norms
 
 
 async def _encoded(
     tx: Connection, one: Loaded, encoder: str, there: dict[int, int]
-) -> tuple[NDArray[np.int8], NDArray[np.bool_]] | None:
+) -> tuple[NDArray[np.int8], NDArray[np.bool_], NDArray[np.float32]] | None:
     import numpy as np
 
     assert one.shelf is not None
@@ -429,10 +316,11 @@ async def _encoded(
     known = one.inner.encoded.get(encoder)
     # Texts that were added since have none: there is room for some of them.
     if known is not None and known[0] == there and len(known[1]) >= count:
-        return known[1][:count], known[2][:count]
+        return known[1][:count], known[2][:count], known[3][:count]
     vectors: NDArray[np.int8] | None = None
     room = count + _SPARE
     has = np.zeros(room, dtype=np.bool_)
+    norms = np.zeros(room, dtype=np.float32)
     for first in there:
         row = await shelves.embedding(tx, one.shelf, encoder, first)
         read = None if row is None else vectors_of(*row)
@@ -446,13 +334,16 @@ async def _encoded(
         known_rows[known_rows] = one.texts.numbers[rows[known_rows]] == numbers[known_rows]
         vectors[rows[known_rows]] = read[1][known_rows]
         has[rows[known_rows]] = True
+        floats = read[1].astype(np.float32)
+        lengths = np.sqrt(np.einsum("ij,ij->i", floats, floats))
+        norms[rows[known_rows]] = lengths[known_rows]
     if vectors is None:
         return None
     with kept.lock:
-        one.inner.encoded[encoder] = (there, vectors, has)
+        one.inner.encoded[encoder] = (there, vectors, has, norms)
         if kept.get(one.inner.key) is one.inner:
             kept.keep(one.inner)
-    return vectors[:count], has[:count]
+    return vectors[:count], has[:count], norms[:count]
 
 
 def vectors_of(

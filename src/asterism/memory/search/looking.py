@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 from asterism.memory.search import ranking
 from asterism.memory.search.extras import Extra
 from asterism.memory.search.hits import Reader, Spot
-from asterism.memory.search.index import Loaded, encoded, places
+from asterism.memory.search.index import Loaded, encoded
+from asterism.memory.search.places import places, terms_like
 from asterism.memory.search.question import Question
-from asterism.memory.search.signals import Lexical, Nearness, View, Views, signals
+from asterism.memory.search.signals import Nearness, Signals, signals
 from asterism.memory.search.speakers import Speakers
 from asterism.memory.search.texts import WIDTH, Flag, Texts, chosen
+from asterism.memory.search.view import View, Views
 from asterism.memory.vectors import read as read_tokens
-from asterism.store import shelves as index_at_rest
 from asterism.store.database import Connection
 from asterism.store.shelves import JOURNAL
 from asterism.types.people import Audience, Company
@@ -26,14 +27,15 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from asterism.memory.search.signals import Floats
+    from asterism.memory.search.view import Floats
 
 ALIKE, ALIKE_ENCODED = 0.3, 0.15
 """The cosines from which a text without a common word counts as found."""
 DATED = 0.5
 """How near a text must be to a time that is asked about to be found by it."""
-_ORDERED = 300
-"""How many more than are asked for are put in order, since some may not be there any more."""
+_SPARE, _SPARE_QUOTED = 50, 400
+"""How many more than are asked for are put in order: some may not be there any more, and texts with
+the very words of a quote go before."""
 _MOST_LOOKED_UP = 64
 """How many terms of a question are looked up; a longer one has said by then what it is about."""
 _MOST_FORMS = 50
@@ -42,7 +44,7 @@ _MOST_LOOKED_AT, _CHUNK = 20_000, 400
 """How many terms are looked at for them, in all and at a time, where not all may be heard."""
 _FEW = 10
 """Of how many texts one may be without a vector before that is worth a word."""
-_ROWS = 4_096
+_ROWS = 1_024
 """Rows of vectors that are compared in one go, so that they stay in the processor's cache."""
 
 views = Views()
@@ -77,13 +79,15 @@ class Held:
             None if rows is None else rows.tobytes(),
         )
 
-    def told_in_a_row(self) -> NDArray[np.bool_]:
-        """Return which rows say something together with those before and after them.
+    def told_in_a_row(self) -> NDArray[np.bool_] | None:
+        """Return which rows say something together with those before and after them; None: all.
 
         Messages and parts of documents do; what an agent keeps stands for itself.
         """
         import numpy as np
 
+        if not self.extras and all(one.kind == JOURNAL for one in self.loaded):
+            return None
         told = np.zeros(len(self.texts), dtype=np.bool_)
         ends = [*self.starts[1:], len(self.texts)]
         for shelf, agent_id, first, end in zip(
@@ -125,8 +129,10 @@ class Why:
     covered: Floats
     static: Floats
     encoded: Floats | None
-    dated: Floats
-    spoken: Floats
+    dated: Floats | None
+    """None: no time is asked about."""
+    spoken: Floats | None
+    """None: nobody's words are asked for."""
 
 
 @dataclass(slots=True)
@@ -142,12 +148,14 @@ class Looking:
     speakers: Speakers
     question: Question
     reader: Reader
+    told: tuple[str, ...] = ()
+    """What is to be said of the search, whatever it finds."""
 
     async def table(self, asked: Encoded | None) -> dict[str, Floats]:
         """Return all signals of all texts: what weights are fitted on."""
         found = await self._worded(await self._forms())
-        view, told, _ = self._told(found, await self._nearness(asked), None)
-        return {name: view.unsorted(values) for name, values in told.items()}
+        told = self._told(found, await self._nearness(asked), None)
+        return {name: told.view.unsorted(values) for name, values in told.columns().items()}
 
     async def rank(self, asked: Encoded | None) -> Ranked:
         """Return the rows of all that is found, the best first."""
@@ -164,10 +172,11 @@ class Looking:
         near = await self._nearness(asked)
         rows = np.arange(len(self.held.texts)) if heard is None else np.flatnonzero(heard)
         if not len(rows):
-            return Ranked(rows, np.zeros(0, dtype=np.float32), None, 0)
+            return Ranked(rows, np.zeros(0, dtype=np.float32), None, 0, self.told)
         scores, why = self._scored(found, near, None if heard is None else rows)
         wanted = np.flatnonzero(self._found(why, allowed))
-        most = _ORDERED + self.query.offset + self.query.limit
+        spare = _SPARE_QUOTED if self.question.phrases else _SPARE
+        most = spare + self.query.offset + self.query.limit
         best = self.ordered(wanted, scores, len(wanted) if self.query.tags else most)
         return Ranked(best, scores, why, len(wanted), self._notes(near), wanted)
 
@@ -189,11 +198,14 @@ class Looking:
         """Return the score of each row, and why; what nobody present may hear has no part in it."""
         import numpy as np
 
-        view, told, said = self._told(found, near, rows)
+        told = self._told(found, near, rows)
+        view, said = told.view, told.said
         count = len(self.held.texts)
 
-        def put(values: Floats) -> Floats:
+        def put(values: Floats | None) -> Floats | None:
             """Return values in the order of all texts, zero for those that were left out."""
+            if values is None:
+                return None
             back = view.unsorted(values)
             if rows is None:
                 return back
@@ -201,20 +213,28 @@ class Looking:
             made[rows] = back
             return made
 
+        def put_all(values: Floats) -> Floats:
+            made = put(said.spread_out(values, len(view)))
+            assert made is not None
+            return made
+
+        told_in_a_row = self.held.told_in_a_row()
+        if told_in_a_row is None:
+            covered = put_all(said.window_covered)
+        else:
+            covered = np.where(told_in_a_row, put_all(said.window_covered), put_all(said.covered))
         why = Why(
-            covered=np.where(
-                self.held.told_in_a_row(), put(said.window_covered), put(said.covered)
-            ),
+            covered=covered,
             static=near.static,
             encoded=near.encoded,
-            dated=put(np.maximum(told["date"], told["date_relative"])),
-            spoken=put(told["speaker"]),
+            dated=put(told.others["date" if self.question.dated else "date_relative"]),
+            spoken=put(told.others["speaker"]),
         )
-        return put(ranking.score(told, encoded=near.encoded is not None)), why
+        scores = put(ranking.score(told, encoded=near.encoded is not None))
+        assert scores is not None
+        return scores, why
 
-    def _told(
-        self, found: dict[str, Any], near: Nearness, rows: NDArray[Any] | None
-    ) -> tuple[View, dict[str, Floats], Lexical]:
+    def _told(self, found: dict[str, Any], near: Nearness, rows: NDArray[Any] | None) -> Signals:
         """Return the signals of some rows, as if there were no others."""
         texts = self.held.texts
         if rows is not None:
@@ -226,8 +246,7 @@ class Looking:
             )
         view = views.get(self.held.key(rows), lambda: self._viewed(rows))
         ids = [self.speakers.ids.get(label, "") for label in texts.speakers]
-        told, said = signals(view, self.question, found, near, ids)
-        return view, told, said
+        return signals(view, self.question, found, near, ids)
 
     def _viewed(self, rows: NDArray[Any] | None) -> View:
         import numpy as np
@@ -268,17 +287,17 @@ class Looking:
         kept = np.flatnonzero(allowed)
         order = np.lexsort((kept, -texts.numbers[kept], -texts.at[kept]))
         scores = np.zeros(len(texts), dtype=np.float32)
-        return Ranked(kept[order], scores, None, len(kept))
+        return Ranked(kept[order], scores, None, len(kept), self.told)
 
     def _found(self, why: Why, allowed: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return which of the rows that may be found have something to do with the question."""
         found = (why.covered > 0) | (why.static >= ALIKE)
         if why.encoded is not None:
             found |= why.encoded >= ALIKE_ENCODED
-        if self.question.span is not None:
+        if why.dated is not None:
             found |= why.dated >= DATED
         found &= allowed
-        if self.question.speakers and not found.any():
+        if why.spoken is not None and not found.any():
             # Nothing is like it: what was said by those who are asked about comes nearest.
             return allowed & (why.spoken > 0)
         return found
@@ -287,13 +306,11 @@ class Looking:
 
     async def _forms(self) -> list[str]:
         """Return the terms that beginnings of words stand for."""
-        shelves = [one.shelf for one in self.held.loaded if one.shelf is not None]
         most = _MOST_FORMS if self.heard is None else _MOST_LOOKED_AT
         found: dict[str, None] = {}
         for beginning in self.question.prefixes:
-            found.update(
-                dict.fromkeys(await index_at_rest.terms_like(self.tx, shelves, beginning, most))
-            )
+            there = await terms_like(self.tx, self.held.loaded, beginning, most)
+            found.update(dict.fromkeys(there))
             said = [term for one in self.held.loaded for term in list(one.inner.said)]
             for term in (*said, *self.held.extra_terms):
                 if len(found) < most and term.startswith(beginning):
@@ -306,12 +323,13 @@ class Looking:
         """Return where the words of the question are."""
         import numpy as np
 
-        found = await self._places([*self.question.terms, *forms])
-        names = [one for one in self.question.names if one not in found]
-        if not names:
-            return found
+        terms = [*self.question.terms, *forms]
+        names = [one for one in self.question.names if one not in terms]
         texts = self.held.texts
-        silent = np.array([not one for one in texts.speakers] or [True])[texts.speaker]
+        if not names or all(texts.speakers):
+            return await self._places(terms)
+        found = await self._places(terms)
+        silent = np.array([not one for one in texts.speakers])[texts.speaker]
         for term, (rows, often) in (await self._places(names)).items():
             # Whoever speaks is asked for by the name, and seldom says it.
             kept = silent[rows]
@@ -365,15 +383,15 @@ class Looking:
         there = await encoded(self.tx, self.held.loaded, asked.encoder)
         if there is None or there[0].shape[1] != len(asked.vector):
             return Nearness(static)
-        vectors, has = there
+        vectors, has, norms = there
         near = np.zeros(len(texts), dtype=np.float32)
-        near[: len(vectors)] = _cosines(vectors, asked.vector, None)
+        near[: len(vectors)] = _cosines(vectors, asked.vector, norms)
         whole = np.zeros(len(texts), dtype=np.bool_)
         whole[: len(has)] = has
         return Nearness(static, near, whole)
 
     def _notes(self, near: Nearness) -> tuple[str, ...]:
-        notes: list[str] = []
+        notes = list(self.told)
         left_out = sum(one.left_out for one in self.held.loaded)
         if left_out:
             # How many there are is for those who may hear all of them.
@@ -395,19 +413,19 @@ class Looking:
         return tuple(notes)
 
 
-def _cosines(vectors: NDArray[np.int8], wanted: Floats, norms: Floats | None) -> Floats:
+def _cosines(vectors: NDArray[np.int8], wanted: Floats, norms: Floats) -> Floats:
     """Return the cosines of rows of signed bytes with a vector of length one."""
     import numpy as np
 
     made = np.empty(len(vectors), dtype=np.float32)
+    room = np.empty((min(_ROWS, len(vectors)), len(wanted)), dtype=np.float32)
     for first in range(0, len(vectors), _ROWS):
-        rows = vectors[first : first + _ROWS].astype(np.float32)
-        lengths = (
-            np.sqrt(np.einsum("ij,ij->i", rows, rows))
-            if norms is None
-            else norms[first : first + _ROWS]
-        )
-        made[first : first + len(rows)] = rows @ wanted / np.maximum(lengths, 1e-9)
+        last = min(first + _ROWS, len(vectors))
+        rows = room[: last - first]
+        rows[:] = vectors[first:last]
+        # Not by BLAS, which wakes other threads for it: on busy cores that takes milliseconds.
+        np.einsum("ij,j->i", rows, wanted, out=made[first:last])
+    made /= np.maximum(norms, 1e-9)
     return made
 
 

@@ -138,9 +138,9 @@ def _by(looking: Looking, why: Why, row: int, text: Shown) -> list[Reason]:
     near = -1.0 if why.encoded is None else float(why.encoded[row])
     if static >= ALIKE or near >= ALIKE_ENCODED:
         reasons.append(Reason(ReasonKind.MEANING, f"{max(static, near):.2f}"))
-    if question.span is not None and why.dated[row] >= DATED:
+    if question.span is not None and why.dated is not None and why.dated[row] >= DATED:
         reasons.append(Reason(ReasonKind.DATE, days(*question.span)))
-    if question.speakers and why.spoken[row] > 0 and text.speaker:
+    if why.spoken is not None and why.spoken[row] > 0 and text.speaker:
         reasons.append(Reason(ReasonKind.SPEAKER, text.speaker))
     return reasons
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
@@ -10,7 +9,8 @@ from typing import TYPE_CHECKING
 import orjson
 
 if TYPE_CHECKING:
-    from asterism.memory.search.signals import Floats
+    from asterism.memory.search.signals import Signals
+    from asterism.memory.search.view import Floats
 
 _FILE = "weights.json"
 
@@ -22,13 +22,6 @@ def weights() -> dict[str, dict[str, float]]:
     return orjson.loads(text)["weights"]
 
 
-def score(found: Mapping[str, Floats], *, encoded: bool) -> Floats:
+def score(found: Signals, *, encoded: bool) -> Floats:
     """Return one score a text."""
-    import numpy as np
-
-    chosen = weights()["with" if encoded else "without"]
-    total = np.zeros(len(next(iter(found.values()))), dtype=np.float32)
-    for name, weight in chosen.items():
-        if weight and name in found:
-            total += np.float32(weight) * found[name]
-    return total
+    return found.summed(weights()["with" if encoded else "without"])

@@ -65,7 +65,7 @@ async def search(
     """
     looking = await begin(tx, constellation, agent_id, query, company=company, now=now)
     if not len(looking.held.texts):
-        return Found()
+        return Found(notes=looking.told)
     return await page(looking, await looking.rank(asked))
 
 
@@ -83,8 +83,11 @@ async def begin(
         raise NotFound(f'There is no agent {agent_id!r}. "asterism agent list" shows all.')
     sources: dict[str, Archive] = {}
     whose: list[_Whose] = []
+    told: tuple[str, ...] = ()
     if query.looked_at:
-        whose = await _whose(tx, constellation, agent_id, query, sources)
+        there = await _whose(tx, constellation, agent_id, query, sources)
+        whose = await _looked_at(tx, constellation, query, there)
+        told = _left_out(there, whose, query, company)
     held = await _hold(tx, constellation, whose, query, company, sources)
     heard = heard_of(held.texts, query, company)
     agent_ids = list(dict.fromkeys(one.agent_id for one in whose))
@@ -93,7 +96,7 @@ async def begin(
     speakers = await speakers_of(tx, constellation, labels, agent_ids)
     question = read_question(query.text, speakers.names, asker_of(company), AGENT, now)
     reader = Reader(tx, query, company, speakers, sources, held.extras)
-    return Looking(tx, query, company, held, heard, speakers, question, reader)
+    return Looking(tx, query, company, held, heard, speakers, question, reader, told)
 
 
 async def _whose(
@@ -102,8 +105,8 @@ async def _whose(
     agent_id: str | None,
     query: Query,
     sources: dict[str, Archive],
-) -> list[_Whose]:
-    """Return the shelves to look at, with the agent on whose behalf."""
+) -> dict[tuple[str, str], _Whose]:
+    """Return the shelves that may be looked at, each with the agent on whose behalf."""
     looked_at = set(query.looked_at)
     members = [agent_id] if agent_id is not None else await agents.ids(tx, constellation)
     kinds = [kind for kind, domain in _SHELVES.items() if domain in looked_at]
@@ -115,9 +118,7 @@ async def _whose(
                 found[ARCHIVE, source.id] = _Whose(ARCHIVE, source.id, reader)
     if not found:
         found = {("", one): _Whose("", one, one) for one in members}
-    if len(found) <= MOST_SHELVES:
-        return list(found.values())
-    return await _best_shelves(tx, constellation, query, found)
+    return found
 
 
 async def _sources(
@@ -129,11 +130,12 @@ async def _sources(
     return [(one, agent_id) for one in await passages.attached(tx, agent_id)]
 
 
-async def _best_shelves(
+async def _looked_at(
     tx: Connection, constellation: str, query: Query, found: dict[tuple[str, str], _Whose]
 ) -> list[_Whose]:
+    """Return all of a few shelves, or those of many that fit a query best."""
     indexed = [one for one in found if one[0]]
-    if not indexed:
+    if not indexed or len(found) <= MOST_SHELVES:
         return list(found.values())
     terms = terms_of(words(query.text[:MOST_CHARACTERS]))
     if terms:
@@ -141,6 +143,23 @@ async def _best_shelves(
     latest = await journal.turns_of(tx, constellation, None, _LATEST)
     ids = {one.agent_id for one in latest}
     return [one for one in found.values() if one.agent_id in ids][:_BEST]
+
+
+def _left_out(
+    there: Mapping[tuple[str, str], _Whose],
+    chosen: Sequence[_Whose],
+    query: Query,
+    company: Company,
+) -> tuple[str, ...]:
+    """Tell if not all shelves are looked at."""
+    if len(chosen) == len(there):
+        return ()
+    owners = len({one.owner_id for one in there.values()})
+    few = len({one.owner_id for one in chosen})
+    # How many there are is for those who may hear all of them.
+    of_all = f"{few} of {owners:,} agents and sources" if company.owner_alone else "some of many"
+    by = "whose texts fit best by their words" if query.text.strip() else "who spoke last"
+    return (f"Only {of_all} were searched closely, those {by}; name one to search all it has.",)
 
 
 async def _hold(

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    Encoded = tuple[Any, NDArray[np.int8], NDArray[np.bool_], NDArray[np.float32]]
+
 MOST_OFTEN = 15
 """How often a term counts in one text at most; four bits."""
-FORMAT = b"2"
+FORMAT = b"3"
 """Counted up when texts are found by something else; segments of another are made anew."""
 _MOST_BYTES = 64 << 20
 
@@ -77,9 +79,8 @@ class Shelf:
     """The rows of turns that go on."""
     mark: tuple[int, tuple[Any, ...]] | None = None
     """The last text that is in no segment: its number, and what tells it from others."""
-    encoded: dict[str, tuple[Any, NDArray[np.int8], NDArray[np.bool_]]] = field(
-        default_factory=dict[str, tuple[Any, "NDArray[np.int8]", "NDArray[np.bool_]"]]
-    )
+    encoded: dict[str, Encoded] = field(default_factory=dict[str, "Encoded"])
+    """Vectors by the name of their encoder."""
 
     @property
     def size(self) -> int:

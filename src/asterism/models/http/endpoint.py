@@ -101,8 +101,8 @@ class Endpoint:
         if self._lacks_key and not self._plays:
             raise KeyRefused(
                 f"The model '{self._vendor}:{request.model}' needs a key, but {self._key_name} is "
-                f'not set. Set it, or write key = "…" under [models.{self._vendor}] in '
-                "asterism.toml."
+                f'not set. Set it, run "asterism key set {self._vendor}", or write key = "…" under '
+                f"[models.{self._vendor}] in asterism.toml."
             )
         key, *others = self._usable()
         try:

@@ -135,8 +135,8 @@ class Others:
         if self._kind.needs_key and not self._keys.found:
             raise KeyRefused(
                 f"The model '{self._vendor}:{request.model}' needs a key, but {self._keys.name} is "
-                f'not set. Set it, or write key = "…" under [models.{self._vendor}] in '
-                "asterism.toml."
+                f'not set. Set it, run "asterism key set {self._vendor}", or write key = "…" under '
+                f"[models.{self._vendor}] in asterism.toml."
             )
         refused: ModelError | None = None
         begun = False

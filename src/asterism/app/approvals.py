@@ -1,0 +1,141 @@
+"""The verbs about approvals: what waits for whom, the exact call, and the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from asterism.app.reach import Reach
+from asterism.app.verbs import verbs
+from asterism.errors import AsterismError, NotFound
+from asterism.permissions import Act
+from asterism.runtime import approvals as at_work
+from asterism.runtime.approvals import NO_APPROVAL, Reply, words_for
+from asterism.runtime.decisions import find
+from asterism.runtime.reviewers import spell
+from asterism.store import approvals, grants
+from asterism.store import people as stored_people
+from asterism.store.database import Connection
+from asterism.types.approvals import Approval
+from asterism.types.grants import Extent, Grant, Wish
+from asterism.types.messages import Receipt
+from asterism.types.people import OWNER, Account
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A question with what people want to know of it."""
+
+    approval: Approval
+    whom: str
+    """Who may answer, in words."""
+    answered_by: str | None
+    """Who did, by name."""
+    grant: Grant | None
+
+
+@verbs(
+    "approval",
+    __call__=Act.READ,
+    answered=Act.READ,
+    get=Act.READ,
+    show=Act.READ,
+    decide=Act.TALK,
+    answer=Act.TALK,
+)
+class Approvals:
+    """Questions that turns wait for: `await home.approvals()` returns those nobody answered."""
+
+    def __init__(self, reach: Reach, at_work: at_work.Approvals) -> None:
+        self._reach = reach
+        self._at_work = at_work
+
+    async def __call__(self) -> list[Approval]:
+        """Return the questions that wait for an answer, the oldest first."""
+        return await self._read(lambda tx: approvals.waiting(tx, self._reach.constellation))
+
+    async def answered(self, *, limit: int = 20) -> list[Approval]:
+        """Return the questions that were answered, the latest first."""
+        return await self._read(lambda tx: approvals.decided(tx, self._reach.constellation, limit))
+
+    async def get(self, approval_id: str) -> Approval:
+        """Return a question by its id, or by the end of the id of one that waits."""
+        found = await self._read(lambda tx: find(tx, self._reach.constellation, approval_id))
+        if found is None:
+            raise NotFound(NO_APPROVAL.format(id=approval_id))
+        return found
+
+    async def show(self, approval_id: str) -> Shown:
+        """Return a question with who may answer it, who did, and what was granted with it."""
+        approval = await self.get(approval_id)
+
+        async def read(tx: Connection) -> Shown:
+            called = dict(await stored_people.names(tx, self._reach.constellation))
+            by = approval.decided_by
+            given = None
+            if approval.grant is not None:
+                given = await grants.get(tx, self._reach.constellation, approval.grant)
+            return Shown(
+                approval,
+                spell(approval.reviewers, called),
+                called.get(by, by) if by is not None else None,
+                given,
+            )
+
+        return await self._read(read)
+
+    async def decide(
+        self,
+        approval_id: str,
+        *,
+        approved: bool,
+        by: str | Account | None = None,
+        note: str | None = None,
+        arguments: str | Mapping[str, Any] | None = None,
+        grant: Wish | Extent | str | None = None,
+        place: str | None = None,
+    ) -> Receipt:
+        """Answer a question; the turn that asked goes on. The first valid answer counts.
+
+        Args:
+            approval_id: Which question.
+            approved: Whether the call may be made.
+            by: Who answers, where the owner hands it in: a person by name or id, or an account in a
+                channel; None: the owner. Anybody else who acts answers for themselves.
+            note: What the agent is told with it.
+            arguments: Other arguments to make the call with, which must fit its tool.
+            grant: How far the yes reaches beyond this call: `turn`, `scope`, `always`, or a `Wish`.
+            place: Where it is answered, as `channel:address`; others who were asked are told.
+        """
+        who = (by or OWNER) if self._reach.is_owner else self._reach.actor.id
+        changed = arguments
+        if changed is not None and not isinstance(changed, str):
+            changed = orjson.dumps(dict(changed)).decode()
+        wish = grant if grant is None or isinstance(grant, Wish) else Wish(Extent(grant))
+        return await self._at_work.decide(
+            Reply(approval_id, approved, who, note, changed, wish, place)
+        )
+
+    async def answer(
+        self,
+        approval_id: str,
+        *,
+        approved: bool,
+        by: Account,
+        place: str | None = None,
+        note: str | None = None,
+    ) -> str:
+        """Answer a question from a channel; return in a sentence what came of it."""
+        try:
+            receipt = await self.decide(
+                approval_id, approved=approved, by=by, note=note, place=place
+            )
+        except AsterismError as error:
+            return error.message
+        return words_for(receipt, approval_id, approved=approved)
+
+    async def _read(self, work: Callable[[Connection], Awaitable[Any]]) -> Any:
+        return await self._reach.database.read(work)

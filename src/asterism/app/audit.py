@@ -1,0 +1,219 @@
+"""The verbs about the audit log: what was done, whether it is as it was written, and its export."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+import orjson
+
+from asterism.app.reach import Reach
+from asterism.app.verbs import verbs
+from asterism.errors import InvalidInput, NotFound
+from asterism.permissions import Act
+from asterism.store import agents, events
+from asterism.store.chains import verify
+from asterism.store.database import Connection, Row
+from asterism.types.agents import Agent
+from asterism.types.events import Event, Flaw, Recorded, Verified, home_chain, is_home
+
+HOME = "home"
+"""How the home's chain is called where a person names one."""
+_PAGE = 1_000
+COLUMNS = (
+    *("chain", "number", "at", "kind", "actor", "agent_id", "turn_id", "body", "salt"),
+    *("digest", "hash"),
+)
+
+
+async def note(
+    tx: Connection,
+    reach: Reach,
+    kind: str,
+    *,
+    by: str,
+    agent_id: str | None = None,
+    turn_id: str | None = None,
+    **body: Any,
+) -> None:
+    """Leave an event of whoever acts in the home's chain, in the transaction of the deed.
+
+    Args:
+        tx: The transaction.
+        reach: The home.
+        kind: A thing and what became of it, such as `block.created`.
+        by: By what means they do it, such as `cli`.
+        agent_id: The agent that it is about.
+        turn_id: The turn that it is about.
+        body: What else is to be known; `what` names the thing.
+    """
+    told = {name: value for name, value in body.items() if value not in (None, "", (), [])}
+    actor = str(reach.actor)
+    event = Event(kind, actor, reach.clock(), {**told, "by": by}, agent_id or None, turn_id)
+    await events.append(tx, home_chain(reach.constellation), [event])
+
+
+@verbs(
+    "audit",
+    list=Act.READ,
+    get=Act.READ,
+    names=Act.READ,
+    verify=Act.READ,
+    export=Act.READ,
+    anchor=Act.APPEND,
+)
+class Audit:
+    """What was done, by whom and why: written in the transaction of the deed, never changed."""
+
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+
+    async def list(
+        self,
+        *,
+        agent: Agent | str | None = None,
+        kind: str | None = None,
+        actor: str | None = None,
+        turn: str | None = None,
+        since: int | None = None,
+        until: int | None = None,
+        limit: int = 50,
+        before: Recorded | None = None,
+    ) -> list[Recorded]:
+        """Return events, the newest first.
+
+        Args:
+            agent: Only those of an agent.
+            kind: Only those of a kind, such as `call.denied`, or all of a thing, such as `call`.
+            actor: Only what this one did, such as `owner`.
+            turn: Only those of a turn.
+            since: The first moment in milliseconds.
+            until: The last one.
+            limit: How many at most.
+            before: The last event of the page before.
+        """
+        agent_id = await self._reach.agent_id(agent) or None
+        place = (before.at, before.chain, before.number) if before is not None else None
+        return await self._reach.database.read(
+            lambda tx: events.page(
+                tx,
+                self._reach.constellation,
+                agent_id=agent_id,
+                kind=kind,
+                actor=actor,
+                turn_id=turn,
+                since=since,
+                until=until,
+                limit=limit,
+                before=place,
+            )
+        )
+
+    async def get(self, ref: str) -> Recorded:
+        """Return one event, named as CHAIN:NUMBER: `home:12`, or an agent's name or id and 12."""
+        name, _, number = ref.rpartition(":")
+        if not name or not number.isdecimal():
+            raise InvalidInput(
+                f"{ref!r} names no event. Write CHAIN:NUMBER, such as home:12 or aria:3; "
+                '"asterism audit list" shows them.'
+            )
+        chain = await self._chain(name)
+        found = await self._reach.database.read(lambda tx: events.get(tx, chain, int(number)))
+        if found is None:
+            raise NotFound(
+                f'There is no event {ref!r}. "asterism audit list" shows the latest ones.'
+            )
+        return found
+
+    async def _chain(self, name: str) -> str:
+        if name == HOME or is_home(name):
+            return home_chain(self._reach.constellation)
+        if name.startswith("agent_"):
+            return name
+        return (await self._reach.agent(name)).id
+
+    async def names(self) -> dict[str, str]:
+        """Return how each chain of this home is called: `home`, or an agent's name."""
+
+        async def read(tx: Connection) -> dict[str, str]:
+            there = await events.chains_of(tx, self._reach.constellation)
+            found = {there[0]: HOME}
+            for chain in there[1:]:
+                agent = await agents.by_id(tx, chain)
+                found[chain] = agent.name if agent is not None else chain
+            return found
+
+        return await self._reach.database.read(read)
+
+    async def verify(
+        self, *, head: str | None = None, progress: Callable[[int], None] | None = None
+    ) -> Verified:
+        """Go through all chains and tell what is not as it was written.
+
+        Args:
+            head: An event that was written down elsewhere, as CHAIN:NUMBER:HASH; it must be there.
+            progress: Hears how many events were looked at.
+        """
+        found = await verify(self._reach.database, progress)
+        if head is not None:
+            ref, _, wanted = head.rpartition(":")
+            try:
+                known = (await self.get(ref)).hash.hex()
+            except NotFound:
+                known = ""
+            if len(wanted) < 8 or not known.startswith(wanted.lower()):
+                chain, _, number = ref.rpartition(":")
+                said = "it is not the event that was written down elsewhere"
+                found.flaws.append(Flaw(chain, int(number), said))
+        return found
+
+    async def anchor(self) -> int:
+        """Write into the home's chain how far the agents' chains have come; return how many."""
+        now = self._reach.clock()
+        return await self._reach.database.write(
+            lambda tx: events.anchor(tx, self._reach.constellation, now)
+        )
+
+    async def export(self, form: str = "jsonl") -> AsyncGenerator[str, None]:
+        """Yield the whole log chain by chain as lines of JSON, or of CSV below a heading."""
+        chains = await self._reach.database.read(
+            lambda tx: events.chains_of(tx, self._reach.constellation)
+        )
+        if form == "csv":
+            yield ",".join(COLUMNS) + "\n"
+        line = _csv if form == "csv" else _jsonl
+        for chain in chains:
+            after = 0
+            while True:
+                rows = await self._reach.database.read(
+                    lambda tx, chain=chain, after=after: events.following(tx, chain, after, _PAGE)
+                )
+                for row in rows:
+                    yield line(row)
+                if len(rows) < _PAGE:
+                    break
+                after = rows[-1][1]
+
+
+def _plain(row: Row) -> list[Any]:
+    """Return the columns of an event as text and numbers: a body as it is, other bytes in hex."""
+    *facts, body, salt, digest, own = row
+    return [
+        *facts,
+        bytes(body).decode() if body is not None else None,
+        bytes(salt).hex() if salt is not None else None,
+        bytes(digest).hex(),
+        bytes(own).hex(),
+    ]
+
+
+def _jsonl(row: Row) -> str:
+    return orjson.dumps(dict(zip(COLUMNS, _plain(row), strict=True))).decode() + "\n"
+
+
+def _csv(row: Row) -> str:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerow(_plain(row))
+    return out.getvalue()

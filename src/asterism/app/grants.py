@@ -1,0 +1,126 @@
+"""The verbs about grants: what agents may do without asking each time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from asterism.app.reach import Reach
+from asterism.app.verbs import verbs
+from asterism.errors import Conflict, InvalidInput, NotFound
+from asterism.permissions import Act
+from asterism.runtime.decisions import told_of
+from asterism.store import events, grants
+from asterism.store.database import Connection
+from asterism.types.agents import Agent
+from asterism.types.events import Event, home_chain
+from asterism.types.grants import Grant
+from asterism.types.ids import new_id
+
+_MOST_USES = 1_000_000
+
+
+@verbs("grant", list=Act.READ, give=Act.GOVERN, revoke=Act.GOVERN)
+class Grants:
+    """What an owner has allowed for more than one call."""
+
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+
+    async def list(
+        self, agent: Agent | str | None = None, *, everything: bool = False
+    ) -> list[Grant]:
+        """Return the grants that count, or with `everything` all there ever were; oldest first."""
+        agent_id = (await self._reach.agent(agent)).id if agent is not None else None
+        now = self._reach.clock()
+        found = await self._reach.database.read(
+            lambda tx: grants.listing(tx, self._reach.constellation, now, everything=everything)
+        )
+        return [one for one in found if agent_id is None or one.agent_id in (None, agent_id)]
+
+    async def give(
+        self,
+        tool: str,
+        *,
+        agent: Agent | str | None,
+        pattern: Mapping[str, str] | None = None,
+        until: int | None = None,
+        uses: int | None = None,
+    ) -> Grant:
+        """Let an agent call a tool without asking each time.
+
+        Args:
+            tool: Its name, or a glob such as `file*`.
+            agent: Whose calls; None: those of every agent.
+            pattern: A glob for each argument that matters, or `re:` and an expression.
+            until: The time it ends, in milliseconds since 1970.
+            uses: For how many calls.
+        """
+        now = self._reach.clock()
+        agent_id = (await self._reach.agent(agent)).id if agent is not None else None
+        _check(tool, pattern or {}, until, uses, now)
+        grant = Grant(
+            id=new_id("grant"),
+            constellation=self._reach.constellation,
+            tool=tool,
+            agent_id=agent_id,
+            pattern=dict(pattern or {}),
+            until=until,
+            uses=uses,
+            given_by=self._reach.actor.id,
+            given_at=now,
+        )
+
+        async def work(tx: Connection) -> None:
+            await grants.put(tx, grant)
+            event = Event("grant.given", str(self._reach.actor), now, told_of(grant), agent_id)
+            await events.append(tx, home_chain(self._reach.constellation), [event])
+
+        await self._reach.database.write(work)
+        return grant
+
+    async def revoke(self, grant_id: str) -> Grant:
+        """Take a grant back; from the next call on the agent asks again."""
+        now, home = self._reach.clock(), self._reach.constellation
+
+        async def work(tx: Connection) -> Grant:
+            found = await grants.get(tx, home, grant_id)
+            if found is None:
+                raise NotFound(
+                    f'There is no grant {grant_id!r}. "asterism grant list" shows all that count. '
+                    "Nothing was changed."
+                )
+            if not await grants.revoke(tx, home, grant_id, now):
+                raise Conflict(f"{grant_id} was revoked before. Nothing was changed.")
+            event = Event(
+                "grant.revoked", str(self._reach.actor), now, told_of(found), found.agent_id
+            )
+            await events.append(tx, home_chain(home), [event])
+            return found
+
+        return await self._reach.database.write(work)
+
+
+def _check(
+    tool: str, pattern: Mapping[str, str], until: int | None, uses: int | None, now: int
+) -> None:
+    if not tool.strip() or len(tool) > 200:
+        raise InvalidInput(
+            f"{tool[:80]!r} names no tool. Write its name, or a glob such as file*. "
+            "Nothing was granted."
+        )
+    if until is not None and until <= now:
+        raise InvalidInput("A grant that ends in the past grants nothing. Nothing was granted.")
+    if uses is not None and not 1 <= uses <= _MOST_USES:
+        raise InvalidInput(
+            f"A grant for {uses:,} calls cannot be given: 1 to {_MOST_USES:,} can. "
+            "Nothing was granted."
+        )
+    for name, value in pattern.items():
+        try:
+            re.compile(value.removeprefix("re:") if value.startswith("re:") else "")
+        except re.error as error:
+            raise InvalidInput(
+                f"The pattern {name}={value} is no regular expression ({error}). "
+                "Nothing was granted."
+            ) from None

@@ -1,0 +1,52 @@
+"""The verbs about halts: stop everything, see why it stands, let it go on."""
+
+from __future__ import annotations
+
+from asterism.app.reach import Reach
+from asterism.app.verbs import verbs
+from asterism.errors import Conflict, InvalidInput
+from asterism.permissions import Act
+from asterism.store import halts
+from asterism.store.database import Connection
+from asterism.types.halts import Halt
+from asterism.types.ids import new_id
+
+
+@verbs(
+    "home",
+    current=Act.READ,
+    halt=Act.GOVERN,
+    resume=Act.GOVERN,
+)
+class Halts:
+    """Whether the constellation stands still."""
+
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+
+    async def current(self) -> Halt | None:
+        """Return why no turns are taken, or None if they are."""
+        reach = self._reach
+        return await reach.database.read(lambda tx: halts.current(tx, reach.constellation))
+
+    async def halt(self, reason: str) -> Halt:
+        """Stop all agents until `resume`; what comes in meanwhile waits."""
+        if not reason.strip():
+            raise InvalidInput("A halt needs a reason. Nothing was halted.")
+        reach = self._reach
+        halt = Halt(new_id("halt"), None, None, "critical", reason.strip(), reach.clock())
+        await reach.database.write(lambda tx: halts.put(tx, reach.constellation, halt))
+        return halt
+
+    async def resume(self, by: str = "owner") -> Halt:
+        """Let all agents go on with what has waited; return what had stopped them."""
+        reach, at = self._reach, self._reach.clock()
+
+        async def work(tx: Connection) -> Halt:
+            stood = await halts.current(tx, reach.constellation)
+            if stood is None:
+                raise Conflict("Nothing is halted. Nothing was changed.")
+            await halts.lift(tx, reach.constellation, by, at)
+            return stood
+
+        return await reach.database.write(work)

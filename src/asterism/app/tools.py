@@ -1,0 +1,199 @@
+"""Tools as verbs: what is registered, and what the agents' own workplace offers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from asterism.app.checks import no_such
+from asterism.app.reach import Reach
+from asterism.app.verbs import verbs
+from asterism.config import Settings
+from asterism.errors import AsterismError, Conflict, NotFound
+from asterism.permissions import Act
+from asterism.store import events, registered
+from asterism.store.database import Connection
+from asterism.tools.file import file_tool
+from asterism.tools.registered import checked_spec, registered_tool
+from asterism.tools.shell import Spawned, shell_tool
+from asterism.tools.tool import Tool, Toolbox
+from asterism.tools.workplace import Standing, Workplace, standing
+from asterism.types.events import Event, home_chain
+from asterism.types.registered import HttpCall, RegisteredTool, ToolSpec
+
+_log = logging.getLogger(__name__)
+_TOPIC = "tools"
+
+
+class Workshop:
+    """The tools `shell` and `file`, with all that they need: made before the home is open."""
+
+    def __init__(self, data: Path, settings: Callable[[], Settings]) -> None:
+        self.workplace = Workplace(data, settings)
+        self._spawned = Spawned()
+
+    def tools(self) -> list[Tool]:
+        """Return the tools of the workplace."""
+        return [shell_tool(self.workplace, self._spawned), file_tool(self.workplace)]
+
+    async def close(self) -> None:
+        """End the programs in the background."""
+        await self._spawned.close()
+
+
+@verbs(
+    "tool",
+    add=Act.GOVERN,
+    list=Act.READ,
+    versions=Act.READ,
+    remove=Act.GOVERN,
+    refresh=Act.READ,
+    sandbox=Act.READ,
+    open=Act.READ,
+    close=Act.READ,
+)
+class Tools:
+    """The tools that were registered: `await home.tools.add(…)`."""
+
+    def __init__(
+        self, reach: Reach, toolbox: Toolbox, workplace: Workplace, keys: Callable[[str], str]
+    ) -> None:
+        """Make the verbs; `keys` returns what `secret:NAME` stands for."""
+        self._reach = reach
+        self._toolbox = toolbox
+        self._workplace = workplace
+        self._keys = keys
+        self._offered: dict[str, tuple[int, Tool]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def open(self, *, readonly: bool = False) -> None:
+        """Offer what is registered, and from now on what another process registers, too."""
+        await self.refresh()
+        if not readonly:
+            await self._reach.database.listen(_TOPIC, self._heard)
+
+    async def close(self) -> None:
+        """Wait for what is being looked up."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _heard(self, _: str) -> None:
+        task = asyncio.get_running_loop().create_task(self.refresh())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def add(
+        self,
+        name: str,
+        description: str,
+        schema: Mapping[str, Any],
+        *,
+        python: str | None = None,
+        http: HttpCall | None = None,
+        does: Sequence[Mapping[str, Any]] | None = None,
+        tier: str = "tool",
+        effect: str = "unknown",
+        ask: bool = False,
+        timeout: float = 30.0,  # noqa: ASYNC109 - of its calls
+        by: str = "owner",
+    ) -> RegisteredTool:
+        """Register a tool, or a new version of one, and offer it to agents at once.
+
+        Args:
+            name: What models call it.
+            description: What it does, for models.
+            schema: A JSON schema of its parameters.
+            python: Source with a function `run`, which gets the arguments by name.
+            http: A request, instead of source.
+            does: What its calls do, each in the JSON form of `Does`.
+            tier: How far its results are trusted.
+            effect: What a crash in the middle means: `unknown` or `repeatable`.
+            ask: A person is asked before each call.
+            timeout: Seconds after which a call is given up.
+            by: Who registers it.
+        """
+        given = None if does is None else tuple(does)
+        spec = checked_spec(
+            ToolSpec(name, description, schema, python, http, given, tier, effect, ask, timeout)
+        )
+        if name not in self._offered and name in self._toolbox.names():
+            raise Conflict(
+                f"There is a tool {name!r} that was not registered, but is built in or configured. "
+                "Choose another name. Nothing was changed."
+            )
+        now = self._reach.clock()
+
+        async def work(tx: Connection) -> RegisteredTool:
+            made = await registered.put(tx, self._reach.constellation, spec, by, now)
+            body = {"tool": name, "version": made.version, "kind": "python" if python else "http"}
+            event = Event("tool.registered", str(self._reach.actor), now, body)
+            await events.append(tx, home_chain(self._reach.constellation), [event])
+            await tx.notify(_TOPIC, name)
+            return made
+
+        made = await self._reach.database.write(work)
+        self._offer(made)
+        return made
+
+    async def list(self) -> list[RegisteredTool]:
+        """Return the registered tools."""
+        return await self._reach.database.read(
+            lambda tx: registered.listing(tx, self._reach.constellation)
+        )
+
+    async def versions(self, name: str) -> list[RegisteredTool]:
+        """Return all versions of a registered tool, the newest first."""
+        found = await self._reach.database.read(
+            lambda tx: registered.versions(tx, self._reach.constellation, name)
+        )
+        if not found:
+            raise NotFound(no_such("tool", name, [one.spec.name for one in await self.list()]))
+        return found
+
+    async def remove(self, name: str) -> None:
+        """Offer a registered tool no more; its versions are kept."""
+        now = self._reach.clock()
+
+        async def work(tx: Connection) -> bool:
+            if not await registered.remove(tx, self._reach.constellation, name, now):
+                return False
+            event = Event("tool.removed", str(self._reach.actor), now, {"tool": name})
+            await events.append(tx, home_chain(self._reach.constellation), [event])
+            await tx.notify(_TOPIC, name)
+            return True
+
+        if not await self._reach.database.write(work):
+            raise NotFound(no_such("tool", name, [one.spec.name for one in await self.list()]))
+        self._withdraw(name)
+
+    async def refresh(self) -> None:
+        """Offer what is registered now, also by another process, and nothing that was removed."""
+        there = {one.spec.name: one for one in await self.list()}
+        for name in list(self._offered):
+            if name not in there:
+                self._withdraw(name)
+        for name, one in there.items():
+            if self._offered.get(name, (0,))[0] != one.version:
+                self._offer(one)
+
+    async def sandbox(self) -> Standing:
+        """Say which sandbox is in force, and what it cannot do."""
+        return await standing(self._workplace)
+
+    def _offer(self, one: RegisteredTool) -> None:
+        self._withdraw(one.spec.name)
+        try:
+            made = registered_tool(one.spec, self._workplace, self._keys)
+            self._toolbox.add(made)
+        except AsterismError as error:
+            # A later release may refuse what an earlier one took, or have a tool of that name.
+            _log.warning("tool %s is not offered: %s", one.spec.name, error.message)
+            return
+        self._offered[one.spec.name] = (one.version, made)
+
+    def _withdraw(self, name: str) -> None:
+        offered = self._offered.pop(name, None)
+        if offered is not None:
+            self._toolbox.remove(offered[1])

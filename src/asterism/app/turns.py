@@ -1,0 +1,401 @@
+"""The verbs about messages, turns and what comes of them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from asterism.app.agents import AgentVerbs
+from asterism.app.audit import note
+from asterism.app.checks import (
+    checked_schema,
+)
+from asterism.app.observe import metrics
+from asterism.app.replay import replay_tape
+from asterism.app.signals import last_signal, signals_of_turn
+from asterism.app.spend import read_spend, standings
+from asterism.app.verbs import verbs
+from asterism.errors import Conflict, NotFound
+from asterism.permissions import Act
+from asterism.runtime.replay import replay as replay_turn
+from asterism.runtime.watch import time_of
+from asterism.store import agents, blobs, inbox, journal, notices, outbox, schedules
+from asterism.store.database import Connection
+from asterism.types.agents import Agent
+from asterism.types.approvals import Approval
+from asterism.types.blobs import image
+from asterism.types.messages import (
+    Delivery,
+    InboxItem,
+    Notice,
+    Receipt,
+)
+from asterism.types.schedules import Schedule
+from asterism.types.spending import Spend, Standing
+from asterism.types.turns import (
+    Entry,
+    Outcome,
+    Replay,
+    Signal,
+    TurnRecord,
+    TurnState,
+)
+from asterism.types.wire import images_in, text_of
+
+
+@verbs(
+    "home",
+    send=Act.TALK,
+    ask=Act.TALK,
+    wait=Act.TALK,
+    stream=Act.TALK,
+    stream_decision=Act.TALK,
+    follow=Act.READ,
+    watch=Act.READ,
+    stop_turn=Act.APPEND,
+    outcome=Act.READ,
+    turns=Act.READ,
+    turn=Act.READ,
+    replay=Act.READ,
+    fork=Act.GOVERN,
+    waiting=Act.READ,
+    counts=Act.READ,
+    metrics=Act.READ,
+    unfinished=Act.READ,
+    decide=Act.TALK,
+    notices=Act.READ,
+    notices_seen=Act.APPEND,
+    spend=Act.READ,
+    caps=Act.READ,
+    deliveries=Act.READ,
+    retry_delivery=Act.APPEND,
+    schedules=Act.READ,
+)
+class TurnVerbs(AgentVerbs):
+    """Messages in, answers out, and a look at all that happens between."""
+
+    # -- messages ------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        agent: Agent | str,
+        text: str,
+        *,
+        channel: str = "api",
+        external_id: str | None = None,
+        sender: str | None = None,
+        reply_to: str | None = None,
+        images: Sequence[bytes] = (),
+        schema: Mapping[str, Any] | None = None,
+        room: str | None = None,
+        present: Sequence[str] = (),
+    ) -> Receipt:
+        """Hand in a message. On return it is stored and will be answered exactly once.
+
+        Args:
+            agent: The agent, or its name or id.
+            text: What is said.
+            channel: Where it comes from, and where the answer goes if there is `reply_to`.
+            external_id: The message's id there; the same id again is the same message.
+            sender: Who says it, by their name in the channel; None: the owner.
+            reply_to: Where in the channel the answer is delivered.
+            images: PNG, JPEG, GIF or WebP files that belong to the message.
+            schema: A JSON schema; the answer's text will be JSON that fulfils it.
+            room: The room of the channel where it is said; None: in private.
+            present: Who else is there, by their names in the channel. The agent sees only what
+                everyone present may hear.
+        """
+        agent_id = agent.id if isinstance(agent, Agent) else (await self.agent(agent)).id
+        return await self._runtime.accept(
+            agent_id,
+            text,
+            channel=channel,
+            external_id=external_id,
+            sender=sender,
+            reply_to=reply_to,
+            images=[image(one) for one in images],
+            schema=checked_schema(schema),
+            room=room,
+            present=present,
+        )
+
+    async def ask(self, agent: Agent | str, text: str, **given: Any) -> Outcome:
+        """Hand in a message and wait for how its turn ends."""
+        return await self._runtime.wait(await self.send(agent, text, **given))
+
+    async def wait(self, receipt: Receipt) -> Outcome:
+        """Wait for how the turn of an accepted message ends."""
+        return await self._runtime.wait(receipt)
+
+    async def stream(
+        self, agent: Agent | str, text: str, **given: Any
+    ) -> AsyncGenerator[Signal, None]:
+        """Hand in a message and yield the signals of its turn, `ended` or `parked` the last."""
+        who = agent if isinstance(agent, Agent) else await self.agent(agent)
+        async with contextlib.aclosing(
+            self._signals(who.id, lambda: self.send(who, text, **given))
+        ) as signals:
+            async for signal in signals:
+                yield signal
+
+    def stream_decision(
+        self, approval: Approval, *, approved: bool, **given: Any
+    ) -> AsyncGenerator[Signal, None]:
+        """Answer a question and yield the signals of the turn as it goes on."""
+        return self._signals(
+            approval.agent_id, lambda: self.decide(approval.id, approved=approved, **given)
+        )
+
+    async def follow(self, turn_id: str) -> AsyncGenerator[Signal, None]:
+        """Yield the signals of a turn from now on, `ended` or `parked` the last."""
+        agent_id = (await self.outcome(turn_id)).agent_id
+
+        async def accepted_before() -> Receipt:
+            return Receipt("msg_" + turn_id.partition("_")[2], turn_id, agent_id, duplicate=True)
+
+        async with contextlib.aclosing(self._signals(agent_id, accepted_before)) as signals:
+            async for signal in signals:
+                yield signal
+
+    def _signals(
+        self, agent_id: str, hand_in: Callable[[], Awaitable[Receipt]]
+    ) -> AsyncGenerator[Signal, None]:
+        return signals_of_turn(self.hub, self._runtime.wait, agent_id, hand_in)
+
+    async def watch(
+        self, agent: Agent | str, *, after: str | None = None
+    ) -> AsyncGenerator[Signal, None]:
+        """Yield the signals of all turns of an agent, from the one after `after` on.
+
+        If the log of signals does not reach back that far, the turns that ended since are told from
+        the journal first, after a signal `gap`.
+        """
+        who = agent if isinstance(agent, Agent) else await self.agent(agent)
+        told: set[str] = set()
+        if after is not None and not self.hub.knows(who.id, after):
+            yield Signal(after, who.id, "", "gap", {})
+            # From here on signals are kept, so that nothing falls between journal and log.
+            since, after = time_of(after), self.hub.place(who.id)
+            missed = await self.database.read(lambda tx: journal.ended_since(tx, who.id, since))
+            told = {record.id for record in missed}
+            for record in missed:
+                yield last_signal(await self._runtime.outcome(record.id))
+        async with contextlib.aclosing(self.hub.watch(who.id, after)) as signals:
+            async for signal in signals:
+                if signal.turn_id not in told:
+                    yield signal
+
+    async def stop_turn(self, turn_id: str, reason: str = "Stopped.") -> None:
+        """End a turn that is under way, wherever it runs."""
+        if self._runtime.is_running(turn_id):
+            self._runtime.stop_turn(turn_id, reason)
+            return
+        outcome = await self._runtime.outcome(turn_id)
+        if outcome.state is not TurnState.OPEN and not self.database.distributed:
+            raise Conflict(f"Turn {turn_id} is {outcome.state.value}; there is nothing to stop.")
+        await self.database.write(lambda tx: tx.notify("stop", turn_id))
+
+    # -- turns ---------------------------------------------------------------------------------
+
+    async def outcome(self, turn_id: str) -> Outcome:
+        """Return how a turn stands."""
+        return await self._runtime.outcome(turn_id)
+
+    async def turns(self, agent: Agent | str | None = None, *, limit: int = 20) -> list[TurnRecord]:
+        """Return the latest turns, newest first."""
+        agent_id: str | None = None
+        if agent is not None:
+            agent_id = agent.id if isinstance(agent, Agent) else (await self.agent(agent)).id
+        return await self.database.read(
+            lambda tx: journal.turns_of(tx, self.settings.constellation, agent_id, limit)
+        )
+
+    async def turn(self, turn_id: str) -> tuple[TurnRecord, list[Entry]]:
+        """Return a turn with its entries."""
+
+        async def read(tx: Connection) -> tuple[TurnRecord, list[Entry]] | None:
+            record = await journal.turn(tx, turn_id)
+            return (record, await journal.entries_of(tx, record)) if record else None
+
+        found = await self.database.read(read)
+        if found is None:
+            raise NotFound(
+                f'There is no turn {turn_id!r}. "asterism turn list" shows the latest ones.'
+            )
+        return found
+
+    async def replay(self, turn_id: str, *, cassette: Path | str | None = None) -> Replay:
+        """Run a recorded turn again, offline, and tell whether it comes out the same.
+
+        Args:
+            turn_id: The turn, which must have ended.
+            cassette: A tape of what went over the wire: models are heard from it through their wire
+                formats, and requests composed now are compared with those on it, byte for byte.
+        """
+        record, entries = await self.turn(turn_id)
+        if cassette is None:
+            return await replay_turn(self.database, record, entries)
+        return await replay_tape(
+            self.database, self.settings, self.toolbox, record, entries, Path(cassette)
+        )
+
+    async def fork(
+        self,
+        turn_id: str,
+        *,
+        name: str | None = None,
+        model: str | None = None,
+        system: str | None = None,
+    ) -> tuple[Agent, Outcome]:
+        """Let a copy of the agent, as it stood before a turn, answer the same message anew.
+
+        What it remembered then goes along: blocks, passages and whom it shared them with.
+        """
+        from asterism.memory.gate.copies import fork_memory
+
+        record, entries = await self.turn(turn_id)
+        origin = await self.database.read(lambda tx: agents.by_id(tx, record.agent_id))
+        assert origin is not None
+        copy = replace(
+            self._new_agent(
+                name or f"{origin.name}-{turn_id[-6:]}",
+                model or origin.model,
+                origin.system if system is None else system,
+                None,
+                origin.limits,
+            ),
+            tools=origin.tools,
+            rules=origin.rules,
+        )
+
+        async def work(tx: Connection) -> bool:
+            if not await agents.create(tx, self.settings.constellation, copy):
+                return False
+            await journal.copy_before(tx, origin.id, record.first_seq, copy.id)
+            writer = self._reach.owner("fork", f"as it stood before {turn_id}")
+            await fork_memory(tx, writer, origin.id, copy.id, moment=record.opened_at - 1)
+            of = {"what": copy.name, "of": origin.name}
+            await note(
+                tx, self._reach, "agent.forked", by="api", agent_id=copy.id, turn_id=turn_id, **of
+            )
+            return True
+
+        if not await self.database.write(work):
+            raise Conflict(
+                f"There is an agent named {copy.name!r} already. Name the fork with --name. "
+                "Nothing was created."
+            )
+        said = next(entry for entry in entries if entry.key == "in")
+        opening = orjson.loads(said.meta or "{}")
+        named = images_in(said.body)
+        shown = await self.database.read(lambda tx: blobs.get(tx, named)) if named else {}
+        outcome = await self.ask(
+            copy,
+            text_of(said.body),
+            channel="fork",
+            images=[shown[id].body for id in named],
+            schema=orjson.loads(opening["schema"]) if "schema" in opening else None,
+        )
+        return copy, outcome
+
+    async def waiting(self) -> list[InboxItem]:
+        """Return what was accepted and waits for its turn."""
+        return await self.database.read(lambda tx: inbox.waiting(tx, self.settings.constellation))
+
+    async def counts(self) -> tuple[int, int]:
+        """Return how many agents there are, and how many messages wait."""
+        constellation = self.settings.constellation
+
+        async def read(tx: Connection) -> tuple[int, int]:
+            return await agents.count(tx, constellation), await inbox.count(tx, constellation)
+
+        return await self.database.read(read)
+
+    async def metrics(self, accept: str = "") -> tuple[bytes, str]:
+        """Return the metrics in a text format that Prometheus reads, and the format's type."""
+        return await metrics(
+            self.database,
+            self.settings.constellation,
+            self.telemetry,
+            self._parts.breakers(),
+            now=self._clock(),
+            accept=accept,
+        )
+
+    async def unfinished(self) -> list[str]:
+        """Return the ids of turns that were accepted and have not ended: waiting or interrupted."""
+
+        async def read(tx: Connection) -> list[str]:
+            constellation = self.settings.constellation
+            waiting = await inbox.waiting(tx, constellation)
+            ids = [item.turn_id for item in waiting if item.kind == "message"]
+            ids += [record.id for record in await journal.all_interrupted(tx, constellation)]
+            return sorted(ids)
+
+        return await self.database.read(read)
+
+    # -- people --------------------------------------------------------------------------------
+
+    async def decide(self, approval_id: str, *, approved: bool, **given: Any) -> Receipt:
+        """Answer a question; `approvals.decide` says what else can be given."""
+        return await self.approvals.decide(approval_id, approved=approved, **given)
+
+    async def notices(self, *, unseen: bool = True, limit: int = 100) -> list[Notice]:
+        """Return what the owner must be told."""
+        return await self.database.read(
+            lambda tx: notices.listing(tx, self.settings.constellation, unseen=unseen, most=limit)
+        )
+
+    async def notices_seen(self, ids: Sequence[str]) -> None:
+        """Note that the owner has seen these."""
+        at = self._clock()
+        await self.database.write(lambda tx: notices.mark_seen(tx, list(ids), at))
+
+    # -- money ---------------------------------------------------------------------------------
+
+    async def spend(self, days: int = 30, *, agent: Agent | str | None = None) -> Spend:
+        """Return what was spent in the last days, today among them, and how the caps stand."""
+        agent_id: str | None = None
+        if agent is not None:
+            agent_id = agent.id if isinstance(agent, Agent) else (await self.agent(agent)).id
+        settings, now = self.settings, self._clock()
+        return await self.database.read(
+            lambda tx: read_spend(tx, settings, self._prices.of, now, days, agent_id)
+        )
+
+    async def caps(self) -> list[Standing]:
+        """Return how much of each cap is used in the day or the month that it runs for."""
+        settings, now = self.settings, self._clock()
+        return await self.database.read(lambda tx: standings(tx, settings, now))
+
+    # -- out and later -------------------------------------------------------------------------
+
+    async def deliveries(self, state: str | None = None, *, limit: int = 100) -> list[Delivery]:
+        """Return deliveries in a state (`waiting`, `dead`, `sent`), or all that are not sent."""
+        return await self.database.read(
+            lambda tx: outbox.listing(tx, self.settings.constellation, state, limit)
+        )
+
+    async def retry_delivery(self, key: str) -> None:
+        """Try a dead delivery again."""
+        at = self._clock()
+
+        async def work(tx: Connection) -> bool:
+            revived = await outbox.revive(tx, key, at)
+            if revived:
+                await note(tx, self._reach, "delivery.retried", by="api", what=key)
+            return revived
+
+        if not await self.database.write(work):
+            raise NotFound(f'There is no dead delivery {key!r}. "asterism outbox list" shows them.')
+        self._outbox.kick()
+
+    async def schedules(self, agent: Agent | str) -> list[Schedule]:
+        """Return the schedules of an agent, the next one first."""
+        agent_id = agent.id if isinstance(agent, Agent) else (await self.agent(agent)).id
+        return await self.database.read(lambda tx: schedules.of_agent(tx, agent_id))

@@ -1,0 +1,60 @@
+"""What `asterism doctor` says of MCP servers."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from typing import TYPE_CHECKING
+
+from asterism.cli.finding import BAD, LOOK, OK, Finding
+from asterism.cli.text import plural
+from asterism.errors import AsterismError, StoreMissing
+
+if TYPE_CHECKING:
+    from asterism.app import Asterism
+    from asterism.cli.options import Options
+    from asterism.config import Settings
+    from asterism.tools.mcp.servers import Standing
+
+_PATIENCE = 60.0
+
+
+async def check_servers(options: Options, settings: Settings, *, offline: bool) -> list[Finding]:
+    """Ask each server for its tools; offline, say what is known of them."""
+    if not settings.mcp:
+        return []
+    if importlib.util.find_spec("mcp") is None:
+        remedy = "Install it with: pip install 'asterism[mcp]'."
+        return [Finding("mcp", BAD, "servers are configured, but mcp is not installed", remedy)]
+    from asterism.app import Asterism
+
+    try:
+        async with Asterism.open(options.data, config=options.config, readonly=True) as home:
+            standings = home.mcp.list()
+            return list(await asyncio.gather(*(_finding(home, one, offline) for one in standings)))
+    except StoreMissing:
+        said = f"{plural(len(settings.mcp), 'server')} configured, not asked yet"
+        return [Finding("mcp", OK, said)]
+    except AsterismError as error:
+        return [Finding("mcp", BAD, error.message)]
+
+
+async def _finding(home: Asterism, one: Standing, offline: bool) -> Finding:
+    if not one.settings.enabled:
+        return Finding("mcp", OK, f"{one.name}: off")
+    if not offline:
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                one = await home.mcp.ask(one.name)
+        except TimeoutError:
+            return Finding("mcp", BAD, f"{one.name}: no answer within {_PATIENCE:g} s")
+        except AsterismError as error:
+            return Finding("mcp", BAD, error.message)
+    if one.listing is None:
+        return Finding("mcp", OK, f"{one.name}: not asked yet")
+    said = f"{one.name}: {plural(one.offered, 'tool')}, protocol {one.listing.protocol}"
+    refused = [offer for offer in one.offers if offer.refused and not offer.left_out]
+    if not refused:
+        return Finding("mcp", OK, said)
+    remedy = f'"asterism mcp tools {one.name}" shows why.'
+    return Finding("mcp", LOOK, f"{said}; {plural(len(refused), 'tool')} not offered", remedy)

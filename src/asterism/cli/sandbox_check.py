@@ -1,0 +1,25 @@
+"""The doctor's look at the sandbox: which is in force, and what it cannot do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from asterism.cli.finding import LOOK, OK, Finding
+
+if TYPE_CHECKING:
+    from asterism.config import Settings
+
+
+async def check_sandbox(settings: Settings, place: Path) -> Finding:
+    """Say which sandbox programs would run in, after trying it."""
+    from asterism.tools.workplace import Workplace, standing
+
+    found = await standing(Workplace(place, lambda: settings))
+    if found.problem:
+        return Finding("sandbox", LOOK, found.problem, "Until then shell and own Python fail.")
+    if found.kind == "unsandboxed":
+        remedy = "Install bubblewrap, and take sandbox.allow_unsandboxed out of asterism.toml."
+        return Finding("sandbox", LOOK, "Programs run with your rights.", remedy)
+    lacks = "; ".join(found.lacks)
+    return Finding("sandbox", OK, f"{found.kind}: {lacks}" if lacks else found.kind)

@@ -1,0 +1,308 @@
+"""Rules for tools as people write them: our form, Pattern's and Letta's, in TOML or JSON."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import orjson
+
+from asterism.errors import InvalidInput
+from asterism.types.rules import DEFAULT_PRIORITY, OF_OTHERS, OF_TIME, Rule, RuleKind
+
+_FIELDS = ("tool", "kind", "tools", "operations", "count", "seconds", "priority")
+_PATTERN = {
+    "startconstraint": RuleKind.START,
+    "requiresprecedingtools": RuleKind.PRECEDING,
+    "requiresfollowingtools": RuleKind.NOT_AFTER,
+    "exclusivegroups": RuleKind.EXCLUSIVE,
+    "requiredbeforeexit": RuleKind.BEFORE_EXIT,
+    "requiredbeforeexitif": RuleKind.BEFORE_EXIT,
+    "maxcalls": RuleKind.MAX_CALLS,
+    "cooldown": RuleKind.COOLDOWN,
+    "periodic": RuleKind.PERIODIC,
+    "requiresconsent": RuleKind.CONSENT,
+    "allowedoperations": RuleKind.OPERATIONS,
+    "exitloop": RuleKind.EXIT_LOOP,
+    "continueloop": RuleKind.CONTINUE_LOOP,
+}
+"""Pattern's names, without what sets their words apart."""
+_SAYS_NOTHING = "needed"
+"""A name of Pattern's that only marks a tool which a source brings along."""
+_LETTA = {
+    "run_first": RuleKind.START,
+    "InitToolRule": RuleKind.START,
+    "exit_loop": RuleKind.EXIT_LOOP,
+    "TerminalToolRule": RuleKind.EXIT_LOOP,
+    "continue_loop": RuleKind.CONTINUE_LOOP,
+    "ContinueToolRule": RuleKind.CONTINUE_LOOP,
+    "constrain_child_tools": RuleKind.NEXT,
+    "ChildToolRule": RuleKind.NEXT,
+    "parent_last_tool": RuleKind.RIGHT_AFTER,
+    "ParentToolRule": RuleKind.RIGHT_AFTER,
+    "required_before_exit": RuleKind.BEFORE_EXIT,
+    "RequiredBeforeExitToolRule": RuleKind.BEFORE_EXIT,
+    "max_count_per_step": RuleKind.MAX_CALLS,
+    "MaxCountPerStepToolRule": RuleKind.MAX_CALLS,
+    "requires_approval": RuleKind.CONSENT,
+    "RequiresApprovalToolRule": RuleKind.CONSENT,
+}
+_NOT_LETTAS = ("conditional", "ConditionalToolRule")
+"""Letta's rule by which the output of a tool chooses the next: it has no counterpart."""
+_SPAN = re.compile(r"([\d.]+)\s*(s|sec|seconds?|m|min|minutes?|h|hours?|d|days?)?")
+_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+Form = Mapping[str, Any]
+
+
+def read_rules(forms: Iterable[Rule | Form]) -> list[Rule]:
+    """Return rules from their forms; raise `InvalidInput` that says which one cannot be read."""
+    found: list[Rule] = []
+    for number, form in enumerate(forms, 1):
+        try:
+            read = [form] if isinstance(form, Rule) else _rules_of(form)
+            found += [_checked(rule) for rule in read]
+        except InvalidInput as error:
+            raise InvalidInput(f"Rule {number}: {error.message} Nothing was changed.") from None
+    return found
+
+
+def read_rules_file(file: Path) -> list[Rule]:
+    """Return the rules of a TOML or JSON file: `[[rules]]`, Pattern's or Letta's `tool_rules`."""
+    try:
+        text = file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{str(file)!r} cannot be read: {error}. Nothing was changed.") from None
+    forms = _parsed(file, text)
+    if isinstance(forms, dict):
+        table = cast("dict[str, Any]", forms)
+        forms = next((table[name] for name in ("rules", "tool_rules") if name in table), None)
+    if not isinstance(forms, list):
+        raise InvalidInput(
+            f"{str(file)!r} has no rules: a list named [[rules]] (or tool_rules) is needed. "
+            "Nothing was changed."
+        )
+    return read_rules(cast("list[Form]", forms))
+
+
+def _parsed(file: Path, text: str) -> Any:
+    import tomllib
+
+    try:
+        # [[rules]] begins like JSON does.
+        is_toml = re.match(r"\s*([\w#]|\[\[?\s*[A-Za-z_])", text)
+        return tomllib.loads(text) if is_toml else orjson.loads(text)
+    except ValueError as error:
+        raise InvalidInput(
+            f"{str(file)!r} is neither TOML nor JSON: {error}. Nothing was changed."
+        ) from None
+
+
+def rule_of(tool: str, kind: str, values: Sequence[str]) -> list[Rule]:
+    """Return the rule that words on a command line spell, such as `web`, `max_calls`, `3`."""
+    form: dict[str, Any] = {"tool": tool, "kind": kind}
+    known = _own_kind(kind)
+    if known is RuleKind.MAX_CALLS:
+        form["count"] = _one(values, "a number of calls such as 3")
+    elif known in OF_TIME:
+        form["seconds"] = _one(values, "a time such as 90, 10m, 2h or 1d")
+    elif known in (RuleKind.OPERATIONS, RuleKind.CONSENT):
+        form["operations"] = list(values)
+    elif known in OF_OTHERS or known is RuleKind.BEFORE_EXIT:
+        form["tools"] = list(values)
+    elif values:
+        raise InvalidInput(
+            f"A rule of the kind {known.value} takes nothing after it, and {' '.join(values)!r} "
+            "was given. Nothing was changed."
+        )
+    return read_rules([form])
+
+
+def _one(values: Sequence[str], what: str) -> str:
+    if len(values) != 1:
+        raise InvalidInput(f"After the kind, {what} is needed. Nothing was changed.")
+    return values[0]
+
+
+def _rules_of(form: Any) -> list[Rule]:
+    if not isinstance(form, Mapping):
+        raise InvalidInput(f"a table with a tool and a kind is needed, not {form!r}.")
+    given = cast("Form", form)
+    if "rule_type" in given:
+        return _from_pattern(given)
+    if "kind" not in given and "tool_name" in given and "type" in given:
+        return _from_letta(given)
+    for name in given:
+        if name not in _FIELDS:
+            near = difflib.get_close_matches(str(name), _FIELDS, 1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise InvalidInput(f"there is no field {name!r}.{hint} There are: {_list(_FIELDS)}.")
+    return [
+        Rule(
+            _text(given.get("tool"), "tool"),
+            _own_kind(given.get("kind")),
+            _texts(given.get("tools"), "tools"),
+            _texts(given.get("operations"), "operations"),
+            _count(given.get("count")),
+            _seconds(given.get("seconds")),
+            _priority(given),
+        )
+    ]
+
+
+def _own_kind(value: Any) -> RuleKind:
+    try:
+        return RuleKind(value)
+    except ValueError:
+        known = [kind.value for kind in RuleKind]
+        near = difflib.get_close_matches(str(value), known, 1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise InvalidInput(
+            f"{value!r} is no kind of rule.{hint} There are: {_list(known)}."
+        ) from None
+
+
+# -- Pattern ---------------------------------------------------------------------------------------
+
+
+def _from_pattern(given: Form) -> list[Rule]:
+    """Read `{tool_name, rule_type = {type, value}, conditions, priority}`."""
+    tool, said, value = _text(given.get("tool_name"), "tool_name"), given["rule_type"], None
+    if isinstance(said, Mapping):
+        table = cast("Form", said)
+        # Both of serde's forms: {type = "MaxCalls", value = 3} and {MaxCalls = 3}.
+        said, value = (
+            (table["type"], table.get("value"))
+            if "type" in table
+            else next(iter(table.items()), ("", None))
+        )
+    name = str(said).replace("_", "").replace("-", "").casefold()
+    if name == _SAYS_NOTHING:
+        return []
+    kind = _PATTERN.get(name)
+    if kind is None:
+        raise InvalidInput(f"{said!r} is no rule_type of Pattern's.")
+    others, priority = _texts(given.get("conditions"), "conditions"), _priority(given)
+    if kind is RuleKind.EXCLUSIVE:
+        groups = cast("list[Any]", value if isinstance(value, list) else [])
+        texts = [_texts(group, "groups") for group in groups] or [(tool, *others)]
+        return [Rule(one[0], kind, one[1:], priority=priority) for one in texts if len(one) > 1]
+    if name == "requiredbeforeexitif" and not others:
+        raise InvalidInput(f"the rule of {tool!r} is conditional, but names no conditions.")
+    if kind is RuleKind.MAX_CALLS:
+        return [Rule(tool, kind, count=_count(value), priority=priority)]
+    if kind in OF_TIME:
+        return [Rule(tool, kind, seconds=_seconds(value), priority=priority)]
+    if kind is RuleKind.OPERATIONS:
+        return [Rule(tool, kind, operations=_texts(value, "operations"), priority=priority)]
+    # Other kinds have conditions that say nothing there, either.
+    takes = kind in OF_OTHERS or name == "requiredbeforeexitif"
+    return [Rule(tool, kind, others if takes else (), priority=priority)]
+
+
+# -- Letta -----------------------------------------------------------------------------------------
+
+
+def _from_letta(given: Form) -> list[Rule]:
+    """Read `{tool_name, type, children, max_count_limit}`."""
+    tool, said = _text(given.get("tool_name"), "tool_name"), given["type"]
+    if said in _NOT_LETTAS:
+        raise InvalidInput(
+            f"the rule of {tool!r} chooses the next tool by what {tool!r} returned, which rules "
+            'here cannot. Leave it out, or name the choices with the kind "next".'
+        )
+    kind = _LETTA.get(str(said))
+    if kind is None:
+        raise InvalidInput(f"{said!r} is no type of Letta's tool rules.")
+    if given.get("args"):
+        raise InvalidInput(
+            f"the rule of {tool!r} gives the tool arguments, which rules here cannot. Leave out "
+            "args."
+        )
+    children = _texts(given.get("children"), "children")
+    if kind is RuleKind.RIGHT_AFTER:
+        # Letta names the parent, and its children are what may only follow it.
+        return [Rule(child, kind, (tool,)) for child in children]
+    if kind is RuleKind.NEXT:
+        return [Rule(tool, kind, children)]
+    count = _count(given.get("max_count_limit")) if kind is RuleKind.MAX_CALLS else 0
+    return [Rule(tool, kind, count=count)]
+
+
+# -- values ----------------------------------------------------------------------------------------
+
+
+def _checked(rule: Rule) -> Rule:
+    kind = rule.kind
+    lacks = ""
+    if kind in OF_OTHERS and not rule.tools:
+        lacks = "names of other tools (tools)"
+    elif kind is RuleKind.MAX_CALLS and rule.count < 1:
+        lacks = "how many calls (count), 1 or more"
+    elif kind in OF_TIME and rule.seconds <= 0:
+        lacks = "a time (seconds) above 0"
+    elif kind is RuleKind.OPERATIONS and not rule.operations:
+        lacks = "the operations that stay open (operations)"
+    if lacks:
+        raise InvalidInput(f"a rule of the kind {kind.value} needs {lacks}.")
+    own = rule.tool in rule.tools
+    if own and kind in (RuleKind.PRECEDING, RuleKind.EXCLUSIVE, RuleKind.BEFORE_EXIT):
+        raise InvalidInput(f"{rule.tool!r} is among the other tools of its own rule.")
+    return rule
+
+
+def _text(value: Any, name: str) -> str:
+    if not isinstance(value, str) or not value.strip() or any(char.isspace() for char in value):
+        raise InvalidInput(
+            f"{name} is {value!r}; the name of a tool is needed, or a pattern such as 'web_*'."
+        )
+    return value
+
+
+def _texts(value: Any, name: str) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    several = isinstance(value, list | tuple | set | frozenset)
+    values = list(cast("Iterable[Any]", value)) if several else [value]
+    return tuple(dict.fromkeys(_text(one, name) for one in values))
+
+
+def _count(value: Any) -> int:
+    if value is None:
+        return 0
+    text = str(value)
+    if isinstance(value, bool) or not text.isascii() or not text.isdigit() or len(text) > 9:
+        raise InvalidInput(f"count is {value!r}; a whole number such as 3 is needed.")
+    return int(text)
+
+
+def _seconds(value: Any) -> float:
+    """Read a time: seconds, a text such as `10m`, or `{secs, nanos}`."""
+    if value is None:
+        return 0.0
+    if isinstance(value, Mapping):
+        table = cast("Mapping[str, Any]", value)
+        return _seconds(table.get("secs", 0)) + float(table.get("nanos", 0)) / 1e9
+    found = _SPAN.fullmatch(str(value).strip())
+    try:
+        if found is None or isinstance(value, bool):
+            raise ValueError
+        return float(found[1]) * _UNITS[(found[2] or "s")[0]]
+    except ValueError:
+        raise InvalidInput(
+            f"seconds is {value!r}; a time such as 90, 10m, 2h or 1d is needed."
+        ) from None
+
+
+def _priority(given: Form) -> int:
+    value = given.get("priority", DEFAULT_PRIORITY)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 255:
+        raise InvalidInput(f"priority is {value!r}; a whole number from 0 to 255 is needed.")
+    return value
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(names)

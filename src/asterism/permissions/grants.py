@@ -1,0 +1,85 @@
+"""Grants, ready to be asked often: does one of them cover a call?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from asterism.permissions.patterns import glob
+from asterism.types.deeds import texts_at
+from asterism.types.grants import Grant
+
+
+class Grants:
+    """The grants of a constellation that have not been revoked.
+
+    Those that want an argument to be just so are found by its value, however many there are; the
+    others of a tool are gone through.
+    """
+
+    def __init__(self, grants: Iterable[Grant] = ()) -> None:
+        self.all = tuple(one for one in grants if one.revoked_at is None)
+        self._exact: dict[str, dict[str, dict[str, list[_Compiled]]]] = {}
+        self._rest: dict[str, list[_Compiled]] = {}
+        self._globs: list[_Compiled] = []
+        for one in self.all:
+            self._keep(_Compiled(one))
+
+    def __len__(self) -> int:
+        return len(self.all)
+
+    def covering(
+        self, agent_id: str, tool: str, arguments: Mapping[str, Any], turn_id: str, now: int
+    ) -> Grant | None:
+        """Return a grant that covers a call at a moment."""
+        for name, by_value in self._exact.get(tool, {}).items():
+            for value in texts_at(arguments, name):
+                for one in by_value.get(value, ()):
+                    if one.covers(agent_id, arguments, turn_id, now):
+                        return one.grant
+        for one in self._rest.get(tool, ()):
+            if one.covers(agent_id, arguments, turn_id, now):
+                return one.grant
+        for one in self._globs:
+            if one.names(tool) and one.covers(agent_id, arguments, turn_id, now):
+                return one.grant
+        return None
+
+    def _keep(self, one: _Compiled) -> None:
+        tool = one.grant.tool
+        if any(char in tool for char in "*?"):
+            self._globs.append(one)
+            return
+        for name, value in one.grant.pattern.items():
+            if not value.startswith("re:") and not any(char in value for char in "*?"):
+                by_name = self._exact.setdefault(tool, {})
+                by_name.setdefault(name, {}).setdefault(value, []).append(one)
+                return
+        self._rest.setdefault(tool, []).append(one)
+
+
+class _Compiled:
+    """A grant with its patterns ready."""
+
+    __slots__ = ("_tests", "grant", "names")
+
+    def __init__(self, grant: Grant) -> None:
+        self.grant = grant
+        self.names = glob(grant.tool)
+        self._tests = [(name, glob(value)) for name, value in grant.pattern.items()]
+
+    def covers(self, agent_id: str, arguments: Mapping[str, Any], turn_id: str, now: int) -> bool:
+        grant = self.grant
+        if grant.agent_id is not None and grant.agent_id != agent_id:
+            return False
+        if grant.turn_id is not None and grant.turn_id != turn_id:
+            return False
+        if grant.until is not None and now >= grant.until:
+            return False
+        if grant.uses is not None and grant.uses <= 0:
+            return False
+        for name, test in self._tests:
+            values = texts_at(arguments, name)
+            if not values or not all(test(one) for one in values):
+                return False
+        return True

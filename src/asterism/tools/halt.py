@@ -1,0 +1,54 @@
+"""The tool `halt`: an agent that looks after integrity stops the whole constellation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from asterism.errors import ToolError
+from asterism.store import halts, notices
+from asterism.tools.spellings import TEXT, WORD, also, unless_null
+from asterism.tools.tool import Tool, ToolContext, tool
+from asterism.types.deeds import Deed, DeedKind
+from asterism.types.halts import Halt
+from asterism.types.ids import new_id
+from asterism.types.messages import Notice
+
+
+def _does(arguments: Mapping[str, Any]) -> list[Deed]:
+    del arguments
+    return [Deed(DeedKind.WRITE, things=("the whole constellation",))]
+
+
+@tool(transactional=True, tier=None, compact=False, reserved=True, does=_does)
+async def halt(
+    ctx: ToolContext,
+    reason: Annotated[str, also("reason", "message"), TEXT],
+    severity: Annotated[
+        Literal["warning", "high", "critical"], unless_null("critical"), WORD
+    ] = "critical",
+) -> str:
+    """Stop all agents at once, until the owner lets them go on. Only for real danger."""
+    if not reason.strip():
+        raise ToolError("Why shall everything stop? Give `reason`; the owner reads it.")
+    await halts.put(
+        ctx.tx,
+        ctx.constellation,
+        Halt(new_id("halt"), ctx.agent.id, ctx.turn_id, severity, reason, ctx.now),
+    )
+    await notices.put(
+        ctx.tx,
+        Notice(
+            new_id("ntc"),
+            ctx.agent.id,
+            ctx.turn_id,
+            "halt",
+            f"{ctx.agent.name} has halted everything ({severity}): {reason} No agent takes a turn "
+            'until you say "asterism resume".',
+            ctx.now,
+        ),
+    )
+    return "Everything is halted after this turn. The owner has been told."
+
+
+TOOLS: list[Tool] = [halt]

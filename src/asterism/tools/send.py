@@ -1,0 +1,260 @@
+"""The tool `send_message`: to a person where they are reached, another agent, or a channel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic.json_schema import SkipJsonSchema
+
+from asterism.errors import NotFound, ToolError
+from asterism.memory import people
+from asterism.store import agents, inbox, notices, outbox
+from asterism.store import people as accounts
+from asterism.tools.spellings import TEXT, also
+from asterism.tools.tool import Tool, ToolContext, tool
+from asterism.types.deeds import Deed, DeedKind
+from asterism.types.ids import new_id
+from asterism.types.messages import Delivery, Notice
+from asterism.types.people import OWNER, Account, Company, Person
+from asterism.types.wire import message_wire
+
+_OWNER = ("", OWNER, "user", "me", "partner", "human")
+_COOLDOWN = 30_000
+"""Milliseconds in which an agent is not written to twice by the same one."""
+_LONGEST = 20_000
+
+
+class Target(BaseModel):
+    """Whom a message is for."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    type: Annotated[
+        Literal["user", "agent", "group", "channel", "discord", "bluesky"],
+        Field(validation_alias=also("type", "target_type").validation_alias),
+    ] = "user"
+    id: Annotated[str, also("id", "target_id", "name"), TEXT] = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spelled(cls, given: Any) -> Any:
+        """Read `agent:bob`, and a bare name as a person's."""
+        if given is None:
+            return {}
+        if isinstance(given, str):
+            kind, colon, name = given.partition(":")
+            if kind.strip().casefold() in _KINDS:
+                return {"type": kind.strip().casefold(), "id": name.strip() if colon else ""}
+            return {"type": "channel" if colon else "user", "id": given.strip()}
+        if isinstance(given, dict):
+            told = dict(cast("dict[str, Any]", given))
+            for key in ("type", "target_type"):
+                if isinstance(told.get(key), str):
+                    told[key] = _KIND_WORDS.get(told[key].strip().casefold(), told[key].casefold())
+            return told
+        return given
+
+
+_KINDS = ("user", "agent", "group", "channel", "discord", "bluesky")
+_KIND_WORDS = {"person": "user", "human": "user", "owner": "user", "partner": "user"}
+
+
+def _is_owner(target: Target) -> bool:
+    return target.type == "user" and target.id.strip().casefold() in _OWNER
+
+
+_TARGET: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "type": {"enum": list(_KINDS)},
+        "id": {
+            "type": "string",
+            "description": "A name; for user, empty means your owner; channel: name:address.",
+        },
+    },
+    "required": ["type"],
+}
+
+
+def _does(arguments: Mapping[str, Any]) -> list[Deed]:
+    target = arguments.get("target")
+    to = OWNER
+    if isinstance(target, Target) and not _is_owner(target):
+        to = target.id
+    return [Deed(DeedKind.SEND, recipients=(to,), content=(str(arguments.get("content") or ""),))]
+
+
+@tool(transactional=True, tier=None, compact=False, does=_does)
+async def send_message(
+    ctx: ToolContext,
+    target: Annotated[Target, WithJsonSchema(_TARGET)],
+    content: Annotated[str, also("content", "message", "text"), TEXT],
+    metadata: SkipJsonSchema[dict[str, Any] | None] = None,
+) -> str:
+    """Send a message to somebody who is not in this talk, or to an agent."""
+    del metadata
+    if not content.strip():
+        raise ToolError("What shall the message say? Give `content`.")
+    if len(content) > _LONGEST:
+        raise ToolError(
+            f"The message has {len(content):,} characters; {_LONGEST:,} are the most. Shorten it."
+        )
+    match target.type:
+        case "user":
+            return await _to_person(ctx, target.id, content)
+        case "agent":
+            return await _to_agent(ctx, target.id, content)
+        case "group":
+            raise ToolError(
+                f"There is no group {target.id!r}: there are no groups here. Send it to an agent "
+                "or a person. Nothing was sent."
+            )
+        case "channel":
+            channel, colon, address = target.id.partition(":")
+            return await _to_channel(ctx, channel, address if colon else "", content)
+        case "discord" | "bluesky":
+            return await _to_channel(ctx, target.type, target.id, content)
+
+
+# -- people ----------------------------------------------------------------------------------------
+
+
+async def _to_person(ctx: ToolContext, name: str, content: str) -> str:
+    if name.strip().casefold() in _OWNER:
+        person = await _owner(ctx)
+    else:
+        try:
+            person = await people.find(ctx.tx, ctx.constellation, name.strip())
+        except NotFound as error:
+            raise ToolError(f"{error.message} Nothing was sent.") from None
+    place = _place(ctx, person)
+    if place is None and person.id == OWNER:
+        notice = Notice(new_id("ntc"), ctx.agent.id, ctx.turn_id, "message", content, ctx.now)
+        await notices.put(ctx.tx, notice)
+        return "Your owner finds it among the notices, since no channel leads to them."
+    if place is None:
+        raise ToolError(
+            f"{person.name} is reached by no channel that is there. {_channels(ctx)} Nothing was "
+            "sent."
+        )
+    await _ask_unless_heard(ctx, person, content)
+    await _deliver(ctx, place, content)
+    return f"Sent to {person.name if person.id != OWNER else 'your owner'} in {place.channel}."
+
+
+async def _owner(ctx: ToolContext) -> Person:
+    found = await people.find(ctx.tx, ctx.constellation, OWNER)
+    known = await accounts.accounts_of(ctx.tx, ctx.constellation, OWNER)
+    return Person(found.id, found.name, found.tier, found.roles, tuple(known))
+
+
+def _place(ctx: ToolContext, person: Person) -> Account | None:
+    """Return where somebody is reached: as the contacts say, here, or where they have written."""
+    there = set(ctx.channels())
+    for contact in ctx.contacts().people:
+        if contact.person.casefold() in (person.id.casefold(), person.name.casefold()):
+            for place in contact.reach:
+                channel, _, address = place.partition(":")
+                if channel in there:
+                    return Account(channel, address)
+    alone = [one.person_id for one in ctx.company.hearers] == [person.id]
+    if alone and ctx.reply_to is not None and ctx.channel in there:
+        return Account(ctx.channel, ctx.reply_to)
+    return next((one for one in person.accounts if one.channel in there), None)
+
+
+async def _ask_unless_heard(ctx: ToolContext, person: Person, content: str) -> None:
+    """Ask the owner before somebody is told what is made of things that they may not hear."""
+    if person.id == OWNER:
+        return
+    company: Company = await people.company(ctx.tx, ctx.constellation, [person.id], None)
+    if not company.may_hear(ctx.source.audience):
+        ctx.ask(
+            f"{ctx.agent.name} wants to tell {person.name} something from a talk that they were "
+            f"not part of: {content}"
+        )
+
+
+# -- agents ----------------------------------------------------------------------------------------
+
+
+async def _to_agent(ctx: ToolContext, name: str, content: str) -> str:
+    other = await agents.by_name(ctx.tx, ctx.constellation, name.strip())
+    if other is None or other.id == ctx.agent.id:
+        names = [one.name for one in await agents.everyone(ctx.tx, ctx.constellation)]
+        there = ", ".join(one for one in names if one != ctx.agent.name) or "none but you"
+        raise ToolError(f"There is no other agent named {name!r}. There are: {there}.")
+    waiting = await inbox.waiting(ctx.tx, ctx.constellation, other.id)
+    label = f"agent:{ctx.agent.name}"
+    if any(one.channel == label and ctx.now - one.at < _COOLDOWN for one in waiting):
+        raise ToolError(
+            f"{other.name} has a message of yours that it has not read yet. Wait for it, or "
+            "tell it more in one message next time. Nothing was sent."
+        )
+    item = await inbox.put(
+        ctx.tx,
+        other.id,
+        new_id("msg"),
+        kind="message",
+        channel=label,
+        body=message_wire("user", f"[from agent {ctx.agent.name}] {content}"),
+        at=ctx.now,
+        company=ctx.company.wire(ctx.source.audience, ctx.source.tier),
+    )
+    if item is None:
+        raise ToolError(f"{other.name} has been deleted. Nothing was sent.")
+    return f"Sent to {other.name}, which reads it in a turn of its own."
+
+
+# -- channels --------------------------------------------------------------------------------------
+
+
+async def _to_channel(ctx: ToolContext, channel: str, address: str, content: str) -> str:
+    if channel not in ctx.channels():
+        raise ToolError(f"There is no channel {channel!r}. {_channels(ctx)} Nothing was sent.")
+    if not address:
+        if channel != ctx.channel or ctx.reply_to is None:
+            raise ToolError(
+                f'Where in {channel}? Give the id as "{channel}:ADDRESS". Nothing was sent.'
+            )
+        address = ctx.reply_to
+    elsewhere = (channel, address) != (ctx.channel, ctx.reply_to)
+    if elsewhere and ctx.source.audience.clauses:
+        person_id = await accounts.whose(ctx.tx, ctx.constellation, Account(channel, address))
+        company = await people.company(
+            ctx.tx, ctx.constellation, [person_id] if person_id else [], None
+        )
+        if not company.may_hear(ctx.source.audience):
+            ctx.ask(
+                f"{ctx.agent.name} wants to send something from a private talk to "
+                f"{channel}:{address}: {content}"
+            )
+    await _deliver(ctx, Account(channel, address), content)
+    return f"Sent to {channel}:{address}."
+
+
+async def _deliver(ctx: ToolContext, place: Account, content: str) -> None:
+    await outbox.put(
+        ctx.tx,
+        Delivery(
+            key=ctx.key,
+            agent_id=ctx.agent.id,
+            turn_id=ctx.turn_id,
+            channel=place.channel,
+            target=place.sender,
+            text=content,
+            next_at=ctx.now,
+            created_at=ctx.now,
+        ),
+    )
+    await ctx.tx.notify("outbox", place.channel)
+
+
+def _channels(ctx: ToolContext) -> str:
+    names = sorted(ctx.channels())
+    return f"There are: {', '.join(names)}." if names else "No channels are configured."
+
+
+TOOLS: list[Tool] = [send_message]

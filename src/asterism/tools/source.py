@@ -1,0 +1,71 @@
+"""The tool `source`: the folders of documents that an agent can search, and whether they rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from asterism.errors import ToolError
+from asterism.store import documents
+from asterism.tools.spellings import OPERATION, TEXT, WORD, also
+from asterism.tools.tool import Tool, ToolContext, tool
+from asterism.types.deeds import Deed, DeedKind
+from asterism.types.documents import DocumentSource
+from asterism.types.summaries import day
+
+
+def _does(arguments: Mapping[str, Any]) -> list[Deed]:
+    name = str(arguments.get("name") or "")
+    reads = arguments.get("operation") in ("list", "status")
+    kind = DeedKind.READ if reads else DeedKind.WRITE
+    return [Deed(kind, things=(name,) if name else ())]
+
+
+@tool(transactional=True, tier=None, compact=False, does=_does)
+async def source(
+    ctx: ToolContext,
+    operation: Annotated[Literal["list", "status", "pause", "resume"], OPERATION, WORD],
+    name: Annotated[str, also("name", "source_id", "id", "source", "label"), TEXT] = "",
+) -> str:
+    """Folders of documents that you can search. A paused one is not read again."""
+    there = await _attached(ctx)
+    if operation == "list":
+        return "\n".join([await _line(ctx, one) for one in there]) or "You have no sources."
+    found = next((one for one in there if name in (one.name, one.id)), None)
+    if found is None:
+        names = ", ".join(one.name for one in there) or "none"
+        raise ToolError(f"There is no source {name!r}. Give `name`; there are: {names}.")
+    if operation == "status":
+        return await _line(ctx, found)
+    paused = operation == "pause"
+    if found.paused == paused:
+        return f"Source {found.name!r} {'is paused' if paused else 'is not paused'} already."
+    await documents.set_paused(ctx.tx, found, paused=paused)
+    if paused:
+        return f"Source {found.name!r} is paused: what was read can be searched, nothing new is."
+    return f"Source {found.name!r} is read again from now on."
+
+
+async def _attached(ctx: ToolContext) -> list[DocumentSource]:
+    """Return the sources of this agent that those present may know of."""
+    return [
+        one
+        for one in await documents.sources(ctx.tx, ctx.constellation)
+        if ctx.agent.id in await documents.agents_of(ctx.tx, one.id)
+        and ctx.company.may_hear(one.audience)
+    ]
+
+
+async def _line(ctx: ToolContext, one: DocumentSource) -> str:
+    read, passages, refused = await documents.counts(ctx.tx, one.id)
+    ctx.audiences.append(one.audience)
+    parts = [
+        f"{one.name}: {read:,} document{'s' * (read != 1)}, {passages:,} passages",
+        f"{refused:,} could not be read" if refused else "",
+        f"read on {day(one.synced_at)}" if one.synced_at else "never read to its end",
+        "paused" if one.paused else "",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+TOOLS: list[Tool] = [source]

@@ -1,0 +1,342 @@
+"""The sandbox: whoever tries to get out stays in, within bounds, and the home is unharmed."""
+
+import asyncio
+import contextlib
+import getpass
+import json
+import os
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Generator
+from pathlib import Path
+
+import pytest
+
+from asterism.errors import SandboxError
+from asterism.sandbox import Bounds, Kind, Ran, Sandbox, View, find_sandbox
+
+ESCAPES = Path(__file__).parents[1] / "data" / "escapes.py"
+KINDS = [Kind.BUBBLEWRAP, Kind.NAMESPACES, Kind.LANDLOCK]
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: kind.value)
+async def sandbox(request: pytest.FixtureRequest) -> Sandbox:
+    try:
+        return await find_sandbox([request.param])
+    except SandboxError as error:
+        # Every machine has one of them at least; `test_one_of_them_works_here` sees to it.
+        pytest.skip(error.message)
+
+
+@pytest.fixture
+def view(tmp_path: Path) -> View:
+    for one in (tmp_path, *tmp_path.parents):
+        if one.is_relative_to(Path(tempfile.gettempdir()) / f"pytest-of-{getpass.getuser()}"):
+            one.chmod(0o711)  # so that another user can pass
+    return View(tmp_path / "data" / "workspaces" / "agent_1")
+
+
+async def shell(sandbox: Sandbox, view: View, script: str, bounds: Bounds | None = None) -> Ran:
+    return await sandbox.run(("/bin/sh", "-c", script), view, bounds)
+
+
+async def python(sandbox: Sandbox, view: View, script: str, bounds: Bounds | None = None) -> Ran:
+    return await sandbox.run((sandbox.python(), "-I", "-S", "-c", script), view, bounds)
+
+
+@contextlib.contextmanager
+def listening(tmp_path: Path) -> Generator[dict[str, object]]:
+    """Listen where a program in the sandbox must not be heard."""
+    with (
+        socket.socket() as tcp,
+        socket.socket(socket.AF_UNIX) as abstract,
+        socket.socket(socket.AF_UNIX) as named,
+    ):
+        tcp.bind(("127.0.0.1", 0))
+        name = f"asterism-test-{os.getpid()}"
+        abstract.bind(f"\0{name}")
+        place = os.path.relpath(tmp_path / "socket")
+        named.bind(place)
+        for one in (tcp, abstract, named):
+            one.listen(8)
+            one.setblocking(False)
+        yield {
+            "port": tcp.getsockname()[1],
+            "abstract": name,
+            "socket": str(tmp_path / "socket"),
+        }
+        for one in (tcp, abstract, named):
+            with pytest.raises(BlockingIOError):
+                one.accept()
+
+
+@pytest.mark.promise("S1")
+async def test_one_of_them_works_here():
+    found = await find_sandbox()
+    assert found.kind in KINDS
+
+
+@pytest.mark.promise("S1")
+async def test_nobody_gets_out(
+    sandbox: Sandbox, view: View, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("SECRET_OF_HOME", "sk-1234")
+    secret = tmp_path / "data" / "asterism.db"
+    secret.parent.mkdir()
+    secret.write_text("all that was ever said")
+    secret.chmod(0o644)
+    heard: list[int] = []
+    previous = signal.signal(signal.SIGUSR1, lambda number, _: heard.append(number))
+    try:
+        with listening(tmp_path) as target:
+            known = {**target, "secret": str(secret), "pid": os.getpid(), "home": str(Path.home())}
+            script = ESCAPES.read_text()
+            command = (sandbox.python(), "-I", "-S", "-c", script, json.dumps(known))
+            ran = await sandbox.run(command, view, Bounds(seconds=60))
+    finally:
+        signal.signal(signal.SIGUSR1, previous)
+    assert "ESCAPED" not in ran.text
+    assert "tried 44" in ran.text
+    assert not heard
+    assert secret.read_text() == "all that was ever said"
+    assert os.getpriority(os.PRIO_PROCESS, 0) < 19
+
+
+@pytest.mark.promise("S1")
+async def test_a_program_works_in_its_own_folder(sandbox: Sandbox, view: View):
+    script = 'mkdir -p a && echo hello > a/b && cat a/b && echo "$HOME" && echo t > "$TMPDIR/t"'
+    ran = await shell(sandbox, view, f"{script} && ls -d /usr && exit 3")
+    assert ran.exit_code == 3
+    assert ran.text.splitlines() == ["hello", sandbox.inside(view), "/usr"]
+    assert (view.workspace / "a" / "b").read_text() == "hello\n"
+    again = await shell(sandbox, view, 'cat a/b; ls "$TMPDIR"; cat')
+    assert again.text.startswith("hello\n")
+    fed = await sandbox.run(("/bin/cat",), view, stdin=b"x" * 1_000_000)
+    assert (fed.said, fed.exit_code) == (1_000_000, 0)
+
+
+@pytest.mark.promise("S1")
+async def test_a_fork_bomb_stays_small(sandbox: Sandbox, view: View):
+    script = """
+import os, time
+made = 0
+try:
+    while True:
+        if os.fork() == 0:
+            time.sleep(60)
+        made += 1
+except OSError:
+    print("held after", made, flush=True)
+"""
+    ran = await python(sandbox, view, script, Bounds(seconds=20, processes=30))
+    assert "held after" in ran.text
+    assert int(ran.text.split()[-1]) <= 36
+    began = time.monotonic()
+    bomb = await shell(sandbox, view, "b() { b | b & }; b; sleep 30", Bounds(seconds=3))
+    assert time.monotonic() - began < 30
+    assert bomb.ended in ("time", "")
+    assert not _left(view)
+
+
+@pytest.mark.promise("S1")
+async def test_ten_gigabytes_are_not_to_be_had(sandbox: Sandbox, view: View):
+    ran = await python(sandbox, view, "x = bytearray(10 << 30); print('had')", Bounds(seconds=30))
+    assert "had" not in ran.text
+    assert "MemoryError" in ran.text
+    many = """
+import os, time
+for _ in range(8):
+    if os.fork() == 0:
+        x = bytearray(200 << 20)
+        for i in range(0, len(x), 4096): x[i] = 1
+        print("had", flush=True)
+        time.sleep(20)
+        os._exit(0)
+for _ in range(5): os.wait()  # for whom there is no room
+"""
+    if "memory is limited for each process" in " ".join(sandbox.lacks):
+        return
+    began = time.monotonic()
+    together = await python(sandbox, view, many, Bounds(seconds=25, memory=600 << 20))
+    assert together.text.count("had") <= 3
+    assert time.monotonic() - began < 60
+
+
+@pytest.mark.promise("S1")
+async def test_the_disk_is_not_filled(sandbox: Sandbox, view: View):
+    one = await shell(
+        sandbox, view, "head -c 100000000 /dev/zero > big; echo $?", Bounds(file_size=10 << 20)
+    )
+    assert one.text.strip() != "0"
+    assert (view.workspace / "big").stat().st_size <= 10 << 20
+    many = "i=0; while true; do head -c 5000000 /dev/zero > f$i; i=$((i+1)); sleep 0.01; done"
+    ran = await shell(sandbox, view, many, Bounds(seconds=60, disk=50 << 20))
+    assert ran.ended == "disk"
+    if sandbox.kind is not Kind.LANDLOCK:
+        scratch = await shell(
+            sandbox,
+            view,
+            "head -c 90000000 /dev/zero > /tmp/x; wc -c < /tmp/x",
+            Bounds(scratch=1 << 20),
+        )
+        assert int(scratch.text.split()[-1]) <= 1 << 20
+
+
+@pytest.mark.promise("S1")
+async def test_a_gigabyte_of_words_is_cut(sandbox: Sandbox, view: View):
+    bounds = Bounds(seconds=60, output=4 << 20, kept=1_000)
+    ran = await shell(sandbox, view, "yes | head -c 1000000000", bounds)
+    assert ran.ended == "output"
+    assert ran.exit_code is None
+    assert len(ran.output) <= 1_000
+    assert "are left out" in ran.text
+    short = await shell(sandbox, view, "seq 1 1000; echo end", Bounds(kept=20))
+    assert short.text.endswith("1000\nend\n")
+    assert len(short.output) == 20
+
+
+@pytest.mark.promise("S1")
+@pytest.mark.parametrize(
+    "script",
+    [
+        "trap '' TERM INT HUP; while true; do sleep 1; done",
+        "while true; do :; done",
+        "sleep 1000 & sleep 1000 & wait",
+        "kill -STOP $$",
+    ],
+)
+async def test_time_is_up_for_everybody(sandbox: Sandbox, view: View, script: str):
+    ran = await shell(sandbox, view, script, Bounds(seconds=1))
+    assert ran.ended == "time"
+    assert ran.exit_code is None
+    assert ran.seconds < 20
+    assert not _left(view)
+
+
+@pytest.mark.promise("S1")
+async def test_cpu_time_is_bounded_apart_from_the_clock(sandbox: Sandbox, view: View):
+    ran = await shell(sandbox, view, "while true; do :; done", Bounds(seconds=60, cpu_seconds=1))
+    assert ran.exit_code == 128 + signal.SIGXCPU
+
+
+@pytest.mark.promise("S1")
+async def test_no_daemon_survives(sandbox: Sandbox, view: View):
+    script = """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        for n in range(3): os.close(n)
+        while True:
+            open("alive", "w").write(str(time.time()))
+            time.sleep(0.01)
+    os._exit(0)
+while not os.path.exists("alive"): time.sleep(0.01)
+print("started")
+"""
+    ran = await python(sandbox, view, script, Bounds(seconds=20))
+    assert ran.text == "started\n"
+    assert not _left(view)
+
+
+@pytest.mark.promise("S1")
+async def test_who_stops_waiting_ends_the_program(sandbox: Sandbox, view: View):
+    running = asyncio.ensure_future(shell(sandbox, view, "echo x > begun; sleep 1000"))
+    async with asyncio.timeout(20):
+        await _until((view.workspace / "begun").exists)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    assert not _left(view)
+
+
+@pytest.mark.promise("S1")
+async def test_it_dies_with_the_home(sandbox: Sandbox, view: View, tmp_path: Path):
+    """Killed without a chance to tidy up, the home leaves no program behind."""
+    script = (
+        "import asyncio, sys; from pathlib import Path; from asterism.sandbox import *\n"
+        "async def main():\n"
+        "    box = await find_sandbox([Kind(sys.argv[1])])\n"
+        "    await box.run(('/bin/sh', '-c', 'echo x > begun; sleep 1000 & sleep 1000'), "
+        "View(Path(sys.argv[2])))\n"
+        "asyncio.run(main())"
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", script, sandbox.kind.value, str(view.workspace)
+    )
+    async with asyncio.timeout(30):
+        await _until((view.workspace / "begun").exists)
+        process.kill()
+        await process.wait()
+        await _until(lambda: not _left(view))
+
+
+@pytest.mark.promise("S1")
+async def test_a_granted_network_is_there(sandbox: Sandbox, view: View):
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        script = (
+            f"import socket; socket.create_connection(('127.0.0.1', {server.getsockname()[1]}))"
+        )
+        granted = View(view.workspace, network=True)
+        assert (await python(sandbox, granted, script)).exit_code == 0
+        assert (await python(sandbox, view, script)).exit_code == 1
+
+
+@pytest.mark.promise("S1")
+async def test_a_program_that_is_not_there_is_told(sandbox: Sandbox, view: View):
+    with contextlib.suppress(SandboxError):
+        ran = await sandbox.run(("/usr/bin/no-such-program",), view)
+        assert ran.exit_code  # bubblewrap itself tells of it
+    assert (await shell(sandbox, view, "echo fine")).text == "fine\n"
+
+
+async def test_what_does_not_work_is_said():
+    with pytest.raises(SandboxError, match="No sandbox works here"):
+        await find_sandbox([])
+
+
+async def test_unsandboxed_programs_are_bounded_all_the_same(view: View):
+    one = await find_sandbox([Kind.UNSANDBOXED])
+    assert one.lacks
+    ran = await shell(one, view, "echo hi; sleep 100", Bounds(seconds=1))
+    assert (ran.text, ran.ended) == ("hi\n", "time")
+    assert not _left(view)
+
+
+async def _until(true: Callable[[], bool]) -> None:
+    """Wait for another process, which has nothing to tell by; the caller bounds it."""
+    while not true():  # noqa: ASYNC110
+        await asyncio.sleep(0.02)
+
+
+def _left(view: View) -> list[str]:
+    """Return the processes of the workspace's owner, or with it as their folder, that live on."""
+    owner = view.workspace.stat().st_uid
+    left: list[str] = []
+    for name in os.listdir("/proc"):  # noqa: PTH208 - not of the file system
+        with contextlib.suppress(OSError):
+            if not name.isdecimal() or int(name) == os.getpid():
+                continue
+            state = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[0]
+            mine = Path(f"/proc/{name}").stat().st_uid == owner and owner != os.getuid()
+            here = Path(f"/proc/{name}/cwd").readlink() == view.workspace
+            if state not in "ZX" and (mine or here):
+                left.append(name)
+    return left
+
+
+@pytest.fixture(autouse=True)
+async def unharmed() -> AsyncIterator[None]:
+    """See to it that nothing of the test's own process is lost."""
+    before = set(_open_files())
+    yield
+    assert len(set(_open_files()) - before) <= 3
+
+
+def _open_files() -> list[str]:
+    return os.listdir("/proc/self/fd")  # noqa: PTH208 - not of the file system
