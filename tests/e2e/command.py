@@ -48,6 +48,8 @@ class Command:
             "ASTERISM_MODELS": str(place / "models"),
             "ASTERISM_SERVERS": "none",
             "ASTERISM_NONINTERACTIVE": "1",
+            # A master key would be kept there.
+            "XDG_CONFIG_HOME": str(place / "config"),
             "TERM": "xterm-256color",
             "LC_ALL": "C.UTF-8",
         }

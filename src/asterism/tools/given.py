@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, cast
-
-import orjson
+from typing import Any
 
 from asterism.errors import ToolError
 from asterism.tools.schemas import checked_schema, checked_tool_name, faults_of, shown_schema
-from asterism.tools.tool import Tool, ToolContext, as_text
+from asterism.tools.tool import Tool, ToolContext, as_text, read_object
 from asterism.types.deeds import Declared
 from asterism.types.people import Tier
 from asterism.types.turns import Effect
@@ -70,19 +68,7 @@ class SchemaTool(Tool):
 
     def read(self, arguments: str) -> dict[str, Any]:
         """Return the arguments of a call, held against the schema; `ToolError` if unfit."""
-        try:
-            given: Any = orjson.loads(arguments) if arguments.strip() else {}
-        except orjson.JSONDecodeError as error:
-            raise ToolError(
-                f"The arguments of {self.name} are not valid JSON ({error}). "
-                "Call it again with a JSON object."
-            ) from None
-        if not isinstance(given, dict):
-            raise ToolError(
-                f"The arguments of {self.name} must be a JSON object such as {{}}, "
-                f"not {type(cast('object', given)).__name__}. Call it again."
-            )
-        known = cast("dict[str, Any]", given)
+        known = read_object(self.name, arguments)
         if faults := faults_of(self.schema, known):
             raise ToolError(
                 f"The arguments do not fit {self.name}: {'; '.join(faults)}. "

@@ -207,18 +207,7 @@ class Tool:
         """Return the arguments of a call, checked and converted; raise `ToolError` if unfit."""
         from pydantic import ValidationError
 
-        try:
-            given: Any = orjson.loads(arguments) if arguments.strip() else {}
-        except orjson.JSONDecodeError as error:
-            raise ToolError(
-                f"The arguments of {self.name} are not valid JSON ({error}). "
-                "Call it again with a JSON object."
-            ) from None
-        if not isinstance(given, dict):
-            raise ToolError(
-                f"The arguments of {self.name} must be a JSON object such as {{}}, "
-                f"not {type(cast('object', given)).__name__}. Call it again."
-            )
+        given = read_object(self.name, arguments)
         try:
             model = self._model().model_validate(given)
         except ValidationError as error:
@@ -274,6 +263,23 @@ class Tool:
     def _json_schema(self) -> dict[str, Any]:
         schema: dict[str, Any] = self._model().model_json_schema()
         return cast("dict[str, Any]", _short(schema))
+
+
+def read_object(name: str, arguments: str) -> dict[str, Any]:
+    """Return the JSON object that a model wrote as the arguments of a tool; else `ToolError`."""
+    try:
+        given: Any = orjson.loads(arguments) if arguments.strip() else {}
+    except orjson.JSONDecodeError as error:
+        raise ToolError(
+            f"The arguments of {name} are not valid JSON ({error}). "
+            "Call it again with a JSON object."
+        ) from None
+    if not isinstance(given, dict):
+        raise ToolError(
+            f"The arguments of {name} must be a JSON object such as {{}}, "
+            f"not {type(cast('object', given)).__name__}. Call it again."
+        )
+    return cast("dict[str, Any]", given)
 
 
 def as_text(value: Any) -> str:
