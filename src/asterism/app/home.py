@@ -83,30 +83,8 @@ class Asterism(TurnVerbs):
         settings.subscribe(self._servers_changed)
         self._prices = Prices(lambda: settings.current)
         self.authorities = Authorities(lambda: settings.current)
-        means = Means(
-            database=database,
-            toolbox=toolbox,
-            chain=self._parts.chain,
-            ask=Chain(self._parts.link).ask,
-            watched=self.hub.watched,
-            publish=self.hub.publish,
-            clock=clock,
-            telemetry=self.telemetry,
-            spending=Spending(
-                self.settings.constellation,
-                self._prices.of,
-                lambda: settings.current.budget.budget,
-            ),
-            authority=self.authorities,
-            folding=lambda: folds_of(settings.current.context),
-            profile=self._parts.profile,
-            context_tokens=lambda: settings.current.context.tokens,
-            search=self._find,
-            settings=lambda: settings.current,
-            channels=self._parts.channel_names,
-            contacts=lambda: self._contacts.current,
-            resolve=lambda text: self.keys.resolve(text),  # noqa: PLW0108 - made when first used
-        )
+        self._contacts = contacts
+        self._means = means = self._make_means()
         self._outbox = Outbox(
             database, self._parts.channel, lambda: self.settings.outbox, clock, self.telemetry
         )
@@ -117,7 +95,6 @@ class Asterism(TurnVerbs):
             lambda: self._parts.encoder(settings.current.search.encoder),
         )
         settings.subscribe(self._encoder_changed)
-        self._contacts = contacts
         self._approvals = ApprovalsAtWork(
             database,
             self.settings.constellation,
@@ -134,7 +111,6 @@ class Asterism(TurnVerbs):
             ended=self.indexing.kick,
             approvals=self._approvals,
         )
-        self._means = means
         self._reach = Reach(
             database,
             self.settings.constellation,
@@ -151,6 +127,33 @@ class Asterism(TurnVerbs):
         self._retain_next = 0
         self.taken_up: list[str] = []
         """Turns that were accepted before the last stop or crash and go on in this process."""
+
+    def _make_means(self) -> Means:
+        """Return what turns work with; settings are looked at when they are needed."""
+        return Means(
+            database=self.database,
+            toolbox=self.toolbox,
+            chain=self._parts.chain,
+            ask=Chain(self._parts.link).ask,
+            watched=self.hub.watched,
+            publish=self.hub.publish,
+            clock=self._clock,
+            telemetry=self.telemetry,
+            spending=Spending(
+                self.settings.constellation,
+                self._prices.of,
+                lambda: self.settings.budget.budget,
+            ),
+            authority=self.authorities,
+            folding=lambda: folds_of(self.settings.context),
+            profile=self._parts.profile,
+            context_tokens=lambda: self.settings.context.tokens,
+            search=self._find,
+            settings=lambda: self.settings,
+            channels=self._parts.channel_names,
+            contacts=lambda: self._contacts.current,
+            resolve=lambda text: self.keys.resolve(text),  # noqa: PLW0108 - made when first used
+        )
 
     def acting_as(self, actor: Actor) -> Self:
         """Return the same home for somebody else, who may do only what they may."""
