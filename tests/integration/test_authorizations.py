@@ -13,8 +13,10 @@ from asterism.app.authority import Authorities
 from asterism.config import LiveSettings, load
 from asterism.errors import ConfigError
 from asterism.permissions import Act, Actor
+from asterism.store import grants
 from asterism.testing.scripted import ScriptedModel
 from asterism.types.deeds import Does
+from asterism.types.grants import Grant
 from asterism.types.people import Tier
 from tests.scenes import calls, heard, open_home
 
@@ -100,6 +102,32 @@ async def test_a_quota_is_counted_over_restarts(tmp_path: Path):
             outcome = await home.ask("aria", "pay")
             assert (outcome.state is TurnState.PARKED) is (number == 2)
     assert bank.paid == ["anna 1", "anna 2"]
+
+
+@pytest.mark.promise("H3")
+@pytest.mark.parametrize("how", ["quota", "grant"])
+async def test_calls_of_one_reply_share_what_is_left(tmp_path: Path, how: str):
+    rung: list[str] = []
+
+    @tool(repeatable=True, does=Does("send", recipients="to"))
+    def ring(to: str) -> str:
+        """Ring somebody."""
+        rung.append(to)
+        return "rung"
+
+    policy = 'name = "rings"\nverdict = "allow"\nquota = "2 per day"'
+    if how == "grant":
+        policy = 'name = "rings"\nverdict = "ask"'
+    (tmp_path / "authorizations.toml").write_text(f'[[policy]]\n{policy}\ntools = ["ring"]\n')
+    model = ScriptedModel([calls(*[("ring", f'{{"to": "{one}"}}') for one in "abcde"]), "done"])
+    async with open_home(tmp_path, model, tools=[ring]) as home:
+        agent = await home.create_agent("aria")
+        if how == "grant":
+            given = Grant("grant_1", "home", "ring", agent.id, uses=2)
+            await home.database.write(lambda tx: grants.put(tx, given))
+        assert (await home.ask("aria", "Ring all five.")).state is TurnState.PARKED
+        assert rung == ["a", "b"]
+        assert len(await home.approvals()) == 3
 
 
 @pytest.mark.promise("M10")

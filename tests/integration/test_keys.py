@@ -14,7 +14,7 @@ from typing import Any
 import apsw
 import pytest
 
-from asterism import Asterism
+from asterism import Asterism, Does, tool
 from asterism.errors import (
     ConfigError,
     InvalidInput,
@@ -29,7 +29,9 @@ from asterism.secrets.keeper import FileKeeper
 from asterism.telemetry.redaction import redact
 from asterism.testing.openai_server import OpenAIServer
 from asterism.testing.postgres import postgres_server
+from asterism.testing.scripted import ScriptedModel
 from asterism.types.people import Tier
+from tests.scenes import calls, open_home, until
 
 VALUE = "canary-value-4711-abcdef"
 
@@ -325,8 +327,6 @@ async def test_another_process_hears_of_a_key(tmp_path: Path):
             opened(tmp_path, settings=settings) as two,
         ):
             await one.keys.set("openai", VALUE)
-            from tests.scenes import until
-
             await until(lambda: two.keys.get("openai") == VALUE)
             await one.keys.remove("openai")
             await until(lambda: two.keys.get("openai") is None)
@@ -349,3 +349,21 @@ async def test_nobody_but_the_owner_gets_at_keys(stored: Path):
         assert home.keys.get("openai") == VALUE
         [first, *_] = await home.audit.list(kind="verb.denied")
         assert (first.actor, first.body and first.body["what"]) == ("person:mallory", "key.rotate")
+
+
+@pytest.mark.promise("X3")
+async def test_no_model_and_no_journal_gets_a_key_that_a_message_or_a_tool_brings(stored: Path):
+    @tool(does=Does("read"))
+    def leak() -> str:
+        """Say too much."""
+        return f"The key is {VALUE}."
+
+    model = ScriptedModel([calls(("leak", "{}")), "done"])
+    async with open_home(stored / "data", model, tools=[leak]) as home:
+        await home.create_agent("zoe")
+        outcome = await home.ask("zoe", f"Is it {VALUE}?")
+        sent = b"".join(wire for request in model.requests for wire in request.messages)
+        assert b"[redacted openai]" in sent
+        assert VALUE.encode() not in sent
+        _, entries = await home.turn(outcome.turn_id)
+        assert all(VALUE.encode() not in one.body for one in entries)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -25,6 +25,7 @@ from asterism.store import grants, quotas
 from asterism.store.database import Connection
 from asterism.types.deeds import Deed, Doubt
 from asterism.types.events import Event
+from asterism.types.grants import Grant
 from asterism.types.people import Tier
 
 if TYPE_CHECKING:
@@ -94,7 +95,15 @@ async def _decide(turn: Turn, actor: Actor, wanted: Wanted) -> Verdict:
             used[name] = await quotas.used(tx, actor.id, name, now - span, of)
         return Grants(live), used
 
+    # Calls of one reply may be judged before the first of them is written.
+    await turn.written()
     granted, used = await turn.means.database.read(read)
+    if turn.granted:
+        granted = Grants(_left(one, turn.granted.count(one.id)) for one in granted.all)
+    if quota is not None:
+        for use in turn.uses:
+            if use.policy == quota[0]:
+                used[use.policy] += use.amount if quota[2] == "amount" else 1
     verdict = decide(
         actor,
         Act.CALL,
@@ -108,6 +117,11 @@ async def _decide(turn: Turn, actor: Actor, wanted: Wanted) -> Verdict:
             amount = sum(one.amount or 0.0 for one in wanted.deeds)
             turn.use_quota(quotas.Use(actor.id, quota[0], now, amount))
     return verdict
+
+
+def _left(grant: Grant, uses: int) -> Grant:
+    """Return a grant as it stands after some more uses."""
+    return grant if grant.uses is None else replace(grant, uses=grant.uses - uses)
 
 
 async def _doubt(

@@ -348,6 +348,16 @@ class Turn:
         """Count a call that a policy's quota covers, with the next flush."""
         self._page.uses.append(use)
 
+    @property
+    def granted(self) -> Sequence[str]:
+        """Grants that calls were made on and that the store does not know of yet."""
+        return self._page.granted
+
+    @property
+    def uses(self) -> Sequence[quotas.Use]:
+        """What counts for quotas and the store does not know of yet."""
+        return self._page.uses
+
     def ask_person(self, approval: Approval) -> None:
         """Put a question to a person with the next flush."""
         self._page.approvals.append(approval)
