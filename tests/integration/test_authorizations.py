@@ -92,6 +92,23 @@ async def test_policies_allow_deny_and_ask_in_a_turn(tmp_path: Path):
         assert sorted(kinds) == ["call.allowed", "call.allowed", "call.asked", "call.denied"]
 
 
+@pytest.mark.promise("H1")
+async def test_a_call_made_through_another_tool_is_edited_as_it_was_meant(tmp_path: Path):
+    (tmp_path / "authorizations.toml").write_text(POLICIES)
+    bank = Bank()
+    wrapped = '{"name": "pay", "arguments": {"to": "bob", "amount": 50}}'
+    model = ScriptedModel([calls(("tools", wrapped)), "done"])
+    async with open_home(tmp_path, model, tools=bank.tools()) as home:
+        await home.create_agent("aria")
+        await home.ask("aria", "pay")
+        (question,) = await home.approvals()
+        assert question.tool == "pay"
+        edited = '{"to": "bob", "amount": 20}'
+        receipt = await home.decide(question.id, approved=True, arguments=edited)
+        assert (await home.wait(receipt)).text == "done"
+        assert bank.paid == ["bob 20"]
+
+
 async def test_a_quota_is_counted_over_restarts(tmp_path: Path):
     (tmp_path / "authorizations.toml").write_text(POLICIES)
     bank = Bank()

@@ -456,7 +456,9 @@ async def _decided(turn: Turn, key: str, call: Call, decision: Decision) -> str:
         return f"Your call {_spell(call)} was denied{by}.{note} It was not run."
     changed = decision.arguments is not None
     if decision.arguments is not None:
-        call = replace(call, arguments=decision.arguments)
+        # What a person saw and changed is the call that was meant.
+        name, _ = turn.means.toolbox.meant(call.name, call.arguments)
+        call = replace(call, name=name, arguments=decision.arguments)
     ready = _prepare(turn, key, call)
     if isinstance(ready, _Ready) and f"{key}/effect" not in turn.recorded:
         verdict = await _judged(turn, ready, turn.context.tier, decision.by)
