@@ -8,11 +8,12 @@ import pytest
 from asterism import TurnState
 from asterism.errors import InvalidInput, NotFound
 from asterism.testing.clock import ManualClock
+from asterism.testing.scripted import ScriptedModel
 from asterism.types.rules import Rule, RuleKind
 from asterism.types.turns import Reply
 from tests.conformance.memory_scene import ENGINES
 from tests.integration.rules_scene import RUN, TOOLS, call, named, reminders, results, scene
-from tests.scenes import heard
+from tests.scenes import calls, heard, open_home
 
 
 @pytest.fixture(autouse=True)
@@ -376,3 +377,23 @@ async def test_a_rule_counts_from_the_next_turn_on_and_a_fork_has_it_too(tmp_pat
         copy, _ = await home.fork(outcome.turn_id, name="bria")
         assert RUN == ["look", "look", "look"]
         assert await home.rules.list(copy) == await home.rules.list("aria")
+
+
+@pytest.mark.promise("S2")
+async def test_calls_by_way_of_another_tool_count_as_what_they_mean(tmp_path: Path):
+    model = ScriptedModel(
+        [
+            calls(("tools", '{"name": "calculator", "arguments": {"expression": "1+1"}}')),
+            calls(("tools", '{"name": "calculator", "arguments": {"expression": "2+2"}}')),
+            "done",
+        ]
+    )
+    async with open_home(tmp_path, model) as home:
+        await home.create_agent("aria")
+        await home.rules.add("aria", {"tool": "calculator", "kind": "max_calls", "count": 1})
+        await home.rules.add("aria", {"tool": "calculator", "kind": "before_exit"})
+        assert (await home.ask("aria", "go")).text == "done"
+    told = [str(one["content"]) for one in heard(model.requests[-1]) if one["role"] == "tool"]
+    assert told[0] == "2"
+    assert told[1].startswith("Error: not run, by a rule")
+    assert len(model.requests) == 3

@@ -6,7 +6,7 @@ crash comes to the same verdicts as before.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -40,6 +40,7 @@ class Course:
         rules: Sequence[Rule] = (),
         tools: Iterable[str] = (),
         ran: Mapping[str, int] | None = None,
+        meant: Callable[[str, str], tuple[str, str]] | None = None,
     ) -> None:
         """Begin a course.
 
@@ -47,9 +48,10 @@ class Course:
             rules: The agent's rules.
             tools: The names of the tools it has: a rule that wants another is not held against it.
             ran: When tools succeeded in earlier turns, in milliseconds since 1970.
+            meant: Returns the call that is meant by one that is made by way of another tool.
         """
         self.rules = tuple(sorted(rules, key=lambda rule: -rule.priority))
-        self.trail = Trail()
+        self.trail = Trail() if meant is None else Trail(meant=meant)
         self.tools = sorted(tools)
         self._ran = dict(ran or {})
 

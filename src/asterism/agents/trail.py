@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import islice
@@ -102,6 +102,8 @@ class Trail:
     made: list[Made] = field(default_factory=list[Made])
     refused: list[tuple[int, Refusal]] = field(default_factory=list[tuple[int, Refusal]])
     """Refusals with the steps they were in."""
+    meant: Callable[[str, str], tuple[str, str]] = lambda name, arguments: (name, arguments)
+    """From a call's name and arguments to those of the call that is meant by it."""
     _calls: dict[str, Call] = field(default_factory=dict[str, Call])
     _approved: dict[str, bool] = field(default_factory=dict[str, bool])
     _seen: int = 0
@@ -114,6 +116,9 @@ class Trail:
             if entry.kind is EntryKind.REPLY:
                 step = key.partition("/")[0]
                 for index, call in enumerate(Reply.from_entry(entry.body, entry.meta).calls):
+                    name, arguments = self.meant(call.name, call.arguments)
+                    if name != call.name:
+                        call = Call(call.id, name, arguments)  # noqa: PLW2901 - what it stands for
                     self._calls[f"{step}/call/{index}"] = call
             elif entry.kind is EntryKind.RESULT:
                 self._read_result(key, entry)

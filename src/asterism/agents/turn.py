@@ -202,7 +202,9 @@ class Turn:
         self.people = people
         self.speaker_tier = tier
         self.course = Course(
-            self.agent.rules, means.toolbox.names(self.agent.tools) if self.agent.rules else ()
+            self.agent.rules,
+            means.toolbox.names(self.agent.tools) if self.agent.rules else (),
+            meant=means.toolbox.meant,
         )
         """What the agent's rules for tools say to how the turn goes."""
         self.context.tier = least_trusted((self.context.tier, tier))
