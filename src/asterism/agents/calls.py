@@ -506,7 +506,10 @@ def _context(turn: Turn, ready: _Ready, decision: Decision | None) -> ToolContex
         progress=progress,
         constellation=turn.live.constellation,
         company=company,
-        source=replace(turn.source, origins=(Origin(OriginKind.CALL, turn.id, key),)),
+        source=replace(
+            turn.source_of(ready.tool.deeds(ready.arguments)),
+            origins=(Origin(OriginKind.CALL, turn.id, key),),
+        ),
         authority=turn.means.authority(),
         tiers=[ready.tool.tier] if ready.tool.tier is not None else [],
         searching=(lambda query: search(turn.agent.id, query, company)) if search else None,

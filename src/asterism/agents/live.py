@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from asterism.agents.context import Context, Tail
@@ -29,7 +29,7 @@ from asterism.store.database import Connection, Database
 from asterism.store.epochs import Epoch
 from asterism.types.agents import Agent
 from asterism.types.blobs import Blob
-from asterism.types.people import Audience, Company, Tier, least_trusted
+from asterism.types.people import Audience, Company, least_trusted
 from asterism.types.summaries import Summary
 from asterism.types.wire import images_in, text_of, with_images
 
@@ -182,9 +182,7 @@ def _fill(context: Context, entries: Sequence[journal.Told]) -> None:
     if not context.company.owner_alone:
         for text in {one.audience for one in entries}:
             context.heard &= Audience.of_turn(text)
-    tiers = {one.tier for one in entries if one.tier is not None}
-    if tiers:
-        context.tier = least_trusted((context.tier, *map(Tier, tiers)))
+    context.tier = least_trusted({context.tier, *(one.trust for one in entries)})
     for one in entries:
         context.tail.append(one.kind, one.body)
 
@@ -245,12 +243,11 @@ async def compile_context(
     context = Context(company, epoch, sections, shown, Tail(budget), live.length)
     context.saved = False
     context.referable = _referable(seen, company)
-    if not company.owner_alone:
-        context.heard = _heard((one for one in seen if one.block.id in shown), company)
-        if stands_for is not None:
-            context.heard &= stands_for.audience
+    _take_in(context, [one for one in seen if one.block.id in shown])
     if stands_for is not None:
-        context.tier = stands_for.tier
+        context.tier = least_trusted((context.tier, stands_for.tier))
+        if not company.owner_alone:
+            context.heard &= stands_for.audience
     _fill(context, await held(tx, agent.id, company, stands_for, first, live.length))
     return context
 
@@ -294,14 +291,21 @@ def _referable(seen: Sequence[Seen], company: Company) -> dict[str, str]:
     }
 
 
-def _heard(seen: Iterable[Seen], company: Company) -> Audience:
-    """Return who else may hear all that a company is shown of these blocks."""
-    return Audience.meeting(
-        audience
+def _take_in(context: Context, seen: Sequence[Seen]) -> None:
+    """Note of blocks that a context shows who else may hear them, and how far they are trusted."""
+    company = context.company
+    marks = [
+        line.mark
         for one in seen
-        for audience in (one.block.audience, *(line.mark.audience for line in one.lines))
-        if company.may_hear(audience)
-    )
+        for line in one.lines
+        if company.may_hear(line.mark.audience & one.block.audience)
+    ]
+    context.tier = least_trusted({context.tier, *(mark.tier for mark in marks)})
+    if not company.owner_alone:
+        audiences = [one.block.audience for one in seen if company.may_hear(one.block.audience)]
+        context.heard = Audience.meeting(
+            (context.heard, *audiences, *(mark.audience for mark in marks))
+        )
 
 
 # -- memory that changes within an epoch -----------------------------------------------------------
@@ -331,8 +335,7 @@ async def _changes(tx: Connection, live: LiveAgent, context: Context) -> list[No
         label = context.shown.pop(gone).text.partition("\n")[0]
         notes.append(Note(f"note/{gone}", f"You see this memory block no more: {label}"))
     context.referable = _referable(seen, company)
-    if not company.owner_alone:
-        context.heard &= _heard((one for one in seen if one.block.id in context.shown), company)
+    _take_in(context, [one for one in seen if one.block.id in context.shown])
     return notes
 
 
@@ -383,7 +386,7 @@ async def referred_to(database: Database, live: LiveAgent, text: str, most: int 
             seen = await blocks.find(tx, live.constellation, live.agent.id, label)
             shown = wrapped(seen, context.company)
             if shown:
-                context.heard &= _heard([seen], context.company)
+                _take_in(context, [seen])
                 notes.append(
                     Note(
                         f"note/refers/{seen.block.id}",

@@ -32,7 +32,7 @@ from asterism.store import epochs, journal, summaries
 from asterism.store.database import Connection
 from asterism.types.ids import new_id
 from asterism.types.memory import Insert, Origin, OriginKind, Source
-from asterism.types.people import Audience, Tier
+from asterism.types.people import Audience, least_trusted
 from asterism.types.summaries import Summary
 from asterism.types.turns import WIRE_KINDS
 
@@ -71,9 +71,10 @@ async def make_room(turn: Turn, budget: int) -> None:
         notify=turn.notify_owner,
         key=f"{turn.id}/fold",
     )
-    heard, turn.context = turn.context.heard, turn.live.context
+    former, turn.context = turn.context, turn.live.context
     # What this turn has seen and said so far is not in the store yet.
-    turn.context.heard &= heard
+    turn.context.heard &= former.heard
+    turn.context.tier = least_trusted((turn.context.tier, former.tier))
     for draft in turn.staged:
         if draft.kind in WIRE_KINDS:
             turn.context.tail.append(draft.kind, draft.body)
@@ -145,8 +146,8 @@ async def _folded_by(tx: Connection, live: LiveAgent, context: Context) -> Summa
 
 
 def _as_told(one: journal.Told) -> Told:
-    audience, tier = Audience.of_turn(one.audience), Tier(one.tier or Tier.OWNER)
-    return Told(one.seq, one.turn_id, one.kind, one.body, one.at, audience, tier)
+    audience = Audience.of_turn(one.audience)
+    return Told(one.seq, one.turn_id, one.kind, one.body, one.at, audience, one.trust)
 
 
 @dataclass(frozen=True, slots=True)

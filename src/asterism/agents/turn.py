@@ -22,6 +22,7 @@ from asterism.config import Settings
 from asterism.config.contacts import Contacts
 from asterism.errors import LaneLost, StoreUnavailable
 from asterism.permissions import Authority
+from asterism.permissions.texts import is_quoted_from
 from asterism.ports import Clock, Profile, Question
 from asterism.store import (
     approvals,
@@ -41,6 +42,7 @@ from asterism.store.journal import Draft
 from asterism.telemetry import Telemetry
 from asterism.tools.tool import Toolbox
 from asterism.types.approvals import Approval
+from asterism.types.deeds import Deed, DeedKind
 from asterism.types.events import Event
 from asterism.types.ids import new_id
 from asterism.types.memory import Source
@@ -197,10 +199,9 @@ class Turn:
         self._page = Page()
         self._purse: TurnPurse | None = None
         self._flushing: asyncio.Task[Draft | None] | None = None
-        self.tier = tier
-        """The least trusted content that was read in it."""
         self.people = people
         self.speaker_tier = tier
+        """How far the message that opened it is trusted."""
         self.course = Course(
             self.agent.rules,
             means.toolbox.names(self.agent.tools) if self.agent.rules else (),
@@ -241,7 +242,26 @@ class Turn:
     @property
     def source(self) -> Source:
         """What whatever is written in this turn comes from, who may hear it, how trusted it is."""
-        return Source((), self.context.company.after(self.context.heard), self.tier)
+        context = self.context
+        return Source((), context.company.after(context.heard), context.tier)
+
+    def source_of(self, effects: Sequence[Deed]) -> Source:
+        """Return what a call with these effects writes from.
+
+        What it remembers is trusted as far as everything that its model was shown. But where the
+        one who speaks has said it word by word, it is theirs, whatever else was read.
+        """
+        source = self.source
+        opening = self.recorded.get("in")
+        texts = [text for one in effects for text in one.content]
+        if opening is None or not texts or source.tier is self.speaker_tier:
+            return source
+        if any(one.kind is not DeedKind.REMEMBER or one.amends for one in effects):
+            return source
+        said = text_of(opening.body)
+        if all(is_quoted_from(text, said) for text in texts):
+            return replace(source, tier=self.speaker_tier)
+        return source
 
     def _body(self, item: InboxItem) -> bytes:
         """Return what opens the turn; what was planned among fewer people is not told to all."""
@@ -260,7 +280,6 @@ class Turn:
 
     def learn(self, tiers: Sequence[Tier], audiences: Sequence[Audience] = ()) -> None:
         """Note how far what was read is trusted, and who may hear it."""
-        self.tier = least_trusted((self.tier, *tiers))
         self.context.tier = least_trusted((self.context.tier, *tiers))
         if audiences and not self.context.company.owner_alone:
             self.context.heard = Audience.meeting((self.context.heard, *audiences))
@@ -324,7 +343,8 @@ class Turn:
             if not self.context.saved:
                 await self.written()  # which may give its epoch another number
             seen = (self.context.epoch.number, self.sent[0], self.sent[1])
-            entry = self.stage(EntryKind.REPLY, key, reply.wire(), meta=reply.meta(seen))
+            meta = reply.meta(seen, self.context.tier)
+            entry = self.stage(EntryKind.REPLY, key, reply.wire(), meta=meta)
         self.usage += reply.usage
         if reply.calls:
             self.call_ids.update(call.id for call in reply.calls)
@@ -446,7 +466,9 @@ class Turn:
         context = self.context
         audience = None if context.company.owner_alone else str(self.source.audience)
         epoch = None if context.saved else context.epoch
-        tier = None if self.tier is Tier.OWNER else self.tier.value
+        tier = None if context.tier is Tier.OWNER else context.tier.value
+        if page.state is TurnState.OPEN or tier is not None:
+            self._keep_trust_of_message(page)
         now = self.means.clock()
         ended_at = None if page.state in (TurnState.OPEN, TurnState.PARKED) else now
         record, item = self.record, self.item
@@ -499,6 +521,12 @@ class Turn:
         if result is not None:
             self._note(result)
         return result
+
+    def _keep_trust_of_message(self, page: Page) -> None:
+        """Note how far the message is trusted by itself, where its turn may be trusted less."""
+        for place, draft in enumerate(page.drafts):
+            if draft.key == "in":
+                page.drafts[place] = draft.trusted(self.speaker_tier)
 
     async def _send_off(self, tx: Connection, page: Page) -> None:
         """Write what others are to hear of a page, and what it cost."""

@@ -20,7 +20,7 @@ from asterism.app.replay import replay_tape
 from asterism.app.signals import last_signal, signals_of_turn
 from asterism.app.spend import read_spend, standings
 from asterism.app.verbs import verbs
-from asterism.errors import Conflict, NotFound
+from asterism.errors import Conflict, InvalidInput, NotFound
 from asterism.permissions import Act
 from asterism.runtime.replay import replay as replay_turn
 from asterism.runtime.watch import time_of
@@ -109,7 +109,21 @@ class TurnVerbs(AgentVerbs):
             room: The room of the channel where it is said; None: in private.
             present: Who else is there, by their names in the channel. The agent sees only what
                 everyone present may hear.
+
+        Where somebody other than the owner acts, it is they who speak, in private: `channel`,
+        `sender`, `reply_to`, `room` and `present` are the owner's and the channels' to say.
         """
+        speaker = (
+            None
+            if self._reach.is_owner
+            else self._speaker(
+                channel=channel != "api",
+                sender=sender,
+                reply_to=reply_to,
+                room=room,
+                present=present,
+            )
+        )
         agent_id = agent.id if isinstance(agent, Agent) else (await self.agent(agent)).id
         return await self._runtime.accept(
             agent_id,
@@ -122,7 +136,19 @@ class TurnVerbs(AgentVerbs):
             schema=checked_schema(schema),
             room=room,
             present=present,
+            speaker=speaker,
         )
+
+    def _speaker(self, **given: object) -> str:
+        """Return who speaks where somebody acts who is not the owner: they themselves."""
+        actor = self._reach.actor
+        said = [name for name, value in given.items() if value]
+        if said:
+            raise InvalidInput(
+                f"{actor.name} speaks for themselves, so that {' and '.join(said)} cannot be "
+                "given. Leave it out, or let the owner hand the message in. Nothing was stored."
+            )
+        return actor.id
 
     async def ask(self, agent: Agent | str, text: str, **given: Any) -> Outcome:
         """Hand in a message and wait for how its turn ends."""

@@ -122,6 +122,11 @@ async def meet(
     return orjson.dumps({"persons": persons, "room": room}).decode()
 
 
+def alone_with(person_id: str) -> str:
+    """Return for the inbox that a person is alone with the agent."""
+    return orjson.dumps({"persons": [person_id]}).decode()
+
+
 async def read_company(tx: Connection, constellation: str, text: str | None) -> Company:
     """Return those whom the JSON of `meet` names, with what is known of them now."""
     if text is None:

@@ -155,8 +155,13 @@ class Runtime:
         schema: str | None = None,
         room: str | None = None,
         present: Sequence[str] = (),
+        speaker: str | None = None,
     ) -> Receipt:
-        """Store a message; on return it will be answered exactly once, whatever happens."""
+        """Store a message; on return it will be answered exactly once, whatever happens.
+
+        `speaker` is the id of the person who says it in private, where it is known who acts; else
+        `sender` names their account, and nobody is the owner.
+        """
         body = message_wire("user", redact(check_text(text)), images)
         beside = {
             "channel": channel,
@@ -168,7 +173,8 @@ class Runtime:
         for name, value in (*beside.items(), *(("present", one) for one in present)):
             check_field(name, value)
         message_id, at = new_id("msg"), self._means.clock()
-        words = text if not images and schema is None else ""
+        # Whoever acts as a person answers questions by the verb for it.
+        words = text if not images and schema is None and speaker is None else ""
         take = self._as_answer(words, channel, sender, reply_to, external_id, at)
 
         async def work(tx: Connection) -> InboxItem | Receipt:
@@ -182,7 +188,11 @@ class Runtime:
                     return Receipt(former[0], turn_id_for(former[0]), former[1], duplicate=True)
             for one in images:
                 await blobs.put(tx, one, at)
-            company = await self._meet(tx, channel, sender, room, present, at)
+            company = (
+                people.alone_with(speaker)
+                if speaker is not None
+                else await self._meet(tx, channel, sender, room, present, at)
+            )
             item = await inbox.put(
                 tx,
                 agent_id,

@@ -10,7 +10,8 @@ import orjson
 
 from asterism.errors import LaneLost
 from asterism.store.database import Connection, Row
-from asterism.types.turns import Entry, EntryKind, TurnRecord, TurnState, Usage
+from asterism.types.people import Tier
+from asterism.types.turns import Entry, EntryKind, TurnRecord, TurnState, Usage, trust_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,11 @@ class Draft:
             return self
         kept: dict[str, Any] = orjson.loads(self.meta)
         return replace(self, meta=orjson.dumps(kept | {"epoch": number}).decode())
+
+    def trusted(self, trust: Tier) -> Draft:
+        """Return the entry with how far it is trusted by itself, whatever else its turn reads."""
+        kept: dict[str, Any] = orjson.loads(self.meta) if self.meta else {}
+        return replace(self, meta=orjson.dumps(kept | {"trust": trust.value}).decode())
 
 
 _ENTRY = "seq, turn_id, kind, key, body, meta, at"
@@ -285,8 +291,25 @@ class Told:
     at: int
     audience: str | None
     """That of its turn; None: the owner."""
-    tier: str | None
+    trust: Tier
+    """How far it is trusted."""
     key: str = ""
+
+    @staticmethod
+    def from_row(row: Row) -> Told:
+        """Return what a row of `TOLD` says."""
+        return Told(
+            *(row[0], row[1], EntryKind(row[2]), row[3], row[4], row[5]),
+            trust=trust_of(row[8], row[6]),
+            key=row[7],
+        )
+
+
+TOLD = (
+    "SELECT e.seq, e.turn_id, e.kind, e.body, e.at, t.audience, t.tier, e.key, e.meta"
+    " FROM entries e LEFT JOIN turns t ON t.id = e.turn_id"
+)
+"""Entries with what their turns say of who may hear them and how far they are trusted."""
 
 
 async def told(
@@ -295,13 +318,11 @@ async def told(
     """Return what models see of a stretch of a journal, in order; or the newest so many of it."""
     limit = "" if newest is None else " ORDER BY e.seq DESC LIMIT ?"
     rows = await tx.all(
-        "SELECT e.seq, e.turn_id, e.kind, e.body, e.at, t.audience, t.tier, e.key"
-        " FROM entries e LEFT JOIN turns t ON t.id = e.turn_id"
-        " WHERE e.agent_id = ? AND e.seq BETWEEN ? AND ?"
+        f"{TOLD} WHERE e.agent_id = ? AND e.seq BETWEEN ? AND ?"
         f" AND e.kind IN ('message', 'reply', 'result'){limit or ' ORDER BY e.seq'}",
         (agent_id, first, last) if newest is None else (agent_id, first, last, newest),
     )
-    found = [Told(row[0], row[1], EntryKind(row[2]), *row[3:]) for row in rows]
+    found = [Told.from_row(row) for row in rows]
     return found if newest is None else found[::-1]
 
 

@@ -9,10 +9,9 @@ import orjson
 
 from asterism.errors import Conflict
 from asterism.store.database import Connection, Row
-from asterism.store.journal import Told
+from asterism.store.journal import TOLD, Told
 from asterism.types.people import OWNER_ONLY, Audience, Tier
 from asterism.types.summaries import Strategy, Summary
-from asterism.types.turns import EntryKind
 from asterism.types.wire import plain
 
 MayHear = Callable[[Audience], bool]
@@ -174,17 +173,11 @@ async def originals(
     found: list[Told] = []
     while after < last and (most is None or len(found) < most):
         rows = await tx.all(
-            "SELECT e.seq, e.turn_id, e.kind, e.body, e.at, t.audience, t.tier, e.key"
-            " FROM entries e LEFT JOIN turns t ON t.id = e.turn_id"
-            " WHERE e.agent_id = ? AND e.seq > ? AND e.seq <= ?"
+            f"{TOLD} WHERE e.agent_id = ? AND e.seq > ? AND e.seq <= ?"
             " AND e.kind IN ('message', 'reply', 'result') ORDER BY e.seq LIMIT ?",
             (summary.agent_id, after, last, _READ_AT_ONCE),
         )
-        found.extend(
-            Told(row[0], row[1], EntryKind(row[2]), *row[3:])
-            for row in rows
-            if stands_for(row[0], row[5])
-        )
+        found.extend(Told.from_row(row) for row in rows if stands_for(row[0], row[5]))
         if len(rows) < _READ_AT_ONCE:
             break
         after = rows[-1][0]

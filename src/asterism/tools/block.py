@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from asterism.errors import AsterismError, StoreError, ToolError
@@ -244,11 +245,14 @@ _NTH = re.compile(r"(\d{1,6}):\s?(.+)", re.DOTALL)
 _RANGE = re.compile(r"(\d{1,9})\s*(?:-|\.\.)\s*(\d{1,9}):[ \t]?\n?(.*)", re.DOTALL)
 
 
-@tool(
-    transactional=True,
-    tier=None,
-    does=Does("remember", things="label", content=("content", "value")),
-)
+_EDITS = Does("remember", things="label", content=("content", "value"))
+
+
+def _edit_does(arguments: Mapping[str, Any]) -> list[Deed]:
+    return [replace(_EDITS.deed(arguments), amends=arguments.get("operation") != "append")]
+
+
+@tool(transactional=True, tier=None, does=_edit_does)
 async def block_edit(
     ctx: ToolContext,
     operation: Annotated[EditOperation, OPERATION, WORD],

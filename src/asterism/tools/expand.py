@@ -16,7 +16,7 @@ from asterism.tools.spellings import TEXT, also, unless_null
 from asterism.tools.tool import Tool, ToolContext, tool
 from asterism.types.deeds import Does
 from asterism.types.memory import Source
-from asterism.types.people import Audience, Company, Tier
+from asterism.types.people import Audience, Company
 from asterism.types.summaries import Summary, days, spoken
 
 _PAGE = 6_000
@@ -111,7 +111,7 @@ async def originals_exact(
 
 
 def _source(one: Told) -> Source:
-    return Source((), Audience.of_turn(one.audience), Tier(one.tier or Tier.OWNER))
+    return Source((), Audience.of_turn(one.audience), one.trust)
 
 
 async def _heard(

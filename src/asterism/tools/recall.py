@@ -38,7 +38,8 @@ def _does(arguments: Mapping[str, Any]) -> list[Deed]:
     if arguments.get("operation") in ("search", "read"):
         return [Deed(DeedKind.READ)]
     said = str(arguments.get("text") or "")
-    return [Deed(DeedKind.REMEMBER, content=(said,) if said else ())]
+    amends = arguments.get("operation") == "retract" or bool(arguments.get("id"))
+    return [Deed(DeedKind.REMEMBER, content=(said,) if said else (), amends=amends)]
 
 
 @tool(transactional=True, tier=None, does=_does)

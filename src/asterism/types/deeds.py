@@ -57,6 +57,8 @@ class Deed:
     amount: float | None = None
     content: tuple[str, ...] = ()
     """What is told or written: texts that whoever gets it will read."""
+    amends: bool = False
+    """Whether it changes or takes away what was there, rather than to add to it."""
 
     @property
     def targets(self) -> tuple[str, ...]:

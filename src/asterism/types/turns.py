@@ -8,6 +8,8 @@ from typing import Any
 
 import orjson
 
+from asterism.types.people import Tier, least_trusted
+
 
 class TurnState(StrEnum):
     """Where a turn stands."""
@@ -64,6 +66,22 @@ class Entry:
     body: bytes
     meta: str | None
     at: int
+
+
+def trust_of(meta: str | None, turn: str | None) -> Tier:
+    """Return how far an entry is trusted: as it says itself, else as all that its turn has read.
+
+    Args:
+        meta: What is kept beside the entry.
+        turn: The least trusted content that was in the context of its turn; None: the owner's.
+    """
+    if meta is not None and ('"trust"' in meta or '"tiers"' in meta):
+        kept: dict[str, Any] = orjson.loads(meta)
+        if "trust" in kept:
+            return Tier(kept["trust"])
+        if kept.get("tiers"):
+            return least_trusted(map(Tier, kept["tiers"]))
+    return Tier(turn) if turn is not None else Tier.OWNER
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +163,12 @@ class Reply:
             message["content"] = ""
         return orjson.dumps(message)
 
-    def meta(self, seen: tuple[int, int, bool] | None = None) -> str:
+    def meta(self, seen: tuple[int, int, bool] | None = None, trust: Tier = Tier.OWNER) -> str:
         """Return what is kept beside the wire form, as JSON.
 
         `seen` tells what the model was sent: the epoch's number, how many messages at the front of
-        the tail were left out, and whether it got the short prompt of small models.
+        the tail were left out, and whether it got the short prompt of small models. `trust` is that
+        of the least trusted text among it.
         """
         kept: dict[str, Any] = {
             "in": self.usage.input,
@@ -163,6 +182,8 @@ class Reply:
                 kept["skipped"] = skipped
             if compact:
                 kept["compact"] = True
+        if self.calls or trust is not Tier.OWNER:
+            kept["trust"] = trust.value  # else it is that of the turn
         if self.usage.written:
             kept["written"] = self.usage.written
         if self.model:
@@ -215,7 +236,7 @@ class TurnRecord:
     audience: str | None = None
     """Who may hear what was said in it; None: the owner."""
     tier: str | None = None
-    """The least trusted content that was read in it; None: the owner's."""
+    """The least trusted content that was in its context; None: the owner's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,9 @@ from asterism.store.database import Connection
 from asterism.store.passages import Archive
 from asterism.store.shelves import JOURNAL
 from asterism.types.memory import Origin, OriginKind, Source
-from asterism.types.people import Audience, Company, Tier
+from asterism.types.people import Audience, Company
 from asterism.types.search import HitKind, Query
+from asterism.types.turns import trust_of
 from asterism.types.wire import text_of
 
 
@@ -107,7 +108,6 @@ class Reader:
         text = text_of(said.body)
         if not text.strip():
             return None
-        tier = Tier.OWNER if said.tier is None else Tier(said.tier)
         origin = Origin(OriginKind.MESSAGE, said.turn_id)
         channel = said.channel or ""
         return Shown(
@@ -115,7 +115,7 @@ class Reader:
             f"{said.turn_id}#{said.number}",
             text,
             said.at,
-            Source((origin,), Audience.of_turn(said.audience), tier),
+            Source((origin,), Audience.of_turn(said.audience), trust_of(said.meta, said.tier)),
             spot.agent_id,
             self.speakers.shown.get(spot.speaker, ""),
             channel if said.reply_to is None else f"{channel}:{said.reply_to}",
