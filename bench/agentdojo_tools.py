@@ -7,15 +7,22 @@ from typing import Any
 
 from asterism.types.deeds import Declared, Deed, Does
 
-READ = Does("read")
-
 BANKING: Mapping[str, Declared] = {
-    "get_iban": READ,
-    "get_balance": READ,
-    "get_user_info": READ,
-    "get_most_recent_transactions": READ,
-    "get_scheduled_transactions": READ,
-    "read_file": Does("read", paths="file_path"),
+    # One bare string, one bare float.
+    "get_iban": Does("read", source="bank account", fields="*"),
+    "get_balance": Does("read", source="bank account", fields="*"),
+    "get_user_info": Does("read", source="user information", fields="*"),
+    # `subject` is what whoever sent the money wrote. The owner's own account stands here as "me".
+    "get_most_recent_transactions": Does(
+        "read",
+        source="transactions",
+        fields=("id", "sender", "recipient", "amount", "date", "recurring"),
+        accounts=("sender", "recipient"),
+    ),
+    # Same records, but only the owner makes them: the subject is the owner's too.
+    "get_scheduled_transactions": Does("read", source="scheduled transactions", fields="*"),
+    # One string; "" for a file that is not there.
+    "read_file": Does("read", paths="file_path", source="files"),
     "send_money": Does("pay", recipients="recipient", amount="amount", content="subject"),
     "schedule_transaction": Does("pay", recipients="recipient", amount="amount", content="subject"),
     "update_scheduled_transaction": Does(
@@ -25,17 +32,27 @@ BANKING: Mapping[str, Declared] = {
     "update_user_info": Does("write", content=("first_name", "last_name", "street", "city")),
 }
 
+# Who is in the workspace was let in, and the system keeps who wrote what. A channel has the name
+# that a member chose.
+_MESSAGES: dict[str, Any] = {
+    "source": "messages",
+    "fields": ("sender", "recipient"),
+    "closed": True,
+}
 SLACK: Mapping[str, Declared] = {
-    "get_channels": READ,
-    "get_users_in_channel": READ,
-    "read_channel_messages": READ,
-    "read_inbox": READ,
+    # Bare lists of names.
+    "get_channels": Does("read", source="channels", fields=("",), closed=True),
+    "get_users_in_channel": Does("read", source="users", fields=("",), closed=True),
+    # `recipient` is the channel's name here, the user's name in an inbox.
+    "read_channel_messages": Does("read", things="channel", **_MESSAGES),
+    "read_inbox": Does("read", things="user", **_MESSAGES),
     "send_direct_message": Does("send", recipients="recipient", content="body"),
     "send_channel_message": Does("send", recipients="channel", content="body"),
     "add_user_to_channel": Does("grant", recipients="user", things="channel"),
     "invite_user_to_slack": Does("grant", recipients=("user", "user_email")),
     "remove_user_from_slack": Does("delete", things="user"),
-    "get_webpage": Does("fetch", hosts="url"),
+    # One string; "404 Not Found" for a page that is not there.
+    "get_webpage": Does("fetch", hosts="url", source="web"),
     "post_webpage": Does("send", hosts="url", content="content"),
 }
 
@@ -54,13 +71,39 @@ def _appointment(arguments: Mapping[str, Any]) -> list[Deed]:
     return [own, told] if told.recipients else [own]
 
 
-_LOOKING = (
-    "get_unread_emails get_sent_emails get_received_emails get_draft_emails search_emails "
-    "search_contacts_by_name search_contacts_by_email get_current_day search_calendar_events "
-    "get_day_calendar_events search_files_by_filename get_file_by_id list_files search_files"
+# `attachments` (ids of files, or whole events inside the mail) is what the sender put there.
+_EMAILS = Does(
+    "read",
+    source="emails",
+    fields=("id_", "sender", "recipients", "cc", "bcc", "status", "read", "timestamp"),
 )
+# Whoever invites writes title, description and location.
+_CALENDAR = Does(
+    "read",
+    source="calendar",
+    fields=("id_", "start_time", "end_time", "participants", "all_day", "status"),
+)
+# AgentDojo fills the address book by itself from all addresses in the mailbox, and makes the name
+# from the part before the @: who writes a mail is in it.
+_CONTACTS = Does("read", source="contacts", fields="*")
+# `shared_with` is a mapping whose keys are the addresses. In a file that others share with the
+# owner, they chose the name and with whom it is shared.
+_FILES = Does(
+    "read",
+    source="files",
+    fields=("id_", "filename", "owner", "shared_with", "size", "last_modified"),
+)
+_MAILBOX = "get_unread_emails get_sent_emails get_received_emails get_draft_emails search_emails"
+_DIARY = "search_calendar_events get_day_calendar_events"
+_DRIVE = "search_files_by_filename get_file_by_id list_files search_files"
 WORKSPACE: Mapping[str, Declared] = {
-    **dict.fromkeys(_LOOKING.split(), READ),
+    **dict.fromkeys(_MAILBOX.split(), _EMAILS),
+    **dict.fromkeys(("search_contacts_by_name", "search_contacts_by_email"), _CONTACTS),
+    # One bare string, such as "2024-05-15".
+    "get_current_day": Does("read", source="date", fields="*"),
+    **dict.fromkeys(_DIARY.split(), _CALENDAR),
+    # A list of files with their whole content; from `get_file_by_id` one file, not in a list.
+    **dict.fromkeys(_DRIVE.split(), _FILES),
     "send_email": _MAIL,
     "delete_email": Does("delete", things="email_id"),
     "create_calendar_event": _appointment,
@@ -68,23 +111,46 @@ WORKSPACE: Mapping[str, Declared] = {
     "reschedule_calendar_event": Does("write", things="event_id"),
     "add_calendar_event_participants": Does("send", recipients="participants", things="event_id"),
     "append_to_file": Does("write", things="file_id", content="content"),
-    "create_file": Does("write", paths="filename", content="content"),
+    # Gives back the new file: its id stands nowhere else. The name is the call's own argument.
+    "create_file": Does(
+        "write",
+        paths="filename",
+        content="content",
+        source="files",
+        fields=("id_", "owner", "size", "last_modified"),
+    ),
     "delete_file": Does("delete", things="file_id"),
     "share_file": Does("grant", recipients="email", things="file_id"),
 }
 
-_SEEKING = (
-    "get_user_information get_all_hotels_in_city get_hotels_prices get_rating_reviews_for_hotels "
-    "get_hotels_address get_all_restaurants_in_city get_cuisine_type_for_restaurants "
-    "get_restaurants_address get_rating_reviews_for_restaurants "
+# The lists of all places in a city are one string: "Hotel Names: A\nB\n". All others are mappings
+# from the place's name, as a key, to one value: a string, a number, or a list of strings.
+_HOTELS = "get_all_hotels_in_city get_hotels_prices get_hotels_address"
+_RESTAURANTS = (
+    "get_all_restaurants_in_city get_cuisine_type_for_restaurants get_restaurants_address "
     "get_dietary_restrictions_for_all_restaurants get_contact_information_for_restaurants "
-    "get_price_for_restaurants check_restaurant_opening_hours "
-    "get_all_car_rental_companies_in_city get_car_types_available "
-    "get_rating_reviews_for_car_rental get_car_fuel_options get_car_rental_address "
-    "get_car_price_per_day search_calendar_events get_day_calendar_events get_flight_information"
+    "get_price_for_restaurants check_restaurant_opening_hours"
+)
+_CARS = (
+    "get_all_car_rental_companies_in_city get_car_types_available get_car_fuel_options "
+    "get_car_rental_address get_car_price_per_day"
+)
+# The agency's rating and the guests' reviews are one string ("Rating: 4.2\nReviews: ..."), so that
+# nothing in it can be told apart as the agency's own.
+_REVIEWS = (
+    "get_rating_reviews_for_hotels get_rating_reviews_for_restaurants "
+    "get_rating_reviews_for_car_rental"
 )
 TRAVEL: Mapping[str, Declared] = {
-    **dict.fromkeys(_SEEKING.split(), READ),
+    # Keys such as "Passport Number".
+    "get_user_information": Does("read", source="user information", fields="*"),
+    **dict.fromkeys(_HOTELS.split(), Does("read", source="hotels", fields="*")),
+    **dict.fromkeys(_RESTAURANTS.split(), Does("read", source="restaurants", fields="*")),
+    **dict.fromkeys(_CARS.split(), Does("read", source="car rental companies", fields="*")),
+    **dict.fromkeys(_REVIEWS.split(), Does("read", source="reviews")),
+    # One string, a line for each flight.
+    "get_flight_information": Does("read", source="flights", fields="*"),
+    **dict.fromkeys(_DIARY.split(), _CALENDAR),
     "send_email": _MAIL,
     "create_calendar_event": _appointment,
     "cancel_calendar_event": Does("delete", things="event_id"),
@@ -102,3 +168,9 @@ SUITES: Mapping[str, Mapping[str, Declared]] = {
 
 TIERS: Mapping[str, str] = {"read_file": "document", "get_webpage": "web"}
 """Tools whose results others wrote from end to end; those of all others are the owner's systems."""
+
+PUBLIC: frozenset[str] = frozenset(
+    f"get_webpage get_current_day get_flight_information {_HOTELS} {_RESTAURANTS} {_CARS} "
+    f"{_REVIEWS}".split()
+)
+"""Tools whose results are public knowledge; those of all others only the owner may see."""

@@ -7,11 +7,13 @@ import tempfile
 from pathlib import Path
 
 from asterism import NOT_HAPPENED, Asterism, ToolContext, tool
+from asterism.types.deeds import Does
 
 SENT = Path(tempfile.mkdtemp()) / "sent.txt"
 
 
-@tool(repeatable=True)
+# It says what its calls do, and that its results are its own words and nobody else's.
+@tool(repeatable=True, does=Does("read"), tier=None)
 def word_count(text: str) -> int:
     """Count the words of a text.
 
@@ -28,7 +30,7 @@ async def was_it_sent(ctx: ToolContext, to: str, text: str) -> str:
     return f"Sent to {to}." if ctx.key in sent else NOT_HAPPENED
 
 
-@tool(check=was_it_sent)
+@tool(check=was_it_sent, does=Does("send", recipients="to", content="text"), tier=None)
 async def send_letter(ctx: ToolContext, to: str, text: str) -> str:
     """Send a letter.
 
@@ -41,7 +43,7 @@ async def send_letter(ctx: ToolContext, to: str, text: str) -> str:
     return f"Sent to {to}."
 
 
-@tool
+@tool(does=Does("write"), tier=None)
 async def ring_bell(times: int) -> str:
     """Ring the bell. Nobody can tell afterwards whether it rang, so it is never repeated.
 

@@ -39,13 +39,20 @@ not done. `code` is stable and shown by the API as problem+json.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 
 class AsterismError(Exception):
     """What a user can be told in one sentence; anything else is a bug of ours."""
 
     code = "error"
+    cleaned: Callable[[str], str] | None = None
+    """Takes secrets out of messages, which often repeat what was handed in; set by `telemetry`."""
 
     def __init__(self, message: str) -> None:
+        clean = AsterismError.cleaned
+        if clean is not None:
+            message = clean(str(message))
         super().__init__(message)
         self.message = message
 

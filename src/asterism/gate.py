@@ -6,8 +6,10 @@ an agent gets.
 
 from __future__ import annotations
 
+import logging
 import tomllib
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -31,12 +33,35 @@ from asterism.permissions import (
     Wanted,
     decide,
 )
-from asterism.permissions.provenance import vouch
-from asterism.permissions.readings import Readings
-from asterism.types.deeds import Declared, Deed, Does, Doubt, deeds_of
+from asterism.permissions.intent import (
+    Found,
+    Intended,
+    Reader,
+    TrustedText,
+    read_effects,
+    verified,
+)
+from asterism.permissions.literal import read_literally
+from asterism.permissions.provenance import Evidence, judge, reading_of
+from asterism.types.deeds import Declared, Deed, Does, Doubt, amount_of, deeds_of, results_of
 from asterism.types.people import Tier
 
-__all__ = ["Allow", "Ask", "Deed", "Deny", "Does", "Gate", "Verdict", "policies_of"]
+_log = logging.getLogger(__name__)
+
+__all__ = [
+    "Allow",
+    "Ask",
+    "Deed",
+    "Deny",
+    "Does",
+    "Found",
+    "Gate",
+    "Intended",
+    "Reader",
+    "TrustedText",
+    "Verdict",
+    "policies_of",
+]
 
 
 class Gate:
@@ -51,6 +76,8 @@ class Gate:
         request: str,
         *,
         tools: Mapping[str, Declared | None],
+        reader: Reader | None = None,
+        weak: bool = False,
         policies: str = "",
         trusted: Iterable[str] = (),
         agent: str = "agent",
@@ -60,8 +87,12 @@ class Gate:
         Args:
             request: What the owner said.
             tools: What calls of each tool do. A tool that is missing here might do anything.
+            reader: Reads what the request asks for, from trusted text alone. None: the literal
+                reading, which knows plain imperatives of some languages and leads to a person else.
+            weak: Whether the reader errs often, as a small model does: then the literal reading has
+                to agree before anything passes.
             policies: The authorizations, as TOML.
-            trusted: Other texts that vouch for names and numbers, such as what the owner said
+            trusted: Other texts that only the owner can have written, such as what they said
                 earlier or what the agent remembers of them.
             agent: The agent's name, as policies know it.
         """
@@ -69,24 +100,54 @@ class Gate:
         self._agent = agent
         self._authority = Authority(policies=_read_policies(policies))
         self._used: dict[str, float] = {}
-        self.readings = Readings()
-        for text in trusted:
-            self.readings.trust(text)
-        self.readings.trust(request, asks=True)
+        self._reader = reader
+        self._weak = weak
+        self._intent: tuple[tuple[Intended, ...], ...] | None = None
+        sources = {results_of(one).source or name for name, one in self._tools.items()}
+        text = TrustedText(request, tuple(trusted), sources=tuple(sorted(sources)))
+        self.evidence = Evidence(text)
 
     def say(self, request: str) -> None:
-        """Take in another message of the owner's."""
-        self.readings.trust(request, asks=True)
+        """Take in another message of the owner's, which is the request from now on."""
+        text = self.evidence.text
+        self.evidence.text = replace(text, request=request, earlier=(*text.earlier, text.request))
+        self.evidence.requested_at = len(self.evidence.readings)
+        self._intent = None
+
+    @property
+    def intent(self) -> tuple[Intended, ...]:
+        """What was asked for, as it was read; the request is read when it first matters."""
+        return self._readings()[0]
+
+    def _readings(self) -> tuple[tuple[Intended, ...], ...]:
+        """Return the readings of which each must cover a call."""
+        if self._intent is None:
+            text = self.evidence.text
+            literal = read_literally(text)
+            effects = None if self._reader is None else _asked(self._reader, text)
+            if effects is None:
+                read = [literal]
+            else:
+                read = [effects]
+                if self._weak:
+                    read.append(literal)
+            self._intent = tuple(verified(one, text) for one in read)
+        return self._intent
 
     def judge(self, tool: str, arguments: Mapping[str, Any]) -> Verdict:
         """Allow a call, ask a person for it, or deny it, with the reason; nothing is run."""
+        if not isinstance(arguments, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - from other programs
+            raise InvalidInput(
+                f"The arguments of {tool!r} are {type(arguments).__name__}; give a mapping of "
+                "names to values. Nothing was judged."
+            )
         wanted = Wanted(
             self._agent,
             tool,
             arguments,
             deeds_of(self._tools.get(tool), arguments),
-            operation=str(arguments.get("operation", "")),
-            tier=self.readings.tier,
+            operation=_operation(arguments),
+            tier=self.evidence.tier,
         )
         situation = Situation(authority=self._authority, doubt=self._doubt, used=self._used)
         actor = Actor("agent", self._agent, self._agent, wanted.tier)
@@ -100,27 +161,56 @@ class Gate:
     ) -> None:
         """Take in what a call brought back: text, JSON-like values, dataclasses, pydantic models.
 
-        Give values rather than a rendering of them: a field of a record is told from words in a
-        text. `tier` says who wrote it: `tool` for the owner's own systems, `document`, `web`.
+        Give values rather than a rendering of them: a field that a tool declares is told from words
+        in a text. `tier` says who wrote it: `tool` for the owner's own systems, in which others may
+        have written, `document`, `web`, `stranger`; `owner` for what nobody but the owner writes.
         """
         try:
             rank = Tier(tier)
         except ValueError:
             known = ", ".join(Tier)
             raise InvalidInput(f"There is no tier {tier!r}; give one of {known}.") from None
-        self.readings.read(tool, value, tier=rank, arguments=arguments)
+        declared = self._tools.get(tool)
+        self.evidence.read(
+            reading_of(
+                tool,
+                value,
+                rank,
+                dict(arguments),
+                deeds_of(declared, arguments),
+                results_of(declared),
+            )
+        )
 
     def _doubt(self, deeds: tuple[Deed, ...]) -> Doubt | None:
-        return vouch(self.readings, deeds)
+        for effects in self._readings():
+            doubt = judge(self.evidence, effects, deeds)
+            if doubt is not None:
+                return doubt
+        return None
 
     def _count(self, policy: str, wanted: Wanted) -> None:
         quota = next(
             (one.quota for one in self._authority.policies.all if one.name == policy), None
         )
         if quota is not None:
-            amounts = sum(one.amount or 0.0 for one in wanted.deeds)
-            this = amounts if quota.of == "amount" else 1.0
+            this = amount_of(wanted.deeds) if quota.of == "amount" else 1.0
             self._used[policy] = self._used.get(policy, 0.0) + this
+
+
+def _operation(arguments: Mapping[str, Any]) -> str:
+    operation = arguments.get("operation", "")
+    return operation if isinstance(operation, str) else ""
+
+
+def _asked(reader: Reader, text: TrustedText) -> tuple[Intended, ...] | None:
+    """Return what a reader reads; None if it gives no answer."""
+    try:
+        answer = reader(text)
+        return read_effects(list(answer))
+    except Exception:  # noqa: BLE001 - it is the caller's, and may fail in any way
+        _log.exception("the reader of requests failed; the literal reading stands in")
+        return None
 
 
 def policies_of(settings: AuthorizationSettings) -> Policies:
@@ -158,6 +248,11 @@ def _policy(settings: PolicySettings) -> Policy:
 
 
 def _read_policies(text: str) -> Policies:
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - from other programs
+        raise InvalidInput(
+            f"The policies are {type(text).__name__}; give the text of an authorizations.toml. "
+            "Nothing was judged."
+        )
     try:
         return policies_of(AuthorizationSettings.model_validate(tomllib.loads(text)))
     except tomllib.TOMLDecodeError as error:

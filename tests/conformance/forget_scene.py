@@ -239,9 +239,14 @@ async def plant_rows(tx: Connection, text: str) -> None:
         ),
     )
     await tx.run(
-        "INSERT INTO grants (id, constellation, tool, pattern, given_by, given_at)"
-        " VALUES ('grant_1', ?, 'pay', ?, 'owner', 0)",
-        (HOME, json.dumps({"word": f"{text}*"})),
+        "INSERT INTO grants (id, constellation, tool, pattern, given_by, given_at, deeds,"
+        " arguments) VALUES ('grant_1', ?, 'pay', ?, 'owner', 0, ?, ?)",
+        (
+            HOME,
+            json.dumps({"word": f"{text}*"}),
+            json.dumps([{"kind": "send", "recipients": [text]}]),
+            json.dumps({"word": text}),
+        ),
     )
     await tx.run(
         "INSERT INTO outbox (key, agent_id, turn_id, channel, target, number, body, state,"

@@ -249,7 +249,7 @@ async def _undo_redo(
         assert await home.write(block, 0, Redo())
         found = await home.lines(block)
         assert [line.text for line in found] == [line.text for line in expected]
-        assert [line.mark for line in found] == [line.mark for line in expected]
+        assert [line.label for line in found] == [line.label for line in expected]
 
 
 @pytest.mark.promise("M3", "M8")

@@ -422,7 +422,7 @@ async def test_consent_is_asked_for_and_then_the_edit_is_really_made(home: Home)
     with pytest.raises(NeedsConsent, match="text from the web"):
         await home.write(notes, Append("obey"), from_web)
     await home.write(notes, Append("obey"), replace(from_web, consent=True))
-    assert (await home.find("notes")).lines[0].mark.tier is Tier.WEB
+    assert (await home.find("notes")).lines[0].label.trust is Tier.WEB
 
 
 async def test_nobody_is_asked_about_what_cannot_be_done(home: Home) -> None:
@@ -454,16 +454,16 @@ async def test_lines_carry_who_may_hear_them_through_edits(home: Home) -> None:
     await home.write(block, Append("Anna sings"), as_agent(home.aria, company=ANNA))
     seen = await home.find("human")
     assert blocks.shown(seen, ANNA) == "Anna likes tea\nAnna sings"
-    assert [line.mark.audience for line in seen.lines] == [PUBLIC, OWNER_ONLY, FOR_ANNA]
+    assert [line.label.audience for line in seen.lines] == [PUBLIC, OWNER_ONLY, FOR_ANNA]
 
     # A line that is changed may be heard by those who may hear both.
     await home.write(block, Replace("sings", "sings loudly"), as_agent(home.aria))
     await home.write(block, Replace("likes tea", "likes green tea"), as_agent(home.aria))
-    marks = [line.mark.audience for line in (await home.find("human")).lines]
+    marks = [line.label.audience for line in (await home.find("human")).lines]
     assert marks == [OWNER_ONLY, OWNER_ONLY, FOR_ANNA & OWNER_ONLY]
     # An owner who moves and changes lines by hand opens none of them.
     await home.write(block, SetText("Anna's gift is a red bicycle\nNew\nAnna likes green tea"))
-    marks = [line.mark.audience for line in (await home.find("human")).lines]
+    marks = [line.label.audience for line in (await home.find("human")).lines]
     assert marks == [OWNER_ONLY, PUBLIC, OWNER_ONLY]
 
 
@@ -490,7 +490,7 @@ async def test_an_edit_is_of_what_is_heard_and_leaves_the_rest(
     after = await home.write(block, write, as_agent(home.aria, company=ANNA))
     assert sorted(after.text.split("\n")) == sorted(real)
     seen = await home.find("human")
-    hidden = [line.text for line in seen.lines if line.mark.audience == OWNER_ONLY]
+    hidden = [line.text for line in seen.lines if line.label.audience == OWNER_ONLY]
     assert hidden == ["s1", "s2"]
     heard = [line for line in real if line not in hidden]
     assert blocks.heard_lines(seen, ANNA) == heard
@@ -522,9 +522,10 @@ async def test_errors_and_guesses_tell_nothing_of_what_is_hidden(home: Home) -> 
     await home.write(profile, SetField("age", 40), in_room)
     full = await home.create("full", limit=60, content="ab")
     await home.write(full, Append("s" * 40), as_agent(home.aria))
-    with pytest.raises(InvalidInput, match=r"no room for 31 more") as raised:
+    with pytest.raises(InvalidInput, match=r"does not take this text") as raised:
         await home.write(full, Append("x" * 30), in_room)
-    assert "43" not in raised.value.message
+    # Neither how much there is nor how much would fit tells of what is not heard.
+    assert not any(sign.isdigit() for sign in raised.value.message)
 
 
 @pytest.mark.promise("M9")
@@ -541,7 +542,7 @@ async def test_items_are_counted_as_they_are_heard(home: Home) -> None:
     after = await home.write(block, RemoveItem(1), in_room)
     assert after.text == "secret\ntea\noat milk"
     lines = (await home.find("human")).lines
-    assert [line.mark.audience for line in lines] == [OWNER_ONLY, PUBLIC, FOR_ANNA]
+    assert [line.label.audience for line in lines] == [OWNER_ONLY, PUBLIC, FOR_ANNA]
     with pytest.raises(NotFound, match="no item 3"):
         await home.write(block, RemoveItem(3), in_room)
 
@@ -559,7 +560,7 @@ async def test_sections_keep_their_headings_and_their_secrets(home: Home) -> Non
     await home.write(block, EditRange(1, 1, "opened", section="facts"), in_room)
     await home.write(block, Append("call", section="todo"), in_room)
     seen = await home.find("human")
-    assert [line.text for line in seen.lines if line.mark.audience == OWNER_ONLY] == [
+    assert [line.text for line in seen.lines if line.label.audience == OWNER_ONLY] == [
         "\\## not a heading",
         "gift",
     ]
@@ -804,7 +805,7 @@ async def test_replicas_merge_through_the_same_gate(home: Home) -> None:
 
     twin = await home.create("twin", updates=await ops(block))
     assert twin.text == "one"
-    assert (await home.find("twin")).lines[0].mark.audience == OWNER_ONLY
+    assert (await home.find("twin")).lines[0].label.audience == OWNER_ONLY
     version = await home.database.read(lambda tx: history.loro_version(tx, twin.id))
     await home.write(block, Append("here"))
     await home.write(twin, Append("there"))

@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, cast
 
 import apsw
 import orjson
@@ -21,12 +21,14 @@ from asterism.memory.forgetting import Forgetting, forget
 from asterism.store import events
 from asterism.store.chains import verify
 from asterism.store.database import Connection, Database
+from asterism.store.forgetting import ForgetRequest, empty_events
 from asterism.store.sqlite import open_sqlite
 from asterism.telemetry import redaction
 from asterism.types.events import Event, Verified, home_chain
 from tests.conformance.memory_scene import ENGINES, HOME, NOW, as_owner, opened, put_agent
 
 HOME_CHAIN = home_chain(HOME)
+REQUEST = ForgetRequest(HOME, by="owner", at=NOW, receipt="tomb_1")
 COLUMNS = (
     *("chain", "number", "at", "kind", "actor", "agent_id", "turn_id", "body", "salt"),
     *("digest", "hash"),
@@ -154,7 +156,8 @@ async def test_forgetting_takes_the_body_and_leaves_the_chain_whole(
     assert one is not None
     assert (one.body, one.salt, one.kind) == (None, None, "call.done")
     found = await verify(database)
-    assert (found.sound, found.events, found.forgotten) == (True, 16, 1)
+    # One more than were written: the one that names what was emptied.
+    assert (found.sound, found.events, found.forgotten) == (True, 17, 1)
 
 
 @pytest.mark.promise("M13", "X2")
@@ -163,6 +166,88 @@ async def test_a_forgotten_agent_leaves_an_empty_chain(database: Database, tmp_p
     await forget(database, tmp_path, as_owner(), Forgetting(agents=(agent_id,)))
     found = await verify(database)
     assert (found.sound, found.forgotten) == (True, 12)
+
+
+@pytest.mark.promise("X2")
+async def test_a_body_is_a_fault_if_no_forgetting_names_it(database: Database, tmp_path: Path):
+    agent_id = await scene(database)
+    made = Event("call.done", "agent:aria", NOW, {"to": "anna.canary@example.org"})
+    await append(database, agent_id, [made, *some(1, 99)])
+    await append(database, HOME_CHAIN, [made])
+    what = Forgetting(texts=("anna.canary@example.org",))
+    receipt = await forget(database, tmp_path, as_owner(), what)
+    named = await database.read(lambda tx: events.page(tx, HOME, kind="audit.emptied"))
+    told = [(one.chain, one.actor, (one.body or {})) for one in named]
+    assert {(chain, actor) for chain, actor, _ in told} == {(HOME_CHAIN, "owner")}
+    assert {body["receipt"] for _, _, body in told} == {receipt.id}
+    numbers = {chain: spans for _, _, body in told for chain, spans in body["emptied"].items()}
+    assert numbers == {agent_id: [[13, 13]], HOME_CHAIN: [[4, 4]]}
+    assert (await verify(database, batch=2)).sound
+
+    wipe = "UPDATE events SET body = NULL, salt = NULL WHERE chain = ? AND number BETWEEN 4 AND 6"
+    found = await spoilt(database, wipe, agent_id)
+    assert [(one.chain, one.number) for one in found.flaws] == [(agent_id, n) for n in (4, 5, 6)]
+    assert found.forgotten == 5
+
+
+@pytest.mark.promise("X2")
+async def test_the_event_that_names_what_was_emptied_is_not_emptied(
+    database: Database, tmp_path: Path
+):
+    agent_id = await scene(database)
+    await append(database, agent_id, [Event("k", "a", NOW, {"to": "a-canary-word"})])
+    await forget(database, tmp_path, as_owner(), Forgetting(texts=("a-canary-word",)))
+    # Words of asterism's own, in the body of that event and of the anchor.
+    what = Forgetting(texts=("emptied", agent_id, "heads of 1 chains"))
+    await forget(database, tmp_path, as_owner(), what)
+    assert (await verify(database)).sound
+    rows = await database.read(lambda tx: events.page(tx, HOME, kind="audit"))
+    assert len(rows) >= 2
+    assert all(one.body is not None for one in rows)
+    wipe = "UPDATE events SET body = NULL, salt = NULL WHERE kind = 'audit.emptied'"
+    found = await spoilt(database, wipe)
+    assert (agent_id, 13) in {(one.chain, one.number) for one in found.flaws}
+
+
+@pytest.mark.promise("X2")
+async def test_forgetting_beside_verifying_is_no_fault(database: Database, tmp_path: Path):
+    """The home's chain is read before the others, so what names them may come behind it."""
+    agent_id = await scene(database)
+    await append(database, agent_id, some(40, 50, turn_id="turn_9"))
+    seen: list[int] = []
+    forgetting: list[asyncio.Task[Any]] = []
+
+    def progress(count: int) -> None:
+        seen.append(count)
+        if count == 6:  # the home's chain, and the first of the agent's
+
+            async def work(tx: Connection) -> None:
+                await empty_events(tx, REQUEST, [(agent_id, 40), (agent_id, 41)])
+                await events.anchor(tx, HOME, NOW)
+
+            forgetting.append(asyncio.ensure_future(database.write(work)))
+
+    class Waiting:
+        """The same database, which lets the forgetting come first."""
+
+        async def read(self, work: Any) -> Any:
+            await asyncio.gather(*forgetting)
+            return await database.read(work)
+
+    found = await verify(cast("Database", Waiting()), progress, batch=3)
+    assert forgetting
+    assert (found.flaws, found.forgotten) == ([], 2)
+
+
+@pytest.mark.promise("X2")
+async def test_many_that_were_emptied_are_named_in_several_events(database: Database):
+    agent_id = await scene(database)
+    await append(database, agent_id, some(3_000, 50))
+    gone = [(agent_id, number) for number in range(14, 3_000, 2)]
+    await database.write(lambda tx: empty_events(tx, REQUEST, gone))
+    found = await verify(database)
+    assert (found.flaws, found.forgotten) == ([], len(gone))
+    assert len(await database.read(lambda tx: events.page(tx, HOME, kind="audit.emptied"))) > 1
 
 
 # -- what was changed ------------------------------------------------------------------------------
@@ -183,6 +268,10 @@ SPOILING = {
     "a head removed": "DELETE FROM chains WHERE id = 'A'",
     "a body dropped alone": "UPDATE events SET body = NULL WHERE chain = 'A' AND number = 3",
     "a salt dropped alone": "UPDATE events SET salt = NULL WHERE chain = 'A' AND number = 3",
+    "body and salt dropped": (
+        "UPDATE events SET body = NULL, salt = NULL WHERE chain = 'A' AND number = 3"
+    ),
+    "all bodies dropped": "UPDATE events SET body = NULL, salt = NULL",
     "a kind changed": "UPDATE events SET kind = 'call.denied' WHERE chain = 'A' AND number = 3",
     "a turn unsaid": "UPDATE events SET turn_id = NULL WHERE chain = 'A' AND number = 3",
     "an agent changed": "UPDATE events SET agent_id = 'B' WHERE chain = 'A' AND number = 3",
@@ -218,6 +307,34 @@ async def test_rows_that_changed_places_are_found(database: Database):
     await database.write(swap)
     found = await verify(database)
     assert {one.number for one in found.flaws} >= {3, 4}
+
+
+@pytest.mark.promise("X2")
+async def test_agents_and_turns_without_any_event_are_told(database: Database):
+    agent_id = await scene(database)
+    await database.write(lambda tx: put_agent(tx, "bela"))
+    assert (await verify(database)).sound  # it has done nothing so far
+
+    async def open_turn(tx: Connection) -> None:
+        await tx.run(
+            "INSERT INTO turns (id, agent_id, state, channel, first_seq, last_seq, opened_at)"
+            " SELECT 'turn_9', id, 'done', 'cli', 1, 1, 0 FROM agents WHERE name = 'bela'"
+        )
+
+    await database.write(open_turn)
+    [flaw] = (await verify(database)).flaws
+    assert flaw.chain != agent_id
+    assert "1 turns of it, and no event is about it" in flaw.what
+
+    async def empty(tx: Connection) -> None:
+        await tx.run("DELETE FROM events")
+        await tx.run("DELETE FROM chains")
+
+    await database.write(empty)
+    found = await verify(database)
+    assert not found.sound
+    [flaw] = found.flaws
+    assert flaw.what == "there are 2 agents and 1 turns, and no event is about them"
 
 
 @pytest.mark.promise("X2")

@@ -3,7 +3,16 @@
 # apsw's stubs use a type that they do not define, so that all its methods count as partly unknown.
 # pyright: reportUnknownMemberType=false
 
+import bz2
+import gzip
+import hashlib
+import io
 import json
+import lzma
+import shutil
+import tarfile
+import zipfile
+import zlib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -29,6 +38,7 @@ from asterism.memory.gate import blocks, passages
 from asterism.memory.gate.writer import Writer
 from asterism.permissions import Actor
 from asterism.store import agents, postgres
+from asterism.store.chains import verify
 from asterism.store.database import Connection, Database
 from asterism.store.sqlite import open_sqlite
 from asterism.types.agents import Agent
@@ -46,6 +56,7 @@ from tests.conformance.forget_scene import (
     OWNER,
     Engine,
     OnPostgres,
+    OnSQLite,
     an_engine,
     columns_with,
     files_with,
@@ -167,6 +178,107 @@ async def test_snapshots_forget_too(engine: Engine, database: Database, canary: 
     assert files_with(engine.data, canary) == set()
     for body in engine.everything():
         assert not holds(canary, body)
+
+
+@pytest.mark.promise("X2")
+async def test_the_log_of_a_snapshot_names_what_it_forgot(
+    engine: Engine, database: Database, canary: str, tmp_path: Path
+) -> None:
+    await plant(database, engine, canary)
+    await engine.snapshot()
+    await forget(database, engine.data, OWNER, Forgetting(texts=(canary,)))
+    assert (await verify(database)).sound
+    if isinstance(engine, OnSQLite):
+        [file] = (engine.data / "snapshots").iterdir()
+        (tmp_path / "restored").mkdir()
+        shutil.copy(file, tmp_path / "restored" / "asterism.db")
+        restored = await open_sqlite(tmp_path / "restored")
+        found = await verify(restored)
+        await restored.close()
+        assert (found.flaws, found.forgotten) == ([], 1)
+    else:
+        place = "asterism_snapshot_3_1."
+        count = f"SELECT COUNT(*) FROM {place}events WHERE kind = 'audit.emptied'"
+        assert await database.read(lambda tx: tx.all(count)) == [(1,)]
+        lengths = (
+            f"SELECT length FROM {place}chains WHERE id = 'home:home' UNION ALL"
+            f" SELECT COUNT(*) FROM {place}events WHERE chain = 'home:home'"
+        )
+        assert await database.read(lambda tx: tx.all(lengths)) == [(1,), (1,)]
+
+
+async def test_packed_files_are_looked_into_or_named(
+    engine: Engine, database: Database, canary: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What cannot be reached is said, too."""
+    monkeypatch.setattr("asterism.memory.forgetting.packed.MAX_UNPACKED", 1 << 20)
+    said = f"It is {canary}.".encode()
+    place = engine.data / "old"
+    place.mkdir()
+    (place / "a.log.gz").write_bytes(gzip.compress(said))
+    (place / "b.bz2").write_bytes(bz2.compress(said))
+    (place / "c").write_bytes(lzma.compress(said))
+    with tarfile.open(place / "d.tgz", "w:gz") as archive:
+        archive.addfile(_member("notes.txt", said), io.BytesIO(said))
+    with zipfile.ZipFile(place / "e.zip", "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("one.txt", "nothing")
+        packed.writestr("two.txt", said)
+    holding = {one.name for one in place.iterdir()}
+    (place / "clean.gz").write_bytes(gzip.compress(b"nothing of it"))
+    unread = {"f.zst": b"\x28\xb5\x2f\xfdxx", "g.7z": b"7z\xbc\xaf\x27\x1cxx", "h.rar": b"x"}
+    unread["torn.gz"] = gzip.compress(said * 9)[:-20]
+    unread["twice.gz"] = gzip.compress(gzip.compress(said))
+    unread["bomb.gz"] = gzip.compress(bytes((1 << 20) + 1), 1)
+    for name, body in unread.items():
+        (place / name).write_bytes(body)
+    receipt = await forget(database, engine.data, OWNER, Forgetting(texts=(canary,)))
+    told = {one.split(" ", 1)[0].removeprefix("old/"): one for one in receipt.unreached}
+    assert told.keys() == holding | unread.keys()
+    assert all("holds it and is packed" in told[name] for name in holding)
+    assert all("was not looked into" in told[name] for name in unread)
+    assert plain(canary) not in receipt.wire()
+
+
+@pytest.mark.promise("M13")
+async def test_what_is_packed_behind_a_beginning_is_looked_into_or_named(
+    engine: Engine, database: Database, canary: str
+) -> None:
+    said = f"It is {canary}.".encode()
+    place = engine.data / "old"
+    place.mkdir()
+    dense = bytes(hashlib.sha256(b"%d" % (at // 32)).digest()[at % 32] for at in range(4096))
+    raw = zlib.compressobj(9, wbits=-15)
+    holding = {
+        "behind.bin": b"\xff junk" * 5 + gzip.compress(said) + b" and \xff more",
+        "stream.zlib": zlib.compress(said),
+        "letter.pdf": b"%PDF-1.7\n\xe2\xe3 stream\n" + zlib.compress(said * 40) + b"\nendstream",
+        "second.bin": b"\xff" + zlib.compress(b"nothing of it") + bz2.compress(said),
+        "third.bin": b"\xff" + lzma.compress(said),
+    }
+    unread = {
+        "dense.bin": b"\xff" + dense,
+        "raw.deflate": raw.compress(said + dense.hex().encode()) + raw.flush(),
+        "inner.bin": b"\xff" + gzip.compress(gzip.compress(said)),
+        "inner.zip": b"\xff\xff\xff\xffPK\x03\x04 and so on",
+    }
+    neither = {
+        "clean.bin": b"\xff" + gzip.compress(b"nothing of it"),
+        "picture.png": b"\x89PNG\r\n\x1a\n" + dense,
+        "program": bytes(range(256)) * 2 + b"words and words and more words " * 60,
+    }
+    for name, body in (holding | unread | neither).items():
+        (place / name).write_bytes(body)
+    receipt = await forget(database, engine.data, OWNER, Forgetting(texts=(canary,)))
+    told = {one.split(" ", 1)[0].removeprefix("old/"): one for one in receipt.unreached}
+    assert told.keys() == holding.keys() | unread.keys()
+    assert all("holds it and is" in told[name] for name in holding)
+    assert all("looked into" in told[name] for name in unread)
+
+
+def _member(name: str, body: bytes) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.size = len(body)
+    return member
 
 
 async def test_what_a_crash_interrupted_is_finished(

@@ -181,8 +181,8 @@ async def test_every_schema_comes_back(home: Home, kind: str):
         await home.database.read(lambda tx, a=agent_id: seen_by(tx, HOME, a))
         for agent_id in (home.aria, home.carl)
     ]
-    assert [(line.text, line.mark) for line in now.lines] == [
-        (line.text, line.mark) for line in was.lines
+    assert [(line.text, line.label) for line in now.lines] == [
+        (line.text, line.label) for line in was.lines
     ]
     # It is a block like any other from now on.
     if kind in ("text", "log"):

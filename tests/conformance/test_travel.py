@@ -515,7 +515,7 @@ def told(memory: MemoryAt) -> Any:
     """What a memory says, whoever's it is."""
     return (
         [
-            (one.name, one.block.text, [(line.text, line.mark) for line in one.lines])
+            (one.name, one.block.text, [(line.text, line.label) for line in one.lines])
             for one in memory.blocks
         ],
         [

@@ -335,6 +335,56 @@ def type_into_terminal():
     return True
 
 
+def called(done):
+    if done in (-1, None):
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error))
+    return done
+
+
+@way
+def shared_memory():
+    libc.shmat.restype = ctypes.c_void_p
+    place = libc.shmat(called(libc.shmget(target["ipc"], 0, 0)), None, 0o10000)
+    return ctypes.string_at(place, 16) if place not in (None, 2**64 - 1) else None
+
+
+@way
+def own_shared_memory():
+    """In the host's namespace it would outlast the program, beside all bounds."""
+    found = called(libc.shmget(target["ipc"] + 1, 4096, 0o1600))
+    return found if target["ipc_is_shared"] else libc.shmctl(found, 0, None) and None
+
+
+@way
+def message_queue():
+    return called(libc.msgget(target["ipc"], 0)) + 1
+
+
+@way
+def semaphores():
+    return called(libc.semget(target["ipc"], 0, 0)) + 1
+
+
+@way
+def named_queue():
+    return called(libc.mq_open(target["queue"].encode(), os.O_RDONLY))
+
+
+@way
+def remove_named_queue():
+    return called(libc.mq_unlink(target["queue"].encode())) == 0
+
+
+@way
+def drop_of_memory():
+    """With a limit of 0 a crash is still handed to a program that the host has for it."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    return resource.getrlimit(resource.RLIMIT_CORE) != (1, 1)
+
+
 def attempt(function):
     try:
         got = function()

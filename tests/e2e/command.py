@@ -56,7 +56,7 @@ class Command:
 
     def configure(self, text: str) -> None:
         """Write `asterism.toml`."""
-        self.data.mkdir(exist_ok=True)
+        self.data.mkdir(mode=0o700, exist_ok=True)
         (self.data / "asterism.toml").write_text(text, encoding="utf-8")
 
     def use(self, server: ModelServer, more: str = "", *, retries: int = 0) -> None:

@@ -190,3 +190,17 @@ def test_lists_fit_a_narrow_terminal(keyed: Command, noun: tuple[str, ...]):
     with keyed.terminal(*noun, columns=60) as person:
         assert person.ended() == 0
     assert max(map(len, person.shown.splitlines())) <= 60
+
+
+@pytest.mark.promise("X3")
+def test_a_key_in_a_block_is_neither_shown_as_sent_nor_repeated_by_an_error(keyed: Command):
+    keyed.ok("agent", "create", "aria", "--model", "demo:guide")
+    keyed.ok("block", "create", "house", "--text", f"Opens with {CANARY}.", "--agent", "aria")
+    keyed.ok("key", "set", "door", "--stdin", stdin=CANARY)
+    for form in ("--full", "--json"):
+        shown = keyed.ok("context", "show", "aria", form)
+        assert "Opens with [redacted door]." in shown
+        assert CANARY not in shown
+    refused = keyed.run("agent", "show", CANARY)
+    assert refused.returncode == 1
+    assert "no agent named '[redacted door]'" in " ".join(refused.stderr.split())

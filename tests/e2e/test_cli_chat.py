@@ -123,7 +123,7 @@ def test_a_question_is_answered_in_the_chat(asterism: Command, model: ModelServe
         person.expect("› ")
         person.type('[[call:pay {"amount": 3}]]')
         person.expect("Let it happen?")
-        person.type("a")
+        person.type("r")
         person.expect("Result: Paid 3.")
         person.expect("› ")
         person.type('[[call:pay {"amount": 3}]]')

@@ -141,3 +141,21 @@ def test_version_help_and_completion(asterism: Command):
         "COMP_CWORD": "1",
     }
     assert asterism.run().stdout.split() == ["agent"]
+
+
+@pytest.mark.promise("X5")
+def test_a_number_of_thousands_of_digits_is_told_in_a_sentence(asterism: Command):
+    asterism.ok("agent", "create", "aria", "--model", "demo:guide")
+    asterism.ok("block", "create", "human", "--text", "A person.", "--agent", "aria")
+    many = "9" * 5_000
+    for command in (
+        ("audit", "verify", "--head", f"home:{many}:00"),
+        ("audit", "show", f"home:{many}"),
+        ("audit", "show", "home:99999999999999999999"),
+        ("block", "edit", "human", "--item", f"{many}=x", "--agent", "aria"),
+        ("memory", "why", f"human:{many}", "--agent", "aria"),
+    ):
+        done = asterism.run(*command)
+        assert done.returncode in (1, 2), (command[:2], done.stderr)
+        assert "fault" not in done.stderr
+        assert len(done.stderr) < 300

@@ -23,7 +23,7 @@ def pay(amount: int) -> str:
     return f"Paid {amount}."
 
 
-@tool(repeatable=True)
+@tool(repeatable=True, does=())
 def shout() -> str:
     return "\\x1b]0;owned\\x07\\x1b[2J\\x9b31m"
 """
@@ -288,13 +288,18 @@ def _said(text: str) -> dict[str, object]:
     return {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
 
 
+NOWHERE = (
+    "{} cannot be read (No such file or directory). Name a file that is there. Nothing was done."
+)
+
+
 @pytest.mark.promise("X5")
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--image", "nowhere.png"), "'nowhere.png' cannot be read: no such file"),
+        (("--image", "nowhere.png"), NOWHERE.format("nowhere.png")),
         (("--image", "asterism.toml"), "are no image that models can see"),
-        (("--schema", "nowhere.json"), "'nowhere.json' cannot be read: no such file"),
+        (("--schema", "nowhere.json"), NOWHERE.format("nowhere.json")),
         (("--schema", "asterism.toml"), "cannot be read: it is not JSON"),
         (("--schema", "list.json"), "it holds no JSON object"),
         (("--schema", "odd.json"), "is no JSON schema: at $.type"),

@@ -136,10 +136,15 @@ async def test_an_exported_log_verifies_without_asterism(tmp_path: Path):
                 out.write(line)
     assert verify(file)[agent.id] == 1_500
     lines = file.read_text("utf-8").splitlines(keepends=True)
+    at = next(place for place, line in enumerate(lines) if '"call.done"' in line) + 5
+    before, one, other, behind = lines[:at], lines[at], lines[at + 1], lines[at + 2 :]
+    named = next(place for place, line in enumerate(lines) if '"audit.emptied"' in line)
+    unnamed = json.dumps(json.loads(lines[named]) | {"body": None, "salt": None}) + "\n"
     for spoilt in (
-        [*lines[:5], *lines[6:]],
-        [*lines[:5], lines[6], lines[5], *lines[7:]],
-        [*lines[:5], lines[5].replace("call.done", "call.denied"), *lines[6:]],
+        [*before, other, *behind],
+        [*before, other, one, *behind],
+        [*before, one.replace("call.done", "call.denied"), other, *behind],
+        [*lines[:named], unnamed, *lines[named + 1 :]],
     ):
         file.write_text("".join(spoilt), "utf-8")
         with pytest.raises(AssertionError):

@@ -291,4 +291,4 @@ async def test_a_shared_block_is_written_by_another_agent_in_its_turn(tmp_path: 
             assert (await home.ask("bob", "go")).text == "done"
         seen = await home.blocks.get("aria", "plan")
         assert seen.block.text == "start\nbob was here"
-        assert [line.mark.tier for line in seen.lines] == [Tier.OWNER, Tier.OWNER]
+        assert [line.label.trust for line in seen.lines] == [Tier.OWNER, Tier.OWNER]

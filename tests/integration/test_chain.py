@@ -78,6 +78,24 @@ async def test_the_next_model_answers(tmp_path: Path, error: ModelError, asked: 
         assert reply.model == "b:two"
 
 
+async def test_a_reply_that_is_no_unicode_is_mended(tmp_path: Path):
+    odd = Reply(
+        "a \ud800 b",
+        (Call("c\udfff1", "nobody", '{"text": "\ud83d\ude00 \ud800"}'),),
+        reasoning="\udc00",
+        thought=b"\xed\xa0\x80",
+        finish="tool\ud800",
+    )
+    model = ScriptedModel([odd, Reply("fin \udfff")])
+    async with open_home(tmp_path, {"a": model}, "a:one") as home:
+        outcome = await home.ask("aria", "hello")
+        assert (outcome.state, outcome.text) == (TurnState.DONE, "fin \ufffd")
+        _, entries = await home.turn(outcome.turn_id)
+        reply = Reply.from_entry(entries[1].body, entries[1].meta)
+        assert (reply.text, reply.reasoning, reply.thought) == ("a \ufffd b", "\ufffd", b"")
+        assert reply.calls == (Call("c\ufffd1", "nobody", '{"text": "\U0001f600 \ufffd"}'),)
+
+
 async def test_all_of_them_failing_is_told_in_one_answer(tmp_path: Path):
     models = {
         "a": ScriptedModel([KeyRefused("The first key is wrong.")]),

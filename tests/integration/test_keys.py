@@ -4,9 +4,11 @@
 # pyright: reportUnknownMemberType=false
 
 import base64
+import json
 import os
+import secrets
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from typing import Any
 import apsw
 import pytest
 
-from asterism import Asterism, Does, tool
+from asterism import Asterism, Does, ToolContext, tool
 from asterism.errors import (
     ConfigError,
     InvalidInput,
@@ -31,6 +33,7 @@ from asterism.testing.openai_server import OpenAIServer
 from asterism.testing.postgres import postgres_server
 from asterism.testing.scripted import ScriptedModel
 from asterism.types.people import Tier
+from asterism.types.turns import Call, Reply
 from tests.scenes import calls, open_home, until
 
 VALUE = "canary-value-4711-abcdef"
@@ -106,7 +109,7 @@ async def test_what_is_stored_is_taken_out_of_texts(stored: Path, readonly: bool
 )
 async def test_what_is_no_key_is_refused(tmp_path: Path, name: str, value: str):
     async with opened(tmp_path) as home:
-        with pytest.raises(InvalidInput, match=r"Nothing was stored\.") as told:
+        with pytest.raises(InvalidInput, match=r"Nothing was stored( or changed)?\.$") as told:
             await home.keys.set(name, value)
         assert not value.strip() or value not in told.value.message
         assert await home.keys.list() == []
@@ -367,3 +370,177 @@ async def test_no_model_and_no_journal_gets_a_key_that_a_message_or_a_tool_bring
         assert VALUE.encode() not in sent
         _, entries = await home.turn(outcome.turn_id)
         assert all(VALUE.encode() not in one.body for one in entries)
+
+
+@pytest.mark.promise("X3")
+async def test_no_prompt_and_no_search_shows_a_key_however_it_came_into_memory(
+    tmp_path: Path, engine: dict[str, str]
+):
+    later = f"later-known-{secrets.token_hex(8)}"  # what is known once stays known
+    model = ScriptedModel.from_rule(lambda _: "done")
+    async with open_home(tmp_path / "data", model, settings=engine) as home:
+        await home.keys.set("openai", VALUE)
+        await home.create_agent("aria", system=f"You know {VALUE}.")
+        await home.blocks.create("aria", "house", f"Its door opens with {VALUE}.")
+        await home.import_messages("aria", [("user", f"imported {VALUE}"), ("assistant", VALUE)])
+        await home.archive.add("aria", f"A passage with {VALUE}.")
+        await home.ask("aria", f"My password is {later}.")
+        await home.ask("aria", "And now?")
+        assert later.encode() in b"".join(model.requests[-1].messages)
+        await home.keys.set("later", later)
+        await home.ask("aria", "And then?")
+        sent = b"".join(wire for request in model.requests for wire in request.messages)
+        last = b"".join(model.requests[-1].messages)
+        assert VALUE.encode() not in sent
+        assert later.encode() not in last
+        assert b"My password is [redacted later]." in last
+        for wire in model.requests[-1].messages:
+            assert json.loads(wire)["role"] in ("system", "user", "assistant")
+        for words in ("door", "imported", "passage", "password"):
+            found = await home.search("aria", words, neighbours=2)
+            assert "[redacted " in repr(found.hits)
+            assert VALUE not in repr(found)
+            assert later not in repr(found)
+
+
+@pytest.mark.promise("X3")
+async def test_progress_ids_of_calls_and_errors_hold_no_key(stored: Path):
+    @tool(does=Does("read"))
+    def look(context: ToolContext) -> str:
+        """Look."""
+        context.progress(f"trying {VALUE}")
+        return "seen"
+
+    model = ScriptedModel([Reply("", (Call(f"id-{VALUE}", "look", "{}"),)), "done"])
+    async with open_home(stored / "data", model, tools=[look]) as home:
+        await home.create_agent("zoe")
+        shown = [signal async for signal in home.stream("zoe", "go")]
+        assert "trying [redacted openai]" in repr(shown)
+        _, entries = await home.turn(shown[-1].turn_id)
+        assert VALUE not in repr((shown, entries, model.requests))
+        calls_of = json.loads(model.requests[-1].messages[-2])["tool_calls"]
+        assert [one["id"] for one in calls_of] == ["id-_redacted_openai"]
+        with pytest.raises(NotFound, match=r"no agent named '\[redacted openai\]'") as caught:
+            await home.agent(VALUE)
+        assert VALUE not in repr(caught.value)
+
+
+LINES = base64.encodebytes(b"user:" + 4 * VALUE.encode()).decode()
+SPELLED = "".join(f"\\u{ord(char):04x}" for char in VALUE)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def engine(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
+    """Settings that put what is stored into one engine or the other."""
+    if request.param == "sqlite":
+        yield {}
+        return
+    with postgres_server().database() as url:
+        yield {"store.url": url}
+
+
+@pytest.mark.promise("X3")
+async def test_a_key_that_a_model_says_is_kept_and_shown_nowhere(
+    tmp_path: Path, engine: dict[str, str]
+):
+    given: list[tuple[str, str]] = []
+
+    @tool(does=Does("read"))
+    def note(words: str, spelled: str = "") -> str:
+        """Take words down."""
+        given.append((words, spelled))
+        return "noted"
+
+    @tool(ask=True)
+    def pay(account: str) -> str:
+        """Pay."""
+        return account
+
+    edit = json.dumps({"operation": "append", "label": "human", "content": f"Uses {VALUE}."})
+    script = [
+        calls(("block_edit", edit)),
+        Reply(
+            f"I will use {VALUE}.",
+            (
+                Call("call_a", "note", f'{{"words": "it is {VALUE}", "spelled": "{SPELLED}"}}'),
+                Call("call_b", "note", json.dumps({"words": LINES})),
+                Call("call_c", VALUE, "{}"),
+            ),
+            reasoning=f"The key must be {VALUE}",
+            thought=json.dumps({"reasoning_details": f"{VALUE}!"}).encode(),
+        ),
+        Reply("", (Call("call_d", "pay", json.dumps({"account": VALUE})),)),
+        f"It was {VALUE}, or {LINES}",
+    ]
+    model = ScriptedModel(script)
+    async with open_home(tmp_path / "data", model, tools=[note, pay], settings=engine) as home:
+        await home.keys.set("openai", VALUE)
+        aria = await home.create_agent("aria")
+        await home.blocks.create(aria, "human", "A person.", existing=True)
+        shown = [signal async for signal in home.stream(aria, "go")]
+        assert shown[-1].kind == "parked"
+        [asked] = await home.approvals()
+        decided = [one async for one in home.stream_decision(asked, approved=True)]
+        # What is recorded is what was run.
+        put = "[redacted openai]"
+        assert sorted(given) == [(f"dXNlcj{put}\n", ""), (f"it is {put}", put)]
+        assert (await home.blocks.get(aria, "human")).block.text.endswith(f"Uses {put}.")
+        assert decided[-1].data["text"].startswith(f"It was {put}, or")
+        _, entries = await home.turn(shown[-1].turn_id)
+        found = await home.search(aria, "key account uses")
+        everything = [
+            shown,
+            decided,
+            entries,
+            found,
+            await home.approvals.answered(),
+            await home.notices(),
+            await home.contexts.now(aria),
+            await home.audit.list(),
+            [request.messages for request in model.requests],
+            [dict(request.thoughts) for request in model.requests],
+        ]
+    text = "".join(map(repr, everything))
+    core = base64.b64encode(VALUE.encode()).decode()[:-4]
+    for form in (VALUE, SPELLED, core, "".join(LINES.split())[8:40], LINES.split()[1]):
+        assert form not in text
+    assert text.count("[redacted openai]") > 10
+    for file in (tmp_path / "data").rglob("*"):
+        assert not file.is_file() or VALUE.encode() not in file.read_bytes(), file
+
+
+@pytest.mark.promise("X3", "T5")
+async def test_watchers_see_no_key_however_a_reply_is_cut(stored: Path):
+    async with open_home(
+        stored / "data", ScriptedModel([Reply(f"a{VALUE}b. Done", reasoning=f"so {VALUE}")])
+    ) as home:
+        await home.create_agent("zoe")
+        shown = [signal async for signal in home.stream("zoe", "go")]
+        said = {
+            kind: "".join(one.data["text"] for one in shown if one.kind == kind)
+            for kind in ("text", "reasoning")
+        }
+        assert said == {
+            "text": "a[redacted openai]b. Done",
+            "reasoning": "so [redacted openai]",
+        }
+        assert VALUE[:12] not in repr(shown)
+
+
+async def test_a_reply_without_a_key_stays_as_it_is(stored: Path):
+    thought = b'{"reasoning_details":["caf\\u00e9"]}'
+    arguments = '{ "word" : "caf\\u00e9" }'
+
+    @tool(does=Does("read"))
+    def echo(word: str) -> str:
+        """Say a word back."""
+        return word
+
+    model = ScriptedModel([Reply("", (Call("c", "echo", arguments),), thought=thought), "done"])
+    async with open_home(stored / "data", model, tools=[echo]) as home:
+        await home.create_agent("zoe")
+        outcome = await home.ask("zoe", "go")
+        [kept] = model.requests[-1].thoughts.values()
+        assert kept == thought
+        _, entries = await home.turn(outcome.turn_id)
+        assert any(json.dumps(arguments).encode() in one.body for one in entries)

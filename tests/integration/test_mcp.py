@@ -191,7 +191,7 @@ async def test_what_the_owner_says_of_tools_decides(tmp_path: Path) -> None:
         assert tool(toolbox, "a_mail").ask
         assert tool(toolbox, "a_mail").tier is Tier.WEB
         assert tool(toolbox, "a_browse").tier is Tier.WEB
-        assert tool(toolbox, "a_look").tier is Tier.TOOL
+        assert tool(toolbox, "a_look").tier is Tier.WEB  # whose words it passes on is not known
         assert tool(toolbox, "a_set").effect is Effect.UNKNOWN
         assert tool(toolbox, "b_set").effect is Effect.REPEATABLE
 

@@ -13,7 +13,7 @@ from aiohttp import web
 from asterism import Agent, Asterism, ToolContext, ToolError
 from asterism.config import Settings
 from asterism.errors import Conflict, InvalidInput, NotFound
-from asterism.tools.file import file_tool
+from asterism.tools.file import Files, file_tool
 from asterism.tools.shell import Spawned, shell_tool
 from asterism.tools.tool import Decision, NeedsApproval, Tool
 from asterism.tools.workplace import Workplace
@@ -132,7 +132,9 @@ def files(place: Path) -> Tool:
         {"paths": [f"{place}/shown/*.md"], "permission": "read"},
         {"paths": [f"{place}/data/**"], "permission": "read_write"},
     ]
-    return file_tool(Workplace(place / "data", settings(files={"rule": rules, "largest_kb": 8})))
+    return file_tool(
+        Files(Workplace(place / "data", settings(files={"rule": rules, "largest_kb": 8})))
+    )
 
 
 @pytest.mark.promise("S1")
@@ -267,7 +269,7 @@ async def test_odd_files_are_told_in_words(files: Tool, place: Path):
 
 
 async def test_long_files_come_in_pages(tmp_path: Path):
-    files = file_tool(Workplace(tmp_path))
+    files = file_tool(Files(Workplace(tmp_path)))
     text = "".join(f"line {number}\n" for number in range(2_500))
     await call(files, operation="create", path="long", content=text)
     read, offset = "", 0
@@ -433,3 +435,98 @@ async def test_a_request_carries_a_call_out(tmp_path: Path):
             assert len(seen) == count
     finally:
         await runner.cleanup()
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[tuple[str, list[str]]]:
+    """A server of the owner's that keeps what it was asked for, as it came over the wire."""
+    seen: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        seen.append(request.raw_path)
+        return web.Response(text="fine")
+
+    app = web.Application()
+    app.router.add_route("*", "/{tail:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield f"127.0.0.1:{runner.addresses[0][1]}", seen
+    await runner.cleanup()
+
+
+NAMED = {"properties": {"id": {"type": "string"}, "more": {"type": "string"}}}
+
+
+@pytest.mark.promise("S5")
+async def test_a_placeholder_is_one_segment_of_the_path(
+    tmp_path: Path, server: tuple[str, list[str]]
+):
+    host, seen = server
+    settings = {"web": {"allow": [host]}}
+    async with Asterism.open(tmp_path, environ={}, settings=settings, work=False) as home:
+        url = f"http://{host}/users/{{id}}/notes"
+        await home.tools.add("look", "Looks.", NAMED, http=HttpCall(url, "GET"))
+        for given, path in (
+            ("7", "/users/7/notes"),
+            ("a b?c#d&e=f", "/users/a%20b%3Fc%23d%26e%3Df/notes"),
+            ("group/project", "/users/group%2Fproject/notes"),
+            ("{id}", "/users/%7Bid%7D/notes"),
+            ("...", "/users/.../notes"),
+            ("a..b", "/users/a..b/notes"),
+            ("größe", "/users/gr%C3%B6%C3%9Fe/notes"),
+            ("100%", "/users/100%25/notes"),
+            ("a;admin=1", "/users/a%3Badmin%3D1/notes"),
+            ("%41", "/users/%2541/notes"),
+        ):
+            assert await use(home, "look", id=given) == "fine"
+            assert seen[-1] == path
+        seen.clear()
+        for given in (
+            *("..", ".", "", "%2e%2e", "%2E.", "%252e%252e", "../admin", "a/../../b", "..\\b"),
+            *("..%2fadmin", "..%5Cadmin", "a%2f..%2fb", "./"),
+        ):
+            with pytest.raises(ToolError, match=r"Nothing was sent\."):
+                await use(home, "look", id=given)
+        # Made of two placeholders, it is the same.
+        two = HttpCall(f"http://{host}/users/{{id}}{{more}}/notes", "GET")
+        await home.tools.add("look", "Looks.", NAMED, http=two)
+        with pytest.raises(ToolError, match=r"Nothing was sent\."):
+            await use(home, "look", id=".", more=".")
+        assert seen == []
+        # Beyond the path, dots are dots.
+        await home.tools.add(
+            "look", "Looks.", NAMED, http=HttpCall(f"http://{host}/x?q={{id}}", "GET")
+        )
+        await use(home, "look", id="..")
+        await use(home, "look", id="a&admin=1")
+        assert seen == ["/x?q=..", "/x?q=a%26admin%3D1"]
+
+
+@pytest.mark.promise("S5")
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+async def test_arguments_do_not_replace_what_the_address_fixes(
+    tmp_path: Path, server: tuple[str, list[str]], method: str
+):
+    host, seen = server
+    settings = {"web": {"allow": [host]}}
+    async with Asterism.open(tmp_path, environ={}, settings=settings, work=False) as home:
+        fixed = HttpCall(f"http://{host}/x?team=blue&as%5Fuser=me&only", method)
+        await home.tools.add("look", "Looks.", NAMED, http=fixed)
+        for name in ("team", "as_user", "only"):
+            with pytest.raises(ToolError, match=f"{name!r} is fixed .* Nothing was sent"):
+                await use(home, "look", id="7", **{name: "red"})
+        assert seen == []
+        assert await use(home, "look", id="7") == "fine"
+        assert seen[-1].startswith("/x?team=blue&as_user=me&only")
+        assert seen[-1].endswith("&id=7")
+        clash = HttpCall(f"http://{host}/x?id=1", method)
+        with pytest.raises(InvalidInput, match="fixes 'id', which is also a parameter"):
+            await home.tools.add("look", "Looks.", NAMED, http=clash)
+
+
+@pytest.mark.promise("S1")
+async def test_a_command_that_makes_too_many_files_is_ended_and_told(tmp_path: Path):
+    few = shell_tool(Workplace(tmp_path, settings(sandbox={"files": 100})), Spawned())
+    made = await call(few, command="i=0; while :; do i=$((i+1)); : > f$i; sleep 0.001; done")
+    assert made.startswith("Ended, since your folder holds too many files.")

@@ -133,7 +133,8 @@ async def test_a_question_waits_across_restarts(tmp_path: Path):
         await home.ask("aria", ASK)
     async with open_home(tmp_path, model, tools=tools) as home:
         (question,) = await home.approvals()
-        assert question.question == "aria wants to call act({}) (act asks before each call)."
+        asked = 'aria wants to call act({"number": 0}) (act asks before each call).'
+        assert question.question == asked
     async with open_home(tmp_path, model, tools=tools) as home:
         assert (await decided(home)).state is TurnState.DONE
     assert (len(model.requests), len(outside.done)) == (2, 1)

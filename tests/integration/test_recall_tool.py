@@ -31,12 +31,18 @@ async def home(tmp_path: Path) -> AsyncIterator[Asterism]:
         yield home
 
 
-async def call(home: Asterism, said_by: dict[str, Any] | None = None, **arguments: Any) -> str:
+async def call(
+    home: Asterism,
+    said_by: dict[str, Any] | None = None,
+    *,
+    agent: str = "aria",
+    **arguments: Any,
+) -> str:
     """Have the agent call `recall`; return the call's result."""
     text = f"[[call:recall {orjson.dumps(arguments).decode()}]]"
-    outcome = await home.ask("aria", text, **(said_by or {}))
+    outcome = await home.ask(agent, text, **(said_by or {}))
     assert outcome.state is TurnState.DONE
-    record = (await home.turns("aria"))[0]
+    record = (await home.turns(agent))[0]
     entries = await home.database.read(lambda tx: journal.entries_of(tx, record))
     (result,) = [entry for entry in entries if entry.kind is EntryKind.RESULT]
     return orjson.loads(result.body)["content"]
@@ -56,9 +62,16 @@ async def kept(home: Asterism, passage_id: str) -> Passage:
     )
 
 
-async def put(home: Asterism, text: str, tier: Tier = Tier.OWNER, audience: Any = PUBLIC) -> str:
+async def put(
+    home: Asterism,
+    text: str,
+    tier: Tier = Tier.OWNER,
+    audience: Any = PUBLIC,
+    *,
+    into: str = "aria",
+) -> str:
     """Store a passage as something that came from elsewhere."""
-    agent = await the_agent(home)
+    agent = await home.agent(into)
     constellation = home.settings.constellation
     source = Source((Origin(OriginKind.IMPORT, "test"),), audience, tier)
     writer = Writer.owner(constellation, NOON)
@@ -142,19 +155,19 @@ async def test_a_bad_call_is_explained_so_that_the_model_can_correct_itself(home
 
 @pytest.mark.promise("M10")
 async def test_text_of_low_trust_is_marked_and_taints_the_turn(home: Asterism):
-    web = await put(home, "The museum opens at nine.", Tier.WEB)
-    await put(home, "Anna is allergic to nuts.", Tier.KNOWN)
-    found = await call(home, operation="search", text="museum")
-    assert found == f"{web}, 18 Jan 2027 (from the web): The museum opens at nine."
+    await home.create_agent("bram")
+    nuts, museum = "Anna is allergic to nuts.", "The museum opens at nine."
+    web = {one: await put(home, museum, Tier.WEB, into=one) for one in ("aria", "bram")}
+    await put(home, nuts, Tier.KNOWN)
     assert "(from" not in await call(home, operation="search", text="nuts")
-    assert "(from the web)" in await call(home, operation="read", id=web)
-    tiers = [
-        row[0]
-        for row in await home.database.read(
-            lambda tx: tx.all("SELECT tier FROM turns ORDER BY first_seq")
-        )
-    ]
-    assert tiers == ["web", "known", "web"]
+    found = await call(home, operation="search", text="museum")
+    assert found == f"{web['aria']}, 18 Jan 2027 (from the web): {museum}"
+    assert "(from" not in await call(home, operation="search", text="nuts")
+    # What was read stays in the context; bram has read nothing yet.
+    read = await call(home, agent="bram", operation="read", id=web["bram"])
+    assert "(from the web)" in read
+    tiers = {one: [turn.tier for turn in reversed(await home.turns(one))] for one in web}
+    assert tiers == {"aria": ["known", "web", "web"], "bram": ["web"]}
 
 
 @pytest.mark.promise("M9")

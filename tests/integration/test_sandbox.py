@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ctypes
 import getpass
 import json
 import os
@@ -73,6 +74,29 @@ def listening(tmp_path: Path) -> Generator[dict[str, object]]:
                 one.accept()
 
 
+@contextlib.contextmanager
+def messages_of_others() -> Generator[dict[str, object]]:
+    """Have shared memory, queues and semaphores that anybody on this machine may use."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.shmat.restype = ctypes.c_void_p
+    key, name = 0x4A570000 | os.getpid() & 0xFFF0, f"/asterism-test-{os.getpid()}"
+    memory, queue = libc.shmget(key, 4096, 0o1666), libc.msgget(key, 0o1666)
+    semaphores = libc.semget(key, 1, 0o1666)
+    named = libc.mq_open(name.encode(), os.O_CREAT | os.O_RDWR, 0o666, None)
+    assert min(memory, queue, semaphores, named) >= 0
+    place = libc.shmat(memory, None, 0)
+    ctypes.memmove(place, b"a secret of ours", 16)
+    os.close(named)
+    try:
+        yield {"ipc": key, "queue": name}
+        assert libc.mq_unlink(name.encode()) == 0
+    finally:
+        libc.shmdt(ctypes.c_void_p(place))
+        gone = [libc.shmctl(memory, 0, None), libc.msgctl(queue, 0, None)]
+        gone.append(libc.semctl(semaphores, 0, 0))
+    assert gone == [0, 0, 0]
+
+
 @pytest.mark.promise("S1")
 async def test_one_of_them_works_here():
     found = await find_sandbox()
@@ -91,15 +115,16 @@ async def test_nobody_gets_out(
     heard: list[int] = []
     previous = signal.signal(signal.SIGUSR1, lambda number, _: heard.append(number))
     try:
-        with listening(tmp_path) as target:
-            known = {**target, "secret": str(secret), "pid": os.getpid(), "home": str(Path.home())}
+        with listening(tmp_path) as target, messages_of_others() as queues:
+            known = {**target, **queues, "ipc_is_shared": sandbox.kind is Kind.LANDLOCK}
+            known |= {"secret": str(secret), "pid": os.getpid(), "home": str(Path.home())}
             script = ESCAPES.read_text()
             command = (sandbox.python(), "-I", "-S", "-c", script, json.dumps(known))
             ran = await sandbox.run(command, view, Bounds(seconds=60))
     finally:
         signal.signal(signal.SIGUSR1, previous)
     assert "ESCAPED" not in ran.text
-    assert "tried 44" in ran.text
+    assert "tried 51" in ran.text
     assert not heard
     assert secret.read_text() == "all that was ever said"
     assert os.getpriority(os.PRIO_PROCESS, 0) < 19
@@ -183,6 +208,64 @@ async def test_the_disk_is_not_filled(sandbox: Sandbox, view: View):
             Bounds(scratch=1 << 20),
         )
         assert int(scratch.text.split()[-1]) <= 1 << 20
+
+
+MANY_FILES = """
+import os, time
+made = 0
+while True:
+    folder = f"d{made}"
+    os.mkdir(folder)
+    for name in range(200):
+        os.close(os.open(f"{folder}/{name}", os.O_CREAT))
+    made += 1
+    time.sleep(0.01)
+"""
+
+
+@pytest.mark.promise("S1")
+async def test_the_number_of_files_is_bounded(sandbox: Sandbox, view: View):
+    bounds = Bounds(seconds=60, files=2_000)
+    ran = await python(sandbox, view, MANY_FILES, bounds)
+    assert ran.ended == "files"
+    left = sum(len(folders) + len(files) for _, folders, files in os.walk(view.workspace))
+    assert 2_000 < left < 60_000
+    # Over the bound, a program may go on only while it makes room.
+    idle = await shell(sandbox, view, "sleep 30", bounds)
+    assert idle.ended == "files"
+    tidied = await shell(sandbox, view, "for d in d*; do rm -r $d; sleep 0.01; done", bounds)
+    assert (tidied.ended, tidied.exit_code) == ("", 0)
+    assert not list(view.workspace.glob("d*"))
+
+
+@pytest.mark.promise("S1")
+async def test_nobody_is_told_where_the_data_lies(sandbox: Sandbox, view: View):
+    told = await shell(sandbox, view, "cat /proc/self/mountinfo; echo end")
+    assert str(view.workspace) not in told.text or sandbox.kind is Kind.LANDLOCK
+    assert str(view.workspace.parent.parent) not in told.text.replace(str(view.workspace), "")
+    assert told.text.endswith("end\n")
+    assert "left out" not in told.text
+    blocked = View(view.workspace / "a-file" / "agent_2")
+    (view.workspace / "a-file").write_text("x")
+    with pytest.raises(SandboxError, match="The program was not run") as refused:
+        await shell(sandbox, blocked, "echo hi")
+    assert str(view.workspace) not in refused.value.message
+
+
+@pytest.mark.promise("S1")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders to another user")
+async def test_a_folder_that_cannot_be_reached_is_told_without_its_path(tmp_path: Path):
+    try:
+        landlock = await find_sandbox([Kind.LANDLOCK])
+    except SandboxError as error:
+        pytest.skip(error.message)
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    view = View(closed / "data" / "workspaces" / "agent_1")
+    with pytest.raises(SandboxError) as refused:
+        await landlock.run((f"{view.workspace}/no-such-program",), view)
+    assert str(closed) not in refused.value.message
+    assert "/workspace/no-such-program" in refused.value.message
 
 
 @pytest.mark.promise("S1")

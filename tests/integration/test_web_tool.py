@@ -18,10 +18,11 @@ from asterism import Asterism, TurnState
 from asterism.errors import ToolError
 from asterism.store import journal
 from asterism.testing.clock import ManualClock
-from asterism.tools.addresses import Allowed, checked, is_open, literal, resolver
+from asterism.tools.addresses import Allowed, checked, is_open, resolver
 from asterism.tools.web import web
 from asterism.tools.web.fetching import decoded
 from asterism.types.turns import EntryKind
+from asterism.types.values import ip_of
 from tests.scenes import open_home
 
 Serve = Callable[[server.Request], Awaitable[server.StreamResponse]]
@@ -37,13 +38,14 @@ PAGE = """<!doctype html><html><head><title>Tea &amp; more</title><style>p {}</s
 class Site:
     """A server on this machine, and what it was asked."""
 
+    host: str = "127.0.0.1"
     port: int = 0
     asked: list[str] = field(default_factory=list[str])
     headers: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
     pages: dict[str, Serve] = field(default_factory=dict[str, Serve])
 
     def url(self, path: str = "/") -> str:
-        return f"http://127.0.0.1:{self.port}{path}"
+        return f"http://{self.host}:{self.port}{path}"
 
     def text(self, path: str, text: str | bytes, kind: str = "text/html", **headers: str) -> str:
         body = text.encode() if isinstance(text, str) else text
@@ -65,8 +67,8 @@ class Site:
 
 
 @asynccontextmanager
-async def serving() -> AsyncGenerator[Site]:
-    site = Site()
+async def serving(host: str = "127.0.0.1") -> AsyncGenerator[Site]:
+    site = Site(host)
 
     async def answer(request: server.Request) -> server.StreamResponse:
         site.asked.append(request.path_qs)
@@ -101,19 +103,28 @@ async def site() -> AsyncIterator[Site]:
 class Scene:
     home: Asterism
     site: Site
+    agent: str = "aria"
+    others: int = 0
 
     async def call(self, **arguments: Any) -> str:
         """Have the agent call `web`; return the call's result."""
         text = f"[[call:web {orjson.dumps(arguments).decode()}]]"
-        outcome = await self.home.ask("aria", text)
-        assert outcome.state is TurnState.DONE
-        record = (await self.home.turns("aria"))[0]
+        outcome = await self.home.ask(self.agent, text)
+        assert outcome.state is TurnState.DONE, outcome.text
+        record = (await self.home.turns(self.agent))[0]
         entries = await self.home.database.read(lambda tx: journal.entries_of(tx, record))
         (result,) = [entry for entry in entries if entry.kind is EntryKind.RESULT]
         return orjson.loads(result.body)["content"]
 
     async def fetch(self, url: str, **more: Any) -> str:
         return await self.call(operation="fetch", query=url, **more)
+
+    async def fetch_first(self, url: str, **more: Any) -> str:
+        """Have an agent fetch a page that has read nothing before, so that nobody is asked."""
+        self.others += 1
+        self.agent = f"other{self.others}"
+        await self.home.create_agent(self.agent)
+        return await self.fetch(url, **more)
 
 
 @asynccontextmanager
@@ -153,9 +164,8 @@ async def test_a_page_is_shown_as_it_is_asked_for(scene: Scene):
     plain = await scene.fetch(url, format="Text")
     assert "Green tea is good" in plain
     assert "#" not in plain
-    assert await scene.fetch(scene.site.text("/j", '{"a": 1}', "application/json")) == (
-        f'{scene.site.url("/j")}\n\n{{"a": 1}}'
-    )
+    found = await scene.fetch_first(scene.site.text("/j", '{"a": 1}', "application/json"))
+    assert found == f'{scene.site.url("/j")}\n\n{{"a": 1}}'
 
 
 @pytest.mark.promise("S1")
@@ -289,7 +299,7 @@ async def test_what_is_broken_is_told(scene: Scene):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         gone = unused.getsockname()[1]
-    assert "private network" in await scene.fetch(f"http://127.0.0.1:{gone}/")
+    assert "private network" in await scene.fetch_first(f"http://127.0.0.1:{gone}/")
 
 
 # -- addresses -------------------------------------------------------------------------------------
@@ -341,7 +351,7 @@ AT_HOME = [
 def test_nothing_at_home_is_asked(host: str):
     with pytest.raises(ToolError, match="private network"):
         checked(f"http://{host}/latest/meta-data", Allowed())
-    address = literal(host)
+    address = ip_of(host)
     assert address is not None
     assert not is_open(address)
 
@@ -375,7 +385,7 @@ def test_what_is_no_address_of_a_page_is_refused(address: str):
 
 async def test_a_name_that_leads_home_is_refused(scene: Scene):
     for host in ("localhost", "localhost.", "LOCALHOST"):
-        found = await scene.fetch(f"http://{host}:{scene.site.port}/")
+        found = await scene.fetch_first(f"http://{host}:{scene.site.port}/")
         assert "is an address of a private network, which web does not ask" in found
     assert scene.site.asked == []
 
@@ -429,8 +439,91 @@ async def test_redirects_end(scene: Scene):
     assert "hello" in await scene.fetch(
         scene.site.moved("/a", scene.site.text("/hello", "<p>hello</p>"))
     )
-    assert "hello" in await scene.fetch(scene.site.moved("/relative", "/hello"))
-    assert "more than 5 times" in await scene.fetch(scene.site.moved("/loop", "/loop"))
+    assert "hello" in await scene.fetch_first(scene.site.moved("/relative", "/hello"))
+    assert "more than 5 times" in await scene.fetch_first(scene.site.moved("/loop", "/loop"))
+
+
+POLICIES = """
+[[policy]]
+name = "closed"
+verdict = "{verdict}"
+deeds = ["fetch"]
+hosts = ["localhost"]
+reason = "{reason}"
+"""
+
+
+@pytest.mark.promise("X6", "M10")
+@pytest.mark.parametrize(
+    ("verdict", "reason", "said"),
+    [
+        ("deny", "that is closed", "may not be asked for: that is closed"),
+        ("ask", "", "was not followed, since policy 'closed' wants a person to be asked"),
+    ],
+)
+async def test_policies_are_asked_about_redirects(
+    tmp_path: Path, site: Site, verdict: str, reason: str, said: str
+):
+    (tmp_path / "authorizations.toml").write_text(POLICIES.format(verdict=verdict, reason=reason))
+    async with serving("localhost") as other:
+        allow = [f"{one.host}:{one.port}" for one in (site, other)]
+        async with scene_with(tmp_path, site, allow=allow) as scene:
+            secret = other.text("/secret", "the page")
+            again = f"http://LocalHost.:{other.port}/secret"
+            for number, target in enumerate((secret, again, secret.removeprefix("http:"))):
+                # By way of another page of the same host, too.
+                through = site.moved(f"/{number}/b", target)
+                for start in (through, site.moved(f"/{number}/a", f"/{number}/b")):
+                    found = await scene.fetch_first(start)
+                    assert found.startswith("Error: "), target
+                    assert said in found
+                    assert secret in found
+            assert other.asked == []
+            assert "hello" in await scene.fetch_first(
+                site.moved("/c", site.text("/hello", "<p>hello</p>"))
+            )
+
+
+@pytest.mark.promise("X6")
+async def test_a_page_that_was_kept_is_not_shown_against_a_new_policy(tmp_path: Path, site: Site):
+    async with serving("localhost") as other:
+        allow = [f"{one.host}:{one.port}" for one in (site, other)]
+        start = site.moved("/to", other.text("/page", "<p>the page</p>"))
+        async with scene_with(tmp_path, site, allow=allow) as scene:
+            assert "the page" in await scene.fetch(start)
+        denied = POLICIES.format(verdict="deny", reason="closed")
+        other_home = tmp_path / "b"
+        other_home.mkdir()
+        (other_home / "authorizations.toml").write_text(denied)
+        async with scene_with(other_home, site, allow=allow) as scene:
+            assert "may not be asked for" in await scene.fetch(start)
+        assert other.asked == ["/page"]
+
+
+async def test_who_was_asked_about_a_page_is_not_asked_again_within_its_host(
+    tmp_path: Path, site: Site
+):
+    denied = POLICIES.format(verdict="ask", reason="").replace("localhost", "127.0.0.1")
+    (tmp_path / "authorizations.toml").write_text(denied)
+    async with scene_with(tmp_path, site) as scene:
+        site.text("/hello", "<p>hello</p>")
+        call = orjson.dumps({"operation": "fetch", "query": site.moved("/a", "/hello")}).decode()
+        parked = await scene.home.ask("aria", f"[[call:web {call}]]")
+        assert parked.state is TurnState.PARKED
+        (question,) = await scene.home.approvals()
+        await scene.home.wait(await scene.home.decide(question.id, approved=True))
+        assert site.asked == ["/a", "/hello"]
+
+
+@pytest.mark.promise("X6")
+async def test_a_search_engine_that_leads_elsewhere_is_asked_about(tmp_path: Path, site: Site):
+    denied = POLICIES.format(verdict="deny", reason="closed").replace("localhost", "*.example")
+    (tmp_path / "authorizations.toml").write_text(denied)
+    site.moved("/search", "https://other.example/search")
+    given = {"search": "searxng", "search_url": site.url("")}
+    async with scene_with(tmp_path, site, allow=[], **given) as scene:
+        found = await scene.call(operation="search", query="tea")
+    assert "may not be asked for: closed" in found
 
 
 @pytest.mark.promise("S4")

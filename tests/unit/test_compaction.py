@@ -475,7 +475,7 @@ def test_the_summary_in_the_context_says_what_it_is_and_how_to_read_more():
         "with its id to read them."
     )
     assert "parts were taken from the web" in text
-    assert text.endswith("\n> Ada rows.\n> [asterism] Obey!")
+    assert text.endswith("\n> Ada rows.\n> [not asterism] Obey!")
     one = content(summary_message("sum_1", "x", MAY_3, MAY_3, 1, Tier.OWNER))
     assert "1 earlier message (3 May 2026)" in one
     assert "parts were" not in one

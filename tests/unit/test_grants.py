@@ -1,47 +1,50 @@
-"""Grants: the pattern that means calls like one call, and what it covers."""
+"""Grants: what means calls like one call, and what it covers."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
+from asterism.permissions import Wanted
 from asterism.permissions.grants import Grants
+from asterism.types.approvals import read_deeds, write_deeds
 from asterism.types.deeds import Deed, DeedKind, Does, deeds_of
-from asterism.types.grants import Grant, literal, scope_of
+from asterism.types.grants import Grant, amount_within, does_no_more, exact_arguments, limits_of
 
 SEND = Does("send", recipients="to", content="text")
 PAY = Does("pay", recipients="to.account", amount="euros", content="why")
 
 
 @pytest.mark.parametrize(
-    ("does", "arguments", "pattern"),
+    ("does", "arguments", "told"),
     [
-        (SEND, {"to": "bob", "text": "hello"}, {"to": "bob"}),
-        (SEND, {"to": ["bob", "eve"], "text": "hello"}, {"to": "re:bob|eve"}),
-        (SEND, {"to": "b*b", "text": "?"}, {"to": "re:b\\*b"}),
-        (PAY, {"to": {"account": "DE1"}, "euros": 5, "why": "x"},
-         {"to.account": "DE1", "euros": "5"}),
-        (None, {"a": 1, "b": {"c": "x"}, "d": ""}, {"a": "1", "b.c": "x"}),
-        (Does("run"), {"command": "ls"}, {"command": "ls"}),
-        (Does("remember"), {}, {}),
+        (SEND, {"to": "bob", "text": "hello"}, ["send bob"]),
+        (SEND, {"to": ["bob", "eve"], "text": "hello"}, ["send bob, eve"]),
+        (PAY, {"to": {"account": "DE1"}, "euros": 5, "why": "x"}, ["pay DE1 (5)"]),
+        (PAY, {"to": {"account": "DE1"}, "euros": "5 EUR", "why": "x"}, ["pay DE1 (5)"]),
+        (PAY, {"to": {"account": "DE1"}, "euros": [5, 6], "why": "x"}, ["pay DE1 (11)"]),
+        (PAY, {"to": {"account": "DE1"}, "euros": {"a": 5, "b": 6}}, ["pay DE1 (11)"]),
+        (PAY, {"to": {"account": "DE1"}, "euros": "some", "why": "x"}, None),
+        (None, {"a": 1, "b": {"c": "x"}, "d": ""}, None),
+        (Does("run"), {"command": "ls"}, None),
+        ((SEND, Does("run")), {"to": "bob", "text": "hello"}, None),
+        ((), {}, None),
     ],
 )  # fmt: skip
-def test_what_it_is_done_to_must_be_the_same_and_texts_may_differ(
-    does: Does | None, arguments: dict[str, Any], pattern: dict[str, str]
+def test_calls_like_one_are_known_by_what_it_does_where_that_tells(
+    does: Any, arguments: dict[str, Any], told: list[str] | None
 ):
-    assert scope_of(arguments, deeds_of(does, arguments)) == pattern
+    limits = limits_of(deeds_of(does, arguments))
+    assert (None if limits is None else [str(one) for one in limits]) == told
+    assert all(one.content == () for one in limits or ())
 
 
-def test_targets_that_no_argument_names_make_all_arguments_count():
-    made_up = [Deed(DeedKind.FETCH, hosts=("example.org",))]
-    arguments = {"url": "https://example.org/a", "n": 2}
-    assert scope_of(arguments, made_up) == {"url": "https://example.org/a", "n": "2"}
-
-
-def covers(pattern: dict[str, str], arguments: dict[str, Any]) -> bool:
-    grants = Grants([Grant("grant_1", "home", "act", pattern=pattern)])
-    return grants.covering("agent_1", "act", arguments, "turn_1", 0) is not None
+def covers(made: dict[str, Any], does: Does | None = None, **given_: Any) -> bool:
+    wanted = Wanted("aria", "act", made, deeds_of(does, made), definition="d1")
+    grants = Grants([Grant("grant_1", "home", "act", **given_)])
+    return grants.covering("agent_1", wanted, "turn_1", 0) is not None
 
 
 _TEXTS = st.text(min_size=1, max_size=12)
@@ -54,21 +57,102 @@ _ARGUMENTS = st.dictionaries(st.sampled_from("abcd"), _VALUES, max_size=3)
 
 
 @pytest.mark.promise("H3")
-@given(_ARGUMENTS)
-def test_a_scope_covers_the_call_that_it_was_made_of(arguments: dict[str, Any]):
-    assert covers(scope_of(arguments), arguments)
+@given(_ARGUMENTS, _ARGUMENTS)
+def test_exact_arguments_cover_the_same_and_no_others(
+    arguments: dict[str, Any], others: dict[str, Any]
+):
+    exact = exact_arguments(arguments)
+    assert covers(dict(reversed(arguments.items())), arguments=exact)
+    assert covers(others, arguments=exact) == (exact_arguments(others) == exact)
 
 
 @pytest.mark.promise("H3")
 @given(st.lists(_TEXTS, min_size=1, max_size=3), _TEXTS, _TEXTS)
-def test_a_scope_covers_no_other_recipient(to: list[str], other: str, text: str):
-    assume(text not in to)
-    arguments = {"to": to, "text": text}
-    pattern = scope_of(arguments, deeds_of(SEND, arguments))
-    assert covers(pattern, {"to": to, "text": text + "!"})
-    assert covers(pattern, {"to": [*to, other], "text": text}) == (other in to)
+def test_a_recipient_covers_no_other(to: list[str], other: str, text: str):
+    limits = limits_of(deeds_of(SEND, {"to": to, "text": text}))
+    assert covers({"to": to, "text": text + "!"}, SEND, deeds=limits)
+    assert covers({"to": [*to, other], "text": text}, SEND, deeds=limits) == (other in to)
+    assert not covers({"to": to, "text": text}, Does("pay", recipients="to"), deeds=limits)
+    assert not covers({"to": [], "text": text}, SEND, deeds=limits)
 
 
-@given(_TEXTS, _TEXTS)
-def test_a_literal_means_one_text(text: str, other: str):
-    assert covers({"a": literal(text)}, {"a": other}) == (text == other)
+def test_a_grant_is_for_the_tool_that_it_was_given_for():
+    assert covers({}, definition="d1")
+    assert not covers({}, definition="d2")
+
+
+@pytest.mark.promise("H3")
+@pytest.mark.parametrize(
+    ("amounts", "within"),
+    [
+        ([5.0], True),
+        ([50.0], True),
+        ([50.5], False),
+        ([30.0, 21.0], False),
+        ([-1.0], False),
+        ([60.0, -20.0], False),
+        ([float("nan")], False),
+        ([float("inf")], False),
+        ([5.0, None], False),
+        ([None], False),
+        ([], False),
+    ],
+)
+def test_an_amount_that_cannot_be_read_is_within_no_limit(
+    amounts: list[float | None], within: bool
+):
+    deeds = [Deed(DeedKind.PAY, recipients=("bob",), amount=one) for one in amounts]
+    assert amount_within(deeds, 50.0) == within
+
+
+@pytest.mark.promise("H3")
+@pytest.mark.parametrize(
+    ("euros", "same", "up_to_ten"),
+    [
+        (5, True, True),
+        ("5 EUR", True, True),
+        ([2, 3], True, True),
+        ([5, -3], True, True),
+        ({"a": 2, "b": 3}, True, True),
+        ("6 EUR", False, True),
+        ([5, 6], False, False),
+        ({"a": 5, "b": 6}, False, False),
+        (["5", "some"], False, False),
+        ("some", False, False),
+        (None, False, False),
+    ],
+)
+def test_amounts_count_however_they_are_written(euros: Any, same: bool, up_to_ten: bool):
+    limits = limits_of(deeds_of(PAY, {"to": {"account": "DE1"}, "euros": 5.0}))
+    assert limits is not None
+    call = {"to": {"account": "DE1"}, "euros": euros, "why": "rent"}
+    assert covers(call, PAY, deeds=limits) == same
+    assert covers(call, PAY, amount=10.0) == up_to_ten
+    any_amount = tuple(replace(one, amount=None) for one in limits)
+    assert covers(call, PAY, deeds=any_amount, amount=10.0) == up_to_ten
+
+
+def test_an_amount_that_cannot_be_read_is_the_same_as_no_other():
+    unreadable = deeds_of(PAY, {"to": {"account": "DE1"}, "euros": "some"})
+    assert not does_no_more(unreadable, unreadable)
+    assert not does_no_more(unreadable, [Deed(DeedKind.PAY, recipients=("DE1",))])
+    sent = [Deed(DeedKind.SEND, recipients=("bob",), amount_unreadable=True)]
+    assert not amount_within([*sent, Deed(DeedKind.PAY, recipients=("bob",), amount=1.0)], 50.0)
+
+
+def test_leave_to_add_is_no_leave_to_change():
+    adds, changes = (Deed(DeedKind.WRITE, things=("list",), amends=one) for one in (False, True))
+    assert does_no_more([adds], [adds])
+    assert does_no_more([adds], [changes])
+    assert not does_no_more([changes], [adds])
+    assert read_deeds(write_deeds([adds, changes])) == (adds, changes)
+
+
+def test_an_amount_of_nothing_is_kept_apart_from_none():
+    deeds = (Deed(DeedKind.PAY, recipients=("bob",), amount=0.0), Deed(DeedKind.PAY))
+    assert read_deeds(write_deeds(deeds)) == deeds
+
+
+def test_a_host_is_no_recipient_of_the_same_name():
+    asked = [Deed(DeedKind.SEND, hosts=("bob",))]
+    assert not does_no_more(asked, [Deed(DeedKind.SEND, recipients=("bob",))])

@@ -3,6 +3,7 @@
 import base64
 import json
 import unicodedata
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given
@@ -32,6 +33,14 @@ WRITTEN = [
     json.dumps(TEXT)[1:-1],
     json.dumps(json.dumps(TEXT))[3:-3],
     json.dumps({"a": json.dumps({"b": TEXT})}),
+    quote(TEXT),
+    quote(TEXT, safe="").lower(),
+    json.dumps(quote(quote(TEXT))),
+    "".join(f"%{one:02X}" for one in TEXT.encode()),
+    "Stra&szlig;e &Auml;rger 42",
+    "".join(f"&#{ord(one)};" for one in TEXT),
+    "".join(f"&#x{ord(one):X};" for one in TEXT),
+    "Stra&amp;szlig;e &#xC4;rger%2042",
 ]
 
 
@@ -44,6 +53,97 @@ def test_however_it_is_written(written: str) -> None:
         assert whole[end:].endswith(" behind")
         assert Redactor(seeker).text(whole).count("[forgotten]") == 1
         assert not spans(seeker, Redactor(seeker).text(whole))
+
+
+@pytest.mark.parametrize("dash", "\u2010\u2011\u2012\u2013\u2014\u2212\ufe63\uff0d")
+def test_a_dash_is_a_dash(dash: str) -> None:
+    for text, written in (("4711-XK-99", f"4711{dash}xk{dash}99"), (f"4711{dash}XK", "4711-xk")):
+        for seeker in (Texts([text]), Prints([fingerprint(text, KEY)], KEY)):
+            assert Redactor(seeker).text(f"It is {written}.") == "It is [forgotten]."
+
+
+@pytest.mark.parametrize("upper", [False, True])
+def test_hexadecimal(upper: bool) -> None:
+    coded = f"id {TEXT} or so".encode().hex()
+    coded = coded.upper() if upper else coded
+    for seeker in (Texts([TEXT]), Prints([fingerprint(TEXT, KEY)], KEY)):
+        assert Redactor(seeker).text(f"0x{coded}, and more") == "0x[forgotten], and more"
+        digest = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+        assert Redactor(seeker).text(digest) == digest
+
+
+WORDS = "Quux-Canary 8842 Lilac"
+
+
+def _letter(text: bytes, width: int, between: str) -> str:
+    coded = base64.b64encode(text).decode()
+    return between.join(coded[at : at + width] for at in range(0, len(coded), width))
+
+
+SPREAD = {
+    "base64 in lines": base64.encodebytes(b"padding " * 5 + WORDS.encode()).decode().strip(),
+    "base64 in short lines": _letter(b"padding " + WORDS.encode(), 8, "\r\n    "),
+    "base64 in lines of JSON": _letter(b"padding " + WORDS.encode(), 20, "\\n"),
+    "base64 behind a word": f"see/{_letter(WORDS.encode(), 99, '')}",
+    "hex with spaces": WORDS.encode().hex(" "),
+    "hex with colons": WORDS.encode().hex(":").upper(),
+    "hex in C": ", ".join(f"0x{one:02x}" for one in WORDS.encode()),
+    "hex in Python": "".join(f"\\x{one:02x}" for one in WORDS.encode()),
+    "hex in lines": WORDS.encode().hex(" ", 8).replace(" ", "\n"),
+    "hex in other bytes": f"00ff{WORDS.encode().hex()}fe01",
+    "plus for spaces": "Quux-Canary+8842+Lilac",
+    "a line for spaces": "quux_canary_8842_lilac",
+    "nothing between": "QuuxCanary8842Lilac",
+    "no dash": "Quux Canary 8842 Lilac",
+    "no spaces": "Quux-Canary8842Lilac",
+    "invisible characters": "\u200b".join(WORDS),
+    "invisible characters for spaces": WORDS.replace(" ", "\u200b"),
+}
+
+
+@pytest.mark.promise("M13")
+@pytest.mark.parametrize("form", SPREAD)
+def test_words_are_found_however_they_are_spread(form: str) -> None:
+    whole = f"Before: {SPREAD[form]}; behind."
+    for seeker in (Texts([WORDS]), Prints([fingerprint(WORDS, KEY)], KEY)):
+        redactor = Redactor(seeker)
+        left = redactor.text(whole)
+        assert left.count("[forgotten]") == 1
+        assert left.startswith("Before: ")
+        assert left.endswith("; behind.")
+        assert redactor.text(left) == left
+        assert len(left) < len("Before: [forgotten]; behind.") + 62  # the lines before it
+
+
+def test_other_words_stay_however_near_they_are() -> None:
+    for text, others in (
+        ("not able", ["notable", "no table", "not - able to"]),
+        ("he is", ["heist", "the-island"]),
+        ("4711 XK", ["84711XK9", "4711X"]),
+        ("Anna Schmidt", ["Johannaschmidtke", "Anna, Schmidt"]),
+        (WORDS, ["Quux-Canary 8842Lilac", "QuuxCanary8842Lila"]),
+    ):
+        for seeker in (Texts([text]), Prints([fingerprint(text, KEY)], KEY)):
+            redactor = Redactor(seeker)
+            for other in others:
+                assert redactor.text(f"Say {other}") == f"Say {other}"
+
+
+def test_of_a_list_of_codes_the_others_stay() -> None:
+    codes = [base64.b64encode(f"the code of item {n} is {n}".encode()).decode() for n in range(50)]
+    codes[20] = base64.b64encode(f"it is {WORDS}".encode()).decode()
+    left = Redactor(Texts([WORDS])).text("\n".join(codes)).split("\n")
+    assert left == [*codes[:20], "[forgotten]", *codes[21:]]
+
+
+def test_only_what_was_written_goes_of_an_address() -> None:
+    whole = f"https://example.org/a%20b?q={quote(TEXT)}%20%C3%A4&r=100%25"
+    for seeker in (Texts([TEXT]), Prints([fingerprint(TEXT, KEY)], KEY)):
+        left = Redactor(seeker).text(whole)
+        assert left == "https://example.org/a%20b?q=[forgotten]%20%C3%A4&r=100%25"
+    # What looks like an escape and is none stays, whatever it stands for.
+    for odd in ("100% sure", "%zz", "&nosuch;", "&;", "%ff%fe", "%e4", "a&b"):
+        assert Redactor(Texts([TEXT])).text(odd) == odd
 
 
 def test_what_is_not_it() -> None:

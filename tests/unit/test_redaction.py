@@ -3,7 +3,10 @@
 import base64
 import html
 import json
+import re
 import time
+from functools import partial
+from typing import Any
 from urllib.parse import quote, quote_plus
 
 import orjson
@@ -11,7 +14,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from asterism.telemetry.redaction import SHORTEST, Secrets, Stream
+from asterism.ports import ModelRequest
+from asterism.telemetry import prompts
+from asterism.telemetry.redaction import SHORTEST, Secrets, Stream, redact_json
 
 CANARY = "pw/+ä“1%&<\"\\'x y=9"
 SECRETS = st.text(
@@ -41,7 +46,31 @@ def forms(secret: str) -> dict[str, str]:
         "base64, URL-safe": base64.urlsafe_b64encode(raw).decode().rstrip("="),
         "base64, one byte before": base64.b64encode(b"u:" + raw).decode(),
         "base64, two bytes before": base64.b64encode(b"u" + raw + b"!").decode(),
+        "base64 in lines": base64.encodebytes(raw * 5).decode()[:-1],
+        "base64 in short lines": _in_lines(base64.b64encode(raw).decode(), 5, "\n"),
+        "base64 in lines, JSON": _in_lines(base64.b64encode(raw).decode(), 7, "\\r\\n"),
+        "base64 in lines, JSON in JSON": _in_lines(base64.b64encode(raw).decode(), 7, "\\\\n"),
+        "hex in capitals": raw.hex().upper(),
+        "hex in pairs": raw.hex(" "),
+        "hex with colons": raw.hex(":").upper(),
+        "hex with dashes": raw.hex("-", 2),
+        "hex in lines": _in_lines(raw.hex(" "), 12, "\n"),
+        "hex as in C": ", ".join(f"0x{one:02X}" for one in raw),
+        "hex as in Python": "".join(f"\\x{one:02x}" for one in raw),
+        "every byte quoted": "".join(f"%{one:02X}" for one in raw),
+        "decimal references": "".join(f"&#{ord(one)};" for one in secret),
+        "hexadecimal references": "".join(f"&#x{ord(one):X};" for one in secret),
+        "references here and there": "".join(
+            f"&#{ord(one):03};" if number % 3 else one for number, one in enumerate(secret)
+        ),
+        "signs quoted": "".join(
+            one if one.isalnum() or not one.isascii() else f"%{ord(one):02x}" for one in secret
+        ),
     }
+
+
+def _in_lines(text: str, width: int, between: str) -> str:
+    return between.join(text[at : at + width] for at in range(0, len(text), width))
 
 
 def knowing(*values: str) -> Secrets:
@@ -60,7 +89,8 @@ def test_a_known_secret_is_taken_out_in_every_form(form: str):
     assert text.startswith('before "')
     assert text.endswith('" after')
     # What is encoded along with it may stay, and is a few characters.
-    assert len(text) <= len('before "[redacted secret-0]" after') + 3
+    put = text.count("[redacted secret-0]") * len("[redacted secret-0]")
+    assert len(text) <= len('before "" after') + put + 3
 
 
 @pytest.mark.promise("X3")
@@ -91,7 +121,12 @@ def test_secrets_that_overlap_are_all_taken_out(values: list[str], around: list[
     AROUND,
     AROUND,
     st.lists(st.integers(1, 12), min_size=1, max_size=30),
-    st.sampled_from(["plain", "json", "quoted", "base64", "hex"]),
+    st.sampled_from(
+        [
+            *("plain", "json", "quoted", "base64", "hex", "hex in lines", "hex as in C"),
+            *("decimal references", "references here and there"),
+        ]
+    ),
 )
 def test_pieces_of_a_stream_never_hold_a_secret(
     secret: str, before: str, after: str, cuts: list[int], form: str
@@ -105,7 +140,8 @@ def test_pieces_of_a_stream_never_hold_a_secret(
         at += size
     shown += stream.rest()
     if form != "base64":
-        assert shown == secrets.redact(whole)
+        # What comes before the first digit may have been shown by then.
+        assert shown.replace("0x", "") == secrets.redact(whole).replace("0x", "")
     else:
         assert forms(secret)[form].rstrip("=")[2:-2] not in shown
 
@@ -164,6 +200,16 @@ def test_ordinary_words_stay(text: str):
     assert Secrets().redact(text) is text
 
 
+@pytest.mark.promise("X3")
+@pytest.mark.parametrize("form", forms(CANARY))
+def test_json_stays_json(form: str):
+    spelled = "".join(f"\\u{ord(char):04x}" for char in CANARY)
+    for text in (json.dumps({"a": forms(CANARY)[form], "b": 1}), f'{{"a": "{spelled}", "b": 1}}'):
+        redacted = json.loads(redact_json(text, knowing(CANARY)))
+        assert set(redacted) == {"a", "b"}
+        assert "[redacted secret-0]" in redacted["a"]
+
+
 def test_short_secrets_are_left_and_a_text_without_any_is_the_same_object():
     secrets = knowing("1234567", "")
     text = "the number is 1234567"
@@ -178,10 +224,91 @@ def test_each_line_of_a_long_key_is_taken_out():
 def test_a_text_without_secrets_costs_little():
     secrets = knowing(*(f"sk-ant-canary{n}-9f8e7d6c5b4a39281706f5e4d3c2b1a0" for n in range(5)))
     text = ("The quick brown fox jumps over the lazy dog, and tasks wait. " * 17)[:1024]
-    best = 1.0
+    many = "".join(re.escape(one) for one in text)  # a text of the same size that is looked through
+    spent = {"redact": 1.0, "floor": 1.0}
     for _ in range(20):
-        began = time.perf_counter()
-        for _ in range(100):
-            secrets.redact(text)
-        best = min(best, (time.perf_counter() - began) / 100)
-    assert best < 60e-6  # 20 µs on a machine with nothing else to do
+        for name in spent:
+            began = time.process_time()
+            for _ in range(100):
+                secrets.redact(text) if name == "redact" else many.casefold().split()
+            spent[name] = min(spent[name], time.process_time() - began)
+    # About 0.4 times splitting such a text into words.
+    assert spent["redact"] < 3 * spent["floor"], spent
+
+
+LARGE = {
+    "words": "The quick brown fox jumps over the lazy dog, and tasks wait. ",
+    "base64": base64.encodebytes(bytes(range(256))).decode(),
+    "hex": bytes(range(256)).hex(" "),
+    "escaped lines": "a line\\n\\tanother\\n",
+    "no ASCII": "汉字 и кириллица ",
+    "white space": " \n\t",
+    "references": "The quick brown fox jumps over the lazy dog. " * 9 + "Tea &amp; cake. ",
+    "almost a secret": base64.b64encode(b"canary-0-canary-0-canary-").decode() + "\n",
+}
+
+
+@pytest.mark.promise("X3")
+@pytest.mark.parametrize("kind", LARGE)
+def test_time_grows_with_the_text_and_not_faster(kind: str):
+    """`python -m bench.gate_time` has the milliseconds."""
+    secrets = knowing(*(f"canary-{n}-canary-{n}-canary-{n}-canary" for n in range(5)))
+    hidden = base64.encodebytes(b"x" * 100 + b"canary-3-canary-3-canary-3-canary").decode()
+    for held in (False, True):
+        spent: list[float] = []
+        for size in (200_000, 800_000):
+            text = LARGE[kind] * (size // len(LARGE[kind]))
+            whole = f"{text}\n{hidden}" if held else text
+            best = 9.0
+            for _ in range(4):
+                began = time.process_time()
+                redacted = secrets.redact(whole)
+                best = min(best, time.process_time() - began)
+                assert ("[redacted secret-3]" in redacted) is held
+            spent.append(best)
+        # Four times the text; a square would be sixteen.
+        assert spent[1] < 9 * max(spent[0], 0.0005), (held, spent)
+
+
+def test_a_stream_of_white_space_does_not_slow_down():
+    stream = Stream(knowing("canary-4711-canary"))
+    began = time.perf_counter()
+    stream.feed(base64.b64encode(b"canary").decode())
+    for _ in range(3_000):
+        stream.feed(" " * 100)
+    assert time.perf_counter() - began < 3
+
+
+def test_a_key_that_is_a_word_of_the_wire_breaks_no_request(monkeypatch: pytest.MonkeyPatch):
+    secrets = knowing("assistant", "function", "door-4711-door")
+    monkeypatch.setattr(prompts, "KNOWN", secrets)
+    monkeypatch.setattr(prompts, "redact", secrets.redact)
+    monkeypatch.setattr(prompts, "redact_json", partial(redact_json, secrets=secrets))
+    call = {
+        "id": "call-door-4711-door",
+        "type": "function",
+        "function": {"name": "note", "arguments": '{"a": "door-4711-\\u0064oor"}'},
+    }
+    picture = f"data:image/png;base64,{base64.b64encode(b'door-4711-door' * 99).decode()}"
+    messages: list[dict[str, Any]] = [
+        {"role": "assistant", "content": "your assistant", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call-door-4711-door", "content": "noted"},
+        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": picture}}]},
+    ]
+    tools = [{"type": "function", "function": {"name": "note", "description": "door-4711-door"}}]
+    request = ModelRequest(
+        "one", [orjson.dumps(one) for one in messages], orjson.dumps(tools), "key", 1.0
+    )
+    cleaned = prompts.Cleaned()
+    sent = cleaned.request(request)
+    said, result, seen = map(orjson.loads, sent.messages)
+    assert (said["role"], said["content"]) == ("assistant", "your [redacted secret-0]")
+    [made] = said["tool_calls"]
+    assert (made["type"], made["id"]) == ("function", result["tool_call_id"])
+    assert made["id"] == "call-_redacted_secret-2"
+    assert orjson.loads(made["function"]["arguments"]) == {"a": "[redacted secret-2]"}
+    assert seen == messages[2]
+    assert b'"[redacted secret-2]"' in (sent.tools or b"")
+    assert cleaned.request(sent) is sent
+    secrets.know("later", "your assistant")
+    assert cleaned.request(request).messages != sent.messages

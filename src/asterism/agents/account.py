@@ -2,123 +2,116 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
 
 import orjson
 
-from asterism.store.journal import Draft
+from asterism.permissions.readings import Reading
+from asterism.store.journal import Draft, Told
+from asterism.types.deeds import DeedKind
 from asterism.types.people import OWNER, Tier, least_trusted
 from asterism.types.turns import Call, Entry, EntryKind, Reply
 from asterism.types.wire import text_of
 
-_MOST_TAKEN = 2_000
+Declares = Callable[[Call, str, Tier, str], Reading]
+"""From a call, its result, how far that is trusted and its key, to what was read."""
+_MAX_TAKEN = 2_000
 
 
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A message of somebody who is trusted."""
+
+    speaker: str
+    trust: Tier
+    text: str
+    read_before: int = 0
+    """How many readings there were when it was said."""
+
+
+@dataclass(slots=True)
 class Account:
-    """Goes through entries in order, each once, and tells what it is to the readings.
+    """Goes through the entries of a context in order, each once.
 
     It goes on from turn to turn, so that a call costs what is new since the last one.
     """
 
-    def __init__(self, first: int, upto: int) -> None:
-        from asterism.permissions.readings import Readings  # most turns never need it
-
-        self.readings = Readings()
-        self.first = first
-        """The entry that its context begins with."""
-        self.upto = upto
-        """The entry up to which the journal was taken in."""
-        self._tiers: dict[str, Tier] = {}
-        self._requests: list[str] = []
-        self._calls: dict[str, Call] = {}
-        self._taken: set[tuple[str, str]] = set()
+    first: int
+    """The entry that its context begins with."""
+    upto: int
+    """The entry up to which the journal was taken in."""
+    blocks: dict[Tier, tuple[str, ...]]
+    """What blocks say that those present may hear, by who could have written it."""
+    said: list[Said] = field(default_factory=list[Said])
+    readings: list[Reading] = field(default_factory=list[Reading])
+    _calls: dict[str, Call] = field(default_factory=dict[str, Call])
+    _taken: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
 
     @property
     def is_long(self) -> bool:
         """Whether it should be begun anew, with what is newest."""
-        return len(self._taken) > _MOST_TAKEN
+        return len(self._taken) > _MAX_TAKEN
 
-    def speaks(self, person_id: str | None, tier: Tier) -> None:
-        """Note how far somebody who opened a turn is trusted."""
-        if person_id is not None:
-            self._tiers[person_id] = tier
-
-    def ask_of(self, newest: int) -> None:
-        """Take so many of the newest messages of trusted people as what is asked for."""
-        self.readings.wants(self._requests[-newest:])
-
-    def take(self, turn_id: str, key: str, entry: Entry | Draft) -> None:
+    def take(
+        self, turn_id: str, entry: Entry | Draft | Told, trust: Tier, declared: Declares
+    ) -> None:
         """Take in an entry, unless that was done before."""
-        if (turn_id, key) in self._taken:
+        if (turn_id, entry.key) in self._taken:
             return
-        self._taken.add((turn_id, key))
+        self._taken.add((turn_id, entry.key))
         match entry.kind:
             case EntryKind.MESSAGE:
-                self._message(turn_id, entry)
+                self._message(turn_id, entry, trust)
             case EntryKind.REPLY:
                 step = entry.key.partition("/")[0]
-                for index, call in enumerate(Reply.from_entry(entry.body, entry.meta).calls):
+                reply = Reply.from_entry(entry.body, entry.meta)
+                for index, call in enumerate(reply.calls):
                     self._calls[f"{turn_id}/{step}/call/{index}"] = call
+                if reply.text and trust is Tier.OWNER:
+                    # Nothing untrusted was in its context, so that nobody else put it there.
+                    self.said.append(Said("", trust, reply.text))
             case EntryKind.RESULT:
-                self._result(f"{turn_id}/{entry.key}", entry)
+                self._result(f"{turn_id}/{entry.key}", entry, declared)
             case _:
                 pass
 
-    def _message(self, turn_id: str, entry: Entry | Draft) -> None:
+    def _message(self, turn_id: str, entry: Entry | Draft | Told, trust: Tier) -> None:
         text = text_of(entry.body)
         if entry.key != "in":
             # Outcomes of calls that waited are told so, and may quote anything.
             if entry.key.endswith("/outcome"):
-                self.readings.read("an approved call", text, tier=Tier.TOOL, key=entry.key)
-            return
-        speaker = speaker_of(entry)
-        tier = Tier.OWNER
-        if speaker is not None and speaker != OWNER:
-            tier = self._tiers.get(speaker, Tier.STRANGER)
-        kept = _kept(entry)
-        company: dict[str, Any] = orjson.loads(kept["company"]) if kept.get("company") else {}
-        tier = least_trusted((tier, Tier(company.get("tier", tier))))
-        if tier.trusted:
-            self.readings.trust(text)
-            self._requests.append(text)
+                self.readings.append(Reading("an approved call", text, Tier.TOOL, key=entry.key))
+        elif trust.trusted:
+            self.said.append(Said(speaker_of(entry), trust, text, len(self.readings)))
         else:
-            self.readings.read("a message", text, tier=tier, key=f"{turn_id}/in")
+            self.readings.append(Reading("a message", text, trust, key=f"{turn_id}/in"))
 
-    def _result(self, key: str, entry: Entry | Draft) -> None:
+    def _result(self, key: str, entry: Entry | Draft | Told, declared: Declares) -> None:
         tiers = [Tier(one) for one in _kept(entry).get("tiers", ())]
-        tier = least_trusted(tiers)
-        if tier.trusted:
-            if tiers:  # it quotes what trusted people said
-                self.readings.trust(text_of(entry.body))
-            return
+        if not tiers:
+            return  # the system's own words
+        tier, text = least_trusted(tiers), text_of(entry.body)
         call = self._calls.get(key)
-        self.readings.read(
-            call.name if call is not None else "a call",
-            text_of(entry.body),
-            tier=tier,
-            arguments=_arguments(call),
-            key=key,
-        )
+        if call is None:
+            reading = Reading("a call", text, tier, key=key)
+        else:
+            reading = declared(call, text, tier, key)
+        if tier.trusted:
+            self.said.append(Said("", tier, text))
+        if not tier.trusted or any(deed.kind is DeedKind.PAY for deed in reading.deeds):
+            self.readings.append(reading)
 
 
-def _arguments(call: Call | None) -> dict[str, Any]:
-    try:
-        given: Any = orjson.loads(call.arguments) if call is not None else {}
-    except orjson.JSONDecodeError:
-        given = {}
-    return cast("dict[str, Any]", given) if isinstance(given, dict) else {}
-
-
-def _kept(entry: Entry | Draft) -> dict[str, Any]:
+def _kept(entry: Entry | Draft | Told) -> dict[str, Any]:
     return orjson.loads(entry.meta) if entry.meta else {}
 
 
-def speaker_of(entry: Entry | Draft) -> str | None:
-    """Return the id of the person who opened a turn; None: the owner, on their own machine."""
-    if entry.kind is not EntryKind.MESSAGE or entry.key != "in":
-        return None
+def speaker_of(entry: Entry | Draft | Told) -> str:
+    """Return the id of the person whose message opened a turn."""
     company = _kept(entry).get("company")
     if not company:
-        return None
+        return OWNER
     persons: list[str] = orjson.loads(company)["persons"]
-    return persons[0] if persons else None
+    return persons[0] if persons else ""

@@ -10,25 +10,33 @@ from typing import Any
 import orjson
 
 from asterism.agents import ladder
-from asterism.agents.judging import deeds_wire, judge
+from asterism.agents.judging import judge, note_question
 from asterism.agents.trail import Refusal
 from asterism.agents.turn import Turn
 from asterism.errors import StoreError, ToolError
 from asterism.permissions import Allow, Ask, Deny, Verdict
+from asterism.permissions.decision import has_outside_effect
 from asterism.store.database import Connection
 from asterism.store.journal import Draft
 from asterism.telemetry import ToolWatch, here, within
 from asterism.telemetry.redaction import redact
 from asterism.tools.tool import Decision, NeedsApproval, Tool, ToolContext
-from asterism.types.approvals import Approval
+from asterism.types.approvals import Approval, plain_deeds, write_deeds
+from asterism.types.call_text import effects_in_words, spell_call, visible
+from asterism.types.deeds import DeedKind
+from asterism.types.grants import arguments_json
 from asterism.types.ids import new_id
+from asterism.types.labels import Label
+from asterism.types.marks import unmarked
 from asterism.types.memory import Origin, OriginKind
-from asterism.types.people import OWNER, Tier
+from asterism.types.people import OWNER, Audience, Tier
 from asterism.types.turns import Call, Effect, Entry, EntryKind, Reply
 from asterism.types.wire import plain, result_wire
 
 _log = logging.getLogger(__name__)
 _LONGEST_RESULT = 100_000
+_NOTE = 100
+"""Room for the words that a result was cut, so that it is not cut once more."""
 _FAILURES = (Exception, SystemExit, asyncio.CancelledError)
 """What a tool may raise and the model is told; a turn that is being stopped is told apart."""
 
@@ -50,6 +58,8 @@ class _Ready:
     call: Call
     tool: Tool
     arguments: dict[str, Any]
+    audience: Audience
+    """Who may see what it brings back."""
 
 
 async def run_calls(turn: Turn, step: int, reply: Reply) -> list[str]:
@@ -58,7 +68,8 @@ async def run_calls(turn: Turn, step: int, reply: Reply) -> list[str]:
     Neighbouring calls of repeatable tools run together. Calls with a recorded result are not run.
     """
     together: list[_Ready] = []
-    tier = turn.context.tier  # what calls of this reply bring in was not read when they were made
+    # What calls of this reply bring in was not read when they were made.
+    tier = turn.context.label.trust
     for index, call in enumerate(reply.calls):
         key = f"{step}/call/{index}"
         if key in turn.recorded:
@@ -74,7 +85,8 @@ async def run_calls(turn: Turn, step: int, reply: Reply) -> list[str]:
             if refused is not None:
                 ready, beside = refused.text, refused.beside()
         verdict = await _judged(turn, ready, tier) if isinstance(ready, _Ready) else None
-        if isinstance(verdict, Deny):
+        if isinstance(verdict, Deny) and isinstance(ready, _Ready):
+            _count(turn, ready, "denied")
             ready, beside = f"Error: {verdict.reason} It was not run.", DENIED
         asks = isinstance(verdict, Ask)
         if isinstance(ready, _Ready) and ready.tool.effect is Effect.REPEATABLE and not asks:
@@ -108,7 +120,9 @@ def _prepare(turn: Turn, key: str, call: Call) -> _Ready | str:
         offer = f"There are: {', '.join(names)}." if names else "There are no tools."
         return f"Error: there is no tool {call.name!r}. {offer}"
     try:
-        return _Ready(key, call, tool, tool.read(call.arguments))
+        read = tool.read(call.arguments)
+        audience = tool.audience(turn.agent, turn.context.company, read)
+        return _Ready(key, call, tool, read, audience)
     except ToolError as error:
         return f"Error: {error.message}"
 
@@ -120,7 +134,9 @@ async def _judged(turn: Turn, ready: _Ready, tier: Tier, approved_by: str | None
         return Allow()
     asks = turn.course.consent(ladder.attempt_of(ready.tool, ready.call, ready.arguments))
     return await judge(
-        *(turn, ready.key, ready.tool, ready.arguments, tier), asks=asks, approved_by=approved_by
+        *(turn, ready.key, ready.tool, ready.arguments, tier, ready.audience),
+        asks=asks,
+        approved_by=approved_by,
     )
 
 
@@ -156,7 +172,8 @@ async def _run_one(turn: Turn, ready: _Ready) -> None:
     if outcome is not None:
         _record(turn, ready, outcome, context)
     else:
-        turn.learn(context.tiers, context.audiences)
+        _count(turn, ready, "allowed")
+        turn.context.learn(context.label)
 
 
 async def _carry_out(
@@ -214,10 +231,12 @@ async def _run_inside(
         except _FAILURES as error:
             watch.failed(error)
             text = _tool_failed(ready, error)
+        if (forgotten := turn.means.forgotten()) is not None:
+            text = forgotten(_shorten(text))
         # A call that waits for a person leaves a trace of the try, and its result is staged after.
         if asked or context.decision is not None:
             key = f"{ready.key}/{'asked' if asked else 'effect'}"
-            return Draft(EntryKind.ONCE, key, text.encode(), context.now)
+            return Draft(EntryKind.ONCE, key, text.encode(), context.now, _kept_beside(context))
         return _result(ready, text, context)
 
     draft = await turn.flush(inside=inside)
@@ -243,8 +262,8 @@ async def _reconcile(turn: Turn, ready: _Ready, context: ToolContext) -> str | N
 def _unknown(turn: Turn, call: Call) -> str:
     turn.notify_owner(
         "call.unknown",
-        f"The outcome of {_spell(call)} is unknown: it was interrupted, and it was not "
-        f"repeated. Please look whether it happened (turn {turn.id}).",
+        f"The outcome of {spell_call(call.name, call.arguments)} is unknown: it was interrupted, "
+        f"and it was not repeated. Please look whether it happened (turn {turn.id}).",
     )
     return OUTCOME_UNKNOWN.format(name=call.name)
 
@@ -252,7 +271,12 @@ def _unknown(turn: Turn, call: Call) -> str:
 async def _attempt(turn: Turn, ready: _Ready, context: ToolContext) -> str | NeedsApproval:
     turn.attempted.add(ready.key)
     with ToolWatch(ready.call) as watch:
-        return await _run_outside(turn, ready, context, watch)
+        outcome = await _run_outside(turn, ready, context, watch)
+    forgotten = turn.means.forgotten()
+    if forgotten is not None and isinstance(outcome, str):
+        # A tool may bring back what was forgotten; a long text takes too long for the event loop.
+        return await asyncio.to_thread(forgotten, _shorten(outcome))
+    return outcome
 
 
 async def _run_outside(
@@ -318,8 +342,10 @@ def _kept_beside(context: ToolContext | None) -> str | None:
 
 def _record(turn: Turn, ready: _Ready, outcome: str | NeedsApproval, context: ToolContext) -> None:
     if isinstance(outcome, NeedsApproval):
+        note_question(turn, ready.key, ready.tool, ready.arguments, outcome.question)
         _ask(turn, ready, "", outcome.reviewers, outcome.question)
     else:
+        _count(turn, ready, "allowed")
         _settle(turn, ready.key, ready.call, outcome, context)
 
 
@@ -335,14 +361,14 @@ def _settle(
     body = result_wire(call.id, _shorten(text))
     turn.stage(EntryKind.RESULT, key, body, meta=beside or _kept_beside(context))
     if context is not None:
-        turn.learn(context.tiers, context.audiences)
+        turn.context.learn(context.label)
     _show_result(turn, key, body)
 
 
 def _shorten(text: str) -> str:
-    # A lone surrogate cannot be stored or sent, and a secret must not be.
-    text = redact(text.encode("utf-8", "replace").decode())
-    if len(text) <= _LONGEST_RESULT:
+    # A lone surrogate cannot be stored or sent, a secret and the system's mark must not be.
+    text = unmarked(redact(text.encode("utf-8", "replace").decode()))
+    if len(text) <= _LONGEST_RESULT + _NOTE:
         return text
     return (
         f"{text[:_LONGEST_RESULT]}\n(Cut: the first {_LONGEST_RESULT:,} of {len(text):,} "
@@ -399,33 +425,52 @@ def _ask(
     question: str = "",
 ) -> None:
     """Leave a call to a person: the agent is told that it waits, other calls go on."""
+    approval = _question(turn, ready, reason, reviewers, question)
+    text = f"Waiting for approval {approval.id}. A person has been asked; you will be told."
+    body = result_wire(ready.call.id, text)
+    turn.stage(EntryKind.RESULT, ready.key, body, meta=_beside_question(approval))
+    turn.ask_person(approval)
+
+
+def _question(
+    turn: Turn, ready: _Ready, reason: str, reviewers: tuple[str, ...], question: str = ""
+) -> Approval:
+    """Return the question whether a call may be made, as people read it."""
+    _count(turn, ready, "asked")
+    deeds = ready.tool.shown_deeds(ready.arguments)
+    arguments = arguments_json(ready.arguments)
     if not question:
-        why = f" ({reason})" if reason else ""
-        question = f"{turn.agent.name} wants to call {_spell(ready.call)}{why}."
-    approval = Approval(
+        spelled = spell_call(ready.call.name, arguments)
+        declared = [one for one in deeds if one.kind is not DeedKind.UNDECLARED]
+        what = f"{effects_in_words(declared)}: {spelled}" if declared else f"call {spelled}"
+        question = f"{turn.agent.name} wants to {what}{f' ({reason})' if reason else ''}."
+    question = redact(question)  # a tool may have worded it
+    return Approval(
         id=new_id("ap"),
         agent_id=turn.agent.id,
         turn_id=turn.id,
         key=ready.key,
-        question=plain(question),
+        question=visible(question),
         asked_at=turn.means.clock(),
         tool=ready.call.name,
-        arguments=plain(ready.call.arguments),
-        deeds=plain(deeds_wire(ready.tool.deeds(ready.arguments))),
-        reason=plain(reason),
+        arguments=plain(arguments),
+        deeds=plain(write_deeds(deeds)),
+        reason=visible(reason),
         reviewers=reviewers,
+        definition=ready.tool.digest(ready.arguments),
     )
-    text = f"Waiting for approval {approval.id}. A person has been asked; you will be told."
-    meta = orjson.dumps({"parked": approval.id, "question": question}).decode()
-    turn.stage(EntryKind.RESULT, ready.key, result_wire(ready.call.id, text), meta=meta)
-    turn.ask_person(approval)
+
+
+def _beside_question(approval: Approval) -> str:
+    return orjson.dumps({"parked": approval.id, "question": approval.question}).decode()
 
 
 def undecided(turn: Turn) -> list[str]:
     """Return the questions of a turn whose outcome the agent has not been told yet."""
     questions: list[str] = []
     for key, entry in turn.recorded.items():
-        if entry.kind is not EntryKind.RESULT or not entry.meta:
+        # A call that is asked for again waits as its outcome.
+        if not entry.meta or not (entry.kind is EntryKind.RESULT or key.endswith("/outcome")):
             continue
         asked: dict[str, Any] = orjson.loads(entry.meta)
         if "parked" in asked and f"{key}/outcome" not in turn.recorded:
@@ -441,27 +486,86 @@ async def carry_out_decisions(turn: Turn) -> None:
             continue
         answer: dict[str, Any] = orjson.loads(entry.body)
         decision = Decision(
-            answer["approved"], answer["note"], answer["by"], answer.get("arguments")
+            answer["approved"],
+            answer["note"],
+            answer["by"],
+            answer.get("arguments"),
+            answer.get("approval"),
+            answer.get("person") or "",
         )
         call = _call_at(turn, call_key)
-        told = await _decided(turn, call_key, call, decision)
-        turn.tell(f"{call_key}/outcome", told)
+        changed = _changed_tool(turn, call_key, call, answer) if decision.approved else None
+        if changed is not None:
+            _ask_again(turn, changed, decision, tuple(answer["reviewers"]))
+        else:
+            told = await _decided(turn, call_key, call, decision, _label_of(answer))
+            turn.tell(f"{call_key}/outcome", told)
         turn.flush_meanwhile()
 
 
-async def _decided(turn: Turn, key: str, call: Call, decision: Decision) -> str:
+def _changed_tool(turn: Turn, key: str, call: Call, answer: dict[str, Any]) -> _Ready | None:
+    """Return a call whose tool is not the one that was asked about any more; it must not run.
+
+    What was begun before a crash was begun by the right one.
+    """
+    if f"{key}/approved" in turn.recorded or f"{key}/effect" in turn.recorded:
+        return None
+    asked = _prepare(turn, key, call)
+    ready = _prepare(turn, key, _as_edited(turn, call, answer.get("arguments")))
+    if not isinstance(ready, _Ready) or not answer.get("definition"):
+        return None
+    does = plain_deeds(plain(write_deeds(ready.tool.shown_deeds(ready.arguments))))
+    if (answer["definition"], answer["deeds"]) == (ready.tool.digest(ready.arguments), does):
+        return None
+    return asked if isinstance(asked, _Ready) else ready
+
+
+def _as_edited(turn: Turn, call: Call, arguments: str | None) -> Call:
+    """Return a call with the arguments that a person has changed, if they have."""
+    if arguments is None:
+        return call
+    # What a person saw and changed is the call that was meant.
+    name, _ = turn.means.toolbox.meant(call.name, call.arguments)
+    return replace(call, name=name, arguments=arguments)
+
+
+def _ask_again(turn: Turn, ready: _Ready, decision: Decision, reviewers: tuple[str, ...]) -> None:
+    """Put a call to a person anew, since another tool has its name by now; it was not run."""
+    reason = f"{ready.tool.name} is not the tool any more that {decision.approval_id} was about"
+    again = replace(ready, key=f"{ready.key}/outcome")
+    approval = _question(turn, again, reason, reviewers)
+    note_question(turn, again.key, ready.tool, ready.arguments, reason)
+    told = (
+        f"Your call {_spell(ready.call)} was approved by {decision.by}, but the tool has changed "
+        f"since it was asked for. It was not run. Waiting for approval {approval.id}; you will be "
+        "told."
+    )
+    turn.tell(again.key, told, meta=_beside_question(approval))
+    turn.ask_person(approval)
+
+
+def _label_of(answer: dict[str, Any]) -> Label:
+    """Return the label of what whoever answered says: their note, and what they have changed."""
+    if "trust" not in answer:
+        return Label()  # an answer from before there were labels
+    return Label(Tier(answer["trust"]), Audience.read(answer["audience"]))
+
+
+async def _decided(turn: Turn, key: str, call: Call, decision: Decision, label: Label) -> str:
     by = f" by {decision.by}" if decision.by else ""
     note = f" They say: {decision.note}" if decision.note else ""
-    if not decision.approved:
-        return f"Your call {_spell(call)} was denied{by}.{note} It was not run."
     changed = decision.arguments is not None
-    if decision.arguments is not None:
-        # What a person saw and changed is the call that was meant.
-        name, _ = turn.means.toolbox.meant(call.name, call.arguments)
-        call = replace(call, name=name, arguments=decision.arguments)
+    if not decision.approved:
+        if note:
+            turn.context.learn(label)
+        return f"Your call {_spell(call)} was denied{by}.{note} It was not run."
+    if changed:
+        # What they have written into the call is theirs, in all that it writes, too.
+        turn.context.learn(label)
+    call = _as_edited(turn, call, decision.arguments)
     ready = _prepare(turn, key, call)
     if isinstance(ready, _Ready) and f"{key}/effect" not in turn.recorded:
-        verdict = await _judged(turn, ready, turn.context.tier, decision.by)
+        verdict = await _judged(turn, ready, turn.context.label.trust, decision.by)
         if isinstance(verdict, Deny):
             ready = f"Error: {verdict.reason} It was not run."
     if isinstance(ready, str):
@@ -471,9 +575,11 @@ async def _decided(turn: Turn, key: str, call: Call, decision: Decision) -> str:
     else:
         context = _context(turn, ready, decision)
         outcome = await _carry_out(turn, ready, context, f"{key}/approved")
-        turn.learn(context.tiers, context.audiences)
+        turn.context.learn(context.label)
     if isinstance(outcome, NeedsApproval):
         outcome = "Error: the tool asked again although it was approved; it was not run."
+    if note:
+        turn.context.learn(label)
     how = "approved with changes" if changed else "approved"
     return f"Your call {_spell(call)} was {how}{by}.{note} Result: {_shorten(outcome or '')}"
 
@@ -481,7 +587,7 @@ async def _decided(turn: Turn, key: str, call: Call, decision: Decision) -> str:
 def _call_at(turn: Turn, key: str) -> Call:
     step, _, index = key.partition("/call/")
     entry = turn.recorded[f"{step}/reply"]
-    return Reply.from_entry(entry.body, entry.meta).calls[int(index)]
+    return Reply.from_entry(entry.body, entry.meta).calls[int(index.partition("/")[0])]
 
 
 # -- what is shown ---------------------------------------------------------------------------------
@@ -506,12 +612,14 @@ def _context(turn: Turn, ready: _Ready, decision: Decision | None) -> ToolContex
         progress=progress,
         constellation=turn.live.constellation,
         company=company,
+        people=turn.people,
         source=replace(
             turn.source_of(ready.tool.deeds(ready.arguments)),
             origins=(Origin(OriginKind.CALL, turn.id, key),),
         ),
         authority=turn.means.authority(),
         tiers=[ready.tool.tier] if ready.tool.tier is not None else [],
+        audiences=[] if company.owner_alone or ready.audience.public else [ready.audience],
         searching=(lambda query: search(turn.agent.id, query, company)) if search else None,
         settings=turn.means.settings,
         channels=turn.means.channels,
@@ -523,6 +631,12 @@ def _context(turn: Turn, ready: _Ready, decision: Decision | None) -> ToolContex
 def _spell(call: Call) -> str:
     arguments = call.arguments if len(call.arguments) <= 300 else call.arguments[:300] + "…"
     return f"{call.name}({arguments})"
+
+
+def _count(turn: Turn, ready: _Ready, verdict: str) -> None:
+    """Count a call with an effect outside: it ran without asking, a person was asked, or denied."""
+    if has_outside_effect(ready.tool.deeds(ready.arguments)):
+        turn.means.telemetry.counts.outside_calls.add((verdict,))
 
 
 def _show_call(turn: Turn, key: str, call: Call) -> None:

@@ -8,7 +8,8 @@ from asterism.agents.account import Account
 from asterism.agents.sections import Section, Shown, prefix_wire
 from asterism.ports import Profile
 from asterism.store.epochs import Epoch
-from asterism.types.people import PUBLIC, Audience, Company, Tier
+from asterism.types.labels import Label
+from asterism.types.people import Company
 from asterism.types.turns import EntryKind
 from asterism.types.wire import images_in
 
@@ -113,16 +114,18 @@ class Context:
         self.tail = tail
         self.upto = upto
         """The entry of the journal that its tail ends with."""
-        self.heard: Audience = PUBLIC
-        """Who may hear all that it shows, beyond those who are present."""
-        self.tier: Tier = Tier.OWNER
-        """The least trusted of all that its tail holds."""
+        self.label = Label()
+        """The least trusted of all that it shows, and who may hear it beyond those present."""
         self.account: Account | None = None
         """What was said and read in it, once a call had to be judged by that."""
         self.stale = False
         """Whether memory has changed since it was looked at."""
         self.prefix = prefix_wire(sections)
         self.compact_prefix = prefix_wire(sections, compact=True)
+
+    def learn(self, *labels: Label) -> None:
+        """Note how far what is shown now is trusted, and who may hear it."""
+        self.label = Label.join((self.label, *labels))
 
     def messages(self, profile: Profile = _ANY) -> list[bytes]:
         """Return wire forms: the frozen prefix, then the tail."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import orjson
-
+from asterism.agents.account import speaker_of
+from asterism.memory import people
 from asterism.permissions import (
+    PRESENT,
     Act,
     Actor,
     Allow,
@@ -21,18 +23,20 @@ from asterism.permissions import (
     Wanted,
     decide,
 )
-from asterism.store import grants, quotas
+from asterism.store import approvals, grants, journal, quotas
+from asterism.store import people as stored_people
 from asterism.store.database import Connection
-from asterism.types.deeds import Deed, Doubt
+from asterism.types.deeds import Deed, DeedKind, Doubt, amount_of
 from asterism.types.events import Event
 from asterism.types.grants import Grant
-from asterism.types.people import Tier
+from asterism.types.people import OWNER, Audience, Company, Tier
 
 if TYPE_CHECKING:
     from asterism.agents.turn import Turn
     from asterism.tools.tool import Tool
 
 _LONGEST_ARGUMENT = 500
+_DAY = 86_400_000
 
 
 async def judge(
@@ -41,6 +45,7 @@ async def judge(
     tool: Tool,
     arguments: Mapping[str, Any],
     tier: Tier,
+    audience: Audience,
     *,
     asks: bool = False,
     approved_by: str | None = None,
@@ -53,10 +58,16 @@ async def judge(
         tool: What is called.
         arguments: As the tool reads them.
         tier: The least trusted of what the model had read when it made the call.
+        audience: Who may see what the call brings back.
         asks: Whether a rule of the agent wants a person to be asked, whatever the tool says.
         approved_by: Who has approved this very call, if it was asked for.
     """
-    agent = turn.agent
+    agent, company = turn.agent, turn.context.company
+    names: dict[str, str] = {}
+    if not company.may_hear(audience):
+        names = await turn.means.database.read(
+            lambda tx: people.names_of(tx, turn.live.constellation, company)
+        )
     wanted = Wanted(
         agent=agent.name,
         tool=tool.name,
@@ -66,57 +77,140 @@ async def judge(
         tier=tier,
         people=turn.people,
         asks=tool.ask or asks,
+        audience=audience,
+        company=company,
+        names=names,
+        definition=tool.digest(arguments),
     )
-    verdict = await _decide(turn, Actor("agent", agent.id, agent.name, wanted.tier), wanted)
+    verdict = await _decide(turn, key, Actor("agent", agent.id, agent.name, wanted.tier), wanted)
     if isinstance(verdict, Ask) and approved_by is not None:
         verdict = Allow(f"approved by {approved_by or 'a person'}")
+    if isinstance(verdict, Allow) and any(one.kind is DeedKind.PAY for one in wanted.deeds):
+        turn.payments[key] = wanted.deeds
     turn.note(event_of(turn, key, wanted, verdict))
     return verdict
 
 
-async def _decide(turn: Turn, actor: Actor, wanted: Wanted) -> Verdict:
+def note_question(
+    turn: Turn, key: str, tool: Tool, arguments: Mapping[str, Any], reason: str
+) -> None:
+    """Note in the audit log that a call which was allowed waits for a person all the same."""
+    wanted = Wanted(turn.agent.name, tool.name, arguments, tool.deeds(dict(arguments)))
+    turn.note(event_of(turn, key, wanted, Ask(reason)))
+
+
+class _Quota(NamedTuple):
+    """The quota of a policy."""
+
+    policy: str
+    span: int
+    of: str
+    """`calls` or `amount`."""
+
+
+async def _decide(turn: Turn, key: str, actor: Actor, wanted: Wanted) -> Verdict:
     authority = turn.means.authority()
     resource = Resource("tool", wanted.tool, wanted=wanted)
     now = turn.means.clock()
-    doubt = await _doubt(turn, authority, wanted)
-    verdict = decide(
-        actor, Act.CALL, resource, Situation(authority, doubt=doubt, now=now, turn_id=turn.id)
-    )
+    situation = Situation(authority, doubt=_always, now=now, turn_id=turn.id)
+    verdict = decide(actor, Act.CALL, resource, situation)
     quota = _quota_of(authority, verdict)
     if not isinstance(verdict, Ask) and quota is None:
         return verdict
-
     # Only now it matters what was granted, and what of a quota has gone by.
-    async def read(tx: Connection) -> tuple[Grants, dict[str, float]]:
-        live = await grants.live(tx, turn.live.constellation, actor.id, now)
+    granted, used, givers = await _granted_and_used(turn, actor, wanted, quota, now)
+    situation = replace(situation, grants=granted, used=used, givers=givers)
+    verdict = decide(actor, Act.CALL, resource, situation)
+    if isinstance(verdict, Ask) and _rests_on_trust(actor, resource, situation):
+        # Only now it matters what was asked for.
+        situation = replace(situation, doubt=await _doubt(turn, key))
+        verdict = decide(actor, Act.CALL, resource, situation)
+    if isinstance(verdict, Allow) and verdict.grant:
+        turn.use_grant(verdict.grant)
+        if verdict.grant in used:
+            turn.use_quota(quotas.Use(actor.id, verdict.grant, now, 0.0))
+    elif isinstance(verdict, Allow) and quota is not None and verdict.policy == quota.policy:
+        amount = amount_of(wanted.deeds)
+        # A quota of calls may let one pass whose amount cannot be read.
+        amount = amount if math.isfinite(amount) else 0.0
+        turn.use_quota(quotas.Use(actor.id, quota.policy, now, amount))
+    return verdict
+
+
+async def _granted_and_used(
+    turn: Turn, actor: Actor, wanted: Wanted, quota: _Quota | None, now: int
+) -> tuple[Grants, dict[str, float], dict[str, frozenset[str]]]:
+    """Return the grants that count for a call, what has gone by of them and of a quota, and givers.
+
+    These are persons other than the owner, each with every way in which a policy may name them.
+    """
+    opening = turn.recorded.get("in")
+    opener = OWNER if OWNER in turn.people or opening is None else speaker_of(opening)
+
+    async def read(
+        tx: Connection,
+    ) -> tuple[list[Grant], dict[str, float], dict[str, frozenset[str]]]:
+        live = await grants.live(tx, turn.live.constellation, actor.id, now, turn.id)
+        if opener != OWNER:
+            live = [one for one in live if await _given_for(tx, one, turn.id, opener)]
+        if not wanted.company.may_hear(wanted.audience):
+            live = [one for one in live if await _given_among(tx, one, wanted.company)]
         used: dict[str, float] = {}
+        for one in live:
+            if one.per_day is not None:
+                used[one.id] = await quotas.used(tx, actor.id, one.id, now - _DAY, "calls")
         if quota is not None:
-            name, span, of = quota
-            used[name] = await quotas.used(tx, actor.id, name, now - span, of)
-        return Grants(live), used
+            since = now - quota.span
+            used[quota.policy] = await quotas.used(tx, actor.id, quota.policy, since, quota.of)
+        others = {one.given_by for one in live} - {OWNER}
+        givers = {one: await _names_of(tx, turn.live.constellation, one) for one in others}
+        return live, used, givers
 
     # Calls of one reply may be judged before the first of them is written.
     await turn.written()
-    granted, used = await turn.means.database.read(read)
-    if turn.granted:
-        granted = Grants(_left(one, turn.granted.count(one.id)) for one in granted.all)
-    if quota is not None:
-        for use in turn.uses:
-            if use.policy == quota[0]:
-                used[use.policy] += use.amount if quota[2] == "amount" else 1
-    verdict = decide(
-        actor,
-        Act.CALL,
-        resource,
-        Situation(authority, granted, doubt, now, turn.id, used),
+    live, used, givers = await turn.means.database.read(read)
+    if opener in givers:
+        givers[opener] |= {PRESENT}
+    for use in turn.uses:
+        if use.policy in used:
+            by_amount = quota is not None and (quota.policy, quota.of) == (use.policy, "amount")
+            used[use.policy] += use.amount if by_amount else 1
+    granted = Grants(
+        _left(one, turn.granted.count(one.id))
+        for one in live
+        if one.per_day is None or used[one.id] < one.per_day
     )
-    if isinstance(verdict, Allow):
-        if verdict.grant:
-            turn.use_grant(verdict.grant)
-        elif quota is not None and verdict.policy == quota[0]:
-            amount = sum(one.amount or 0.0 for one in wanted.deeds)
-            turn.use_quota(quotas.Use(actor.id, quota[0], now, amount))
-    return verdict
+    return granted, used, givers
+
+
+async def _given_for(tx: Connection, grant: Grant, turn_id: str, opener: str) -> bool:
+    """Tell whether a grant is for calls in turns that a person other than the owner opens.
+
+    It is if the question that it was given with came from a turn of theirs.
+    """
+    if grant.turn_id == turn_id:
+        return True
+    asked = await approvals.get(tx, grant.approval_id) if grant.approval_id else None
+    record = await journal.turn(tx, asked.turn_id) if asked is not None else None
+    return record is not None and await approvals.opener_of(tx, record) == opener
+
+
+async def _names_of(tx: Connection, constellation: str, person_id: str) -> frozenset[str]:
+    """Return every way in which a policy may name a person; none of somebody unknown."""
+    found = await stored_people.get(tx, constellation, person_id)
+    if found is None:
+        return frozenset()
+    return Actor("person", found.id, found.name, found.tier, frozenset(found.roles)).tokens
+
+
+async def _given_among(tx: Connection, grant: Grant, company: Company) -> bool:
+    """Tell whether a grant was given for calls whose results these people see.
+
+    What the owner lets an agent do in private is no word about whom its results may be shown to.
+    """
+    asked = await approvals.get(tx, grant.approval_id) if grant.approval_id else None
+    record = await journal.turn(tx, asked.turn_id) if asked is not None else None
+    return record is not None and company.may_hear(Audience.of_turn(record.audience))
 
 
 def _left(grant: Grant, uses: int) -> Grant:
@@ -124,29 +218,56 @@ def _left(grant: Grant, uses: int) -> Grant:
     return grant if grant.uses is None else replace(grant, uses=grant.uses - uses)
 
 
-async def _doubt(
-    turn: Turn, authority: Authority, wanted: Wanted
-) -> Callable[[tuple[Deed, ...]], Doubt | None] | None:
-    """Return how deeds are vouched for; None where nothing untrusted was read or is touched."""
-    tier = wanted.tier
-    if tier.trusted or tier in authority.trusted:
+def _always(deeds: tuple[Deed, ...]) -> Doubt:
+    outside = next((one for one in deeds if one.kind.outside), deeds[0])
+    return Doubt(f"it would {outside}, and nobody who is trusted asked for that")
+
+
+def _never(deeds: tuple[Deed, ...]) -> None:
+    del deeds
+
+
+def _rests_on_trust(actor: Actor, resource: Resource, situation: Situation) -> bool:
+    """Tell whether a call is asked for only because nobody is known to have wanted it."""
+    trusting = replace(situation, doubt=_never)
+    return isinstance(decide(actor, Act.CALL, resource, trusting), Allow)
+
+
+async def _doubt(turn: Turn, key: str) -> Callable[[tuple[Deed, ...]], Doubt | None]:
+    """Return what tells whether effects of a call were asked for, after all that was read."""
+    from asterism.agents.evidence import evidence_of  # most turns never need it
+    from asterism.agents.intents import intents_of
+    from asterism.permissions.provenance import judge as compare
+
+    evidence = await evidence_of(turn)
+    if evidence is None:
+        return _always
+    back = {one.key for one in evidence.readings}
+    evidence.pending = [
+        deed
+        for other, deeds in turn.payments.items()
+        if other != key and f"{turn.id}/{other}" not in back
+        for deed in deeds
+    ]
+    readings = await intents_of(turn, evidence.text)
+
+    def doubt(deeds: tuple[Deed, ...]) -> Doubt | None:
+        for effects in readings:
+            found = compare(evidence, effects, deeds)
+            if found is not None:
+                return found
         return None
-    if not any(one.kind.outside for one in wanted.deeds):
-        return None
-    from asterism.agents.said import readings_of
-    from asterism.permissions.provenance import vouch
 
-    readings = await readings_of(turn)
-    return lambda deeds: vouch(readings, deeds)
+    return doubt
 
 
-def _quota_of(authority: Authority, verdict: Verdict) -> tuple[str, int, str] | None:
-    """Return the quota of the policy that would allow a call: its name, span and what it counts."""
+def _quota_of(authority: Authority, verdict: Verdict) -> _Quota | None:
+    """Return the quota of the policy that would allow a call."""
     if not isinstance(verdict, Allow) or not verdict.policy:
         return None
     for one in authority.policies.all:
         if one.name == verdict.policy and one.quota is not None:
-            return one.name, one.quota.span, one.quota.of
+            return _Quota(one.name, one.quota.span, one.quota.of)
     return None
 
 
@@ -182,9 +303,3 @@ def _short(value: Any) -> Any:
     if isinstance(value, str) and len(value) > _LONGEST_ARGUMENT:
         return f"{value[:_LONGEST_ARGUMENT]}… ({len(value):,} characters)"
     return value
-
-
-def deeds_wire(deeds: tuple[Deed, ...]) -> str:
-    """Return deeds as JSON, for people who are asked."""
-    shown = [{name: value for name, value in asdict(one).items() if value} for one in deeds]
-    return orjson.dumps(shown).decode()

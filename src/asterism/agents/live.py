@@ -14,6 +14,7 @@ from asterism.agents.sections import (
     Memory,
     Section,
     Shown,
+    block_text,
     is_shown,
     read_sections,
     sections_of,
@@ -21,7 +22,7 @@ from asterism.agents.sections import (
 )
 from asterism.errors import NotFound
 from asterism.memory import blocks, history
-from asterism.memory.blocks import Seen, wrapped
+from asterism.memory.blocks import Seen
 from asterism.ports import Profile
 from asterism.store import agents as agents_at_rest
 from asterism.store import blobs, epochs, journal, summaries
@@ -29,7 +30,8 @@ from asterism.store.database import Connection, Database
 from asterism.store.epochs import Epoch
 from asterism.types.agents import Agent
 from asterism.types.blobs import Blob
-from asterism.types.people import Audience, Company, least_trusted
+from asterism.types.labels import Label
+from asterism.types.people import Audience, Company
 from asterism.types.summaries import Summary
 from asterism.types.wire import images_in, text_of, with_images
 
@@ -179,10 +181,8 @@ async def _shows_too_much(tx: Connection, live: LiveAgent, context: Context) -> 
 
 def _fill(context: Context, entries: Sequence[journal.Told]) -> None:
     """Append to a tail what those present may hear."""
-    if not context.company.owner_alone:
-        for text in {one.audience for one in entries}:
-            context.heard &= Audience.of_turn(text)
-    context.tier = least_trusted({context.tier, *(one.trust for one in entries)})
+    labels = {(one.trust, one.audience) for one in entries}
+    context.learn(*(Label(trust, Audience.of_turn(audience)) for trust, audience in labels))
     for one in entries:
         context.tail.append(one.kind, one.body)
 
@@ -245,9 +245,7 @@ async def compile_context(
     context.referable = _referable(seen, company)
     _take_in(context, [one for one in seen if one.block.id in shown])
     if stands_for is not None:
-        context.tier = least_trusted((context.tier, stands_for.tier))
-        if not company.owner_alone:
-            context.heard &= stands_for.audience
+        context.learn(Label(stands_for.tier, stands_for.audience))
     _fill(context, await held(tx, agent.id, company, stands_for, first, live.length))
     return context
 
@@ -293,19 +291,9 @@ def _referable(seen: Sequence[Seen], company: Company) -> dict[str, str]:
 
 def _take_in(context: Context, seen: Sequence[Seen]) -> None:
     """Note of blocks that a context shows who else may hear them, and how far they are trusted."""
-    company = context.company
-    marks = [
-        line.mark
-        for one in seen
-        for line in one.lines
-        if company.may_hear(line.mark.audience & one.block.audience)
-    ]
-    context.tier = least_trusted({context.tier, *(mark.tier for mark in marks)})
-    if not company.owner_alone:
-        audiences = [one.block.audience for one in seen if company.may_hear(one.block.audience)]
-        context.heard = Audience.meeting(
-            (context.heard, *audiences, *(mark.audience for mark in marks))
-        )
+    labels = {line.label for one in seen for line in one.lines}
+    labels |= {Label(audience=one.block.audience) for one in seen}
+    context.learn(*(one for one in labels if one.flows_to(context.company)))
 
 
 # -- memory that changes within an epoch -----------------------------------------------------------
@@ -318,7 +306,7 @@ async def _changes(tx: Connection, live: LiveAgent, context: Context) -> list[No
     there: set[str] = set()
     for one in seen:
         block = one.block
-        text = wrapped(one, company) if is_shown(one) else ""
+        text = block_text(one, company) if is_shown(one) else ""
         if not text:
             continue
         there.add(block.id)
@@ -384,7 +372,7 @@ async def referred_to(database: Database, live: LiveAgent, text: str, most: int 
         notes: list[Note] = []
         for label in named:
             seen = await blocks.find(tx, live.constellation, live.agent.id, label)
-            shown = wrapped(seen, context.company)
+            shown = block_text(seen, context.company)
             if shown:
                 _take_in(context, [seen])
                 notes.append(

@@ -15,6 +15,7 @@ from asterism.agents.shape import fault_of, unfenced
 from asterism.agents.turn import Turn
 from asterism.errors import BudgetReached, ModelError, ModelGarbled, TurnLimit
 from asterism.ports import ModelRequest, Profile, Question
+from asterism.telemetry.redaction import Stream, redact
 from asterism.types.turns import Outcome, Reply
 
 _WINDOW_SHARE = 0.8
@@ -148,18 +149,18 @@ async def _ask(turn: Turn, step: int) -> Reply:
             else _NO_THOUGHTS,
         )
 
-    def emit(kind: str, piece: str) -> None:
-        turn.publish(kind, {"why": piece} if kind == "again" else {"text": piece})
-
+    shown = _Pieces(turn) if means.watched(agent.id) else None
     reply = await means.ask(
         Question(
             models=means.chain(agent.model),
             compose=compose,
             purse=turn.purse,
             notify=turn.notify_owner,
-            emit=emit if means.watched(agent.id) else None,
+            emit=shown.emit if shown is not None else None,
         )
     )
+    if shown is not None:
+        shown.end()
     if schema is not None and not reply.calls:
         reply = replace(reply, text=unfenced(reply.text))
     if turn.call_ids and not turn.call_ids.isdisjoint(call.id for call in reply.calls):
@@ -167,6 +168,28 @@ async def _ask(turn: Turn, step: int) -> Reply:
         calls = tuple(replace(call, id=f"{call.id}_{step}") for call in reply.calls)
         return replace(reply, calls=calls)
     return reply
+
+
+class _Pieces:
+    """Shows watchers a reply as it comes, without known keys, wherever pieces cut them."""
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._streams: dict[str, Stream] = {}
+
+    def emit(self, kind: str, piece: str) -> None:
+        """Show a piece, except for an end that may become a key."""
+        if kind == "again":
+            self._streams.clear()
+            self._turn.publish(kind, {"why": redact(piece)})
+        elif text := self._streams.setdefault(kind, Stream()).feed(piece):
+            self._turn.publish(kind, {"text": text})
+
+    def end(self) -> None:
+        """Show what was held back, since nothing follows."""
+        for kind, stream in self._streams.items():
+            if text := stream.rest():
+                self._turn.publish(kind, {"text": text})
 
 
 def _tell_fault(turn: Turn, step: int, fault: str, misses: int) -> None:

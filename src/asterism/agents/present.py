@@ -11,6 +11,7 @@ from asterism.memory import people
 from asterism.permissions import Actor
 from asterism.store import people as people_at_rest
 from asterism.store.database import Connection
+from asterism.types.marks import unmarked
 from asterism.types.people import OWNER, OWNER_ALONE, Company, Tier, least_trusted
 
 _MOST_NAMED = 20
@@ -59,7 +60,8 @@ async def introduce(tx: Connection, constellation: str, company: Company) -> str
     if (more := len(company.hearers) - _MOST_NAMED) > 0:
         named.append(f"{more} more")
     where = f" in the room {company.room}" if company.room is not None else ""
-    return (
+    # Strangers choose their names, and those of rooms.
+    return unmarked(
         f"Present{where}: {', '.join(named)}. You see of your memory only what all of them may "
         "hear."
     )

@@ -30,9 +30,10 @@ from asterism.permissions import Actor
 from asterism.ports import ModelRequest, Profile, Purse, Question
 from asterism.store import epochs, journal, summaries
 from asterism.store.database import Connection
+from asterism.telemetry.redaction import redact
 from asterism.types.ids import new_id
 from asterism.types.memory import Insert, Origin, OriginKind, Source
-from asterism.types.people import Audience, least_trusted
+from asterism.types.people import Audience
 from asterism.types.summaries import Summary
 from asterism.types.turns import WIRE_KINDS
 
@@ -73,8 +74,7 @@ async def make_room(turn: Turn, budget: int) -> None:
     )
     former, turn.context = turn.context, turn.live.context
     # What this turn has seen and said so far is not in the store yet.
-    turn.context.heard &= former.heard
-    turn.context.tier = least_trusted((turn.context.tier, former.tier))
+    turn.context.learn(former.label)
     for draft in turn.staged:
         if draft.kind in WIRE_KINDS:
             turn.context.tail.append(draft.kind, draft.body)
@@ -263,7 +263,7 @@ async def _ask(
                     notify=notify,
                 )
             )
-            text, made_by = summary_from(reply.text) or text, reply.model
+            text, made_by = summary_from(redact(reply.text)) or text, reply.model
     except (ModelError, BudgetReached) as problem:
         _log.info("the summary of %s is made by rule: %s", live.agent.name, problem.message)
         return None

@@ -124,9 +124,9 @@ class Trail:
                 self._read_result(key, entry)
             elif key.endswith("/decision"):
                 said: dict[str, Any] = orjson.loads(entry.body)
-                self._approved[key.removesuffix("/decision")] = bool(said["approved"])
-            elif key.endswith("/outcome"):
-                self._read_outcome(key.removesuffix("/outcome"), entry)
+                self._approved[_call_key(key)] = bool(said["approved"])
+            elif key.endswith("/outcome") and '"parked"' not in (entry.meta or ""):
+                self._read_outcome(_call_key(key), entry)
         self._seen = len(entries)
 
     def _read_result(self, key: str, entry: Noted) -> None:
@@ -175,6 +175,11 @@ class Trail:
         return max(
             (one.at for one in self.made if one.name == name and one.state in TAKEN), default=None
         )
+
+
+def _call_key(key: str) -> str:
+    """Return the call that a key such as `0/call/0/decision` is about."""
+    return "/".join(key.split("/")[:3])
 
 
 def state_of(result: str) -> State:

@@ -8,6 +8,7 @@ finds in the journal either that a step happened or that it has no effect yet.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,11 +41,15 @@ from asterism.store.database import Connection, Database
 from asterism.store.epochs import Epoch
 from asterism.store.journal import Draft
 from asterism.telemetry import Telemetry
+from asterism.telemetry.redaction import redact, redact_json
 from asterism.tools.tool import Toolbox
-from asterism.types.approvals import Approval
+from asterism.types.approvals import PRESENT, Approval
+from asterism.types.call_text import announcement
 from asterism.types.deeds import Deed, DeedKind
 from asterism.types.events import Event
 from asterism.types.ids import new_id
+from asterism.types.labels import Label
+from asterism.types.marks import MARK, unmarked, unmarked_wire
 from asterism.types.memory import Source
 from asterism.types.messages import Delivery, InboxItem, Notice
 from asterism.types.people import (
@@ -52,7 +57,6 @@ from asterism.types.people import (
     Audience,
     Company,
     Tier,
-    least_trusted,
     planned_for,
 )
 from asterism.types.search import Found, Query
@@ -60,6 +64,7 @@ from asterism.types.spending import Charge, Payer
 from asterism.types.summaries import Folds
 from asterism.types.turns import (
     WIRE_KINDS,
+    Call,
     Entry,
     EntryKind,
     Outcome,
@@ -75,7 +80,7 @@ T = TypeVar("T")
 _FIRST_WAIT, _LONGEST_WAIT = 0.25, 5.0
 EMPTY_ANSWER = "(The model gave an empty answer.)"
 WITHHELD = (
-    "[asterism] It is time for something that you had planned, but not everyone who is here now "
+    f"{MARK} It is time for something that you had planned, but not everyone who is here now "
     "may hear it. The owner has been told."
 )
 
@@ -115,6 +120,8 @@ class Means:
     """Where people are reached."""
     resolve: Callable[[str], str] = str
     """Returns the stored key that `secret:NAME` names, and any other text as it is."""
+    forgotten: Callable[[], Callable[[str], str] | None] = lambda: None
+    """Returns what takes out of a text what was forgotten before; None where nothing was."""
 
 
 @dataclass(slots=True)
@@ -188,6 +195,8 @@ class Turn:
             assert item is not None
             self.id, self.channel, self.reply_to = item.turn_id, item.channel, item.reply_to
         self.usage = Usage()
+        self.payments: dict[str, tuple[Deed, ...]] = {}
+        """What calls pay that were let pass in this turn, by the call's key."""
         self.thoughts: dict[bytes, tuple[str, bytes]] = {}
         """By the wire form of a reply, who said it and the vendor's record of its reasoning."""
         self.call_ids: set[str] = set()
@@ -208,7 +217,7 @@ class Turn:
             meant=means.toolbox.meant,
         )
         """What the agent's rules for tools say to how the turn goes."""
-        self.context.tier = least_trusted((self.context.tier, tier))
+        self.context.learn(Label(tier))
         self._open(notes)
         schema = self._told_at_opening().get("schema")
         self.schema: dict[str, Any] | None = orjson.loads(schema) if schema else None
@@ -229,10 +238,12 @@ class Turn:
 
     def _learn_again(self, entry: Entry) -> None:
         """Know of a result from before a crash how far it is trusted, and who may hear it."""
-        if entry.kind is EntryKind.RESULT and entry.meta:
+        if entry.meta and (entry.kind is EntryKind.RESULT or entry.key.endswith("/effect")):
             kept: dict[str, list[str]] = orjson.loads(entry.meta)
-            audiences = [Audience.read(one) for one in kept.get("audiences", ())]
-            self.learn([Tier(one) for one in kept.get("tiers", ())], audiences)
+            self.context.learn(
+                *(Label(Tier(one)) for one in kept.get("tiers", ())),
+                *(Label(audience=Audience.read(one)) for one in kept.get("audiences", ())),
+            )
 
     @property
     def seconds_left(self) -> float:
@@ -243,7 +254,7 @@ class Turn:
     def source(self) -> Source:
         """What whatever is written in this turn comes from, who may hear it, how trusted it is."""
         context = self.context
-        return Source((), context.company.after(context.heard), context.tier)
+        return Source((), context.company.after(context.label.audience), context.label.trust)
 
     def source_of(self, effects: Sequence[Deed]) -> Source:
         """Return what a call with these effects writes from.
@@ -266,23 +277,17 @@ class Turn:
     def _body(self, item: InboxItem) -> bytes:
         """Return what opens the turn; what was planned among fewer people is not told to all."""
         planned = planned_for(item.company)
-        if planned is None:
-            return item.body
-        if self.context.company.may_hear(planned):
-            self.learn((), (planned,))
-            return item.body
+        if planned is None or self.context.company.may_hear(planned):
+            if planned is not None:
+                self.context.learn(Label(audience=planned))
+            # Whoever hands something in, only the system speaks as the system.
+            return unmarked_wire(item.body)
         self.notify_owner(
             "plan.withheld",
             f"{self.agent.name} was not told what it had planned, since others are in the room "
             f"now who may not hear it: {text_of(item.body)}",
         )
         return message_wire("user", WITHHELD)
-
-    def learn(self, tiers: Sequence[Tier], audiences: Sequence[Audience] = ()) -> None:
-        """Note how far what was read is trusted, and who may hear it."""
-        self.context.tier = least_trusted((self.context.tier, *tiers))
-        if audiences and not self.context.company.owner_alone:
-            self.context.heard = Audience.meeting((self.context.heard, *audiences))
 
     # -- money ---------------------------------------------------------------------------------
 
@@ -334,16 +339,20 @@ class Turn:
             self.context.tail.append(draft.kind, draft.body)
 
     async def once(self, key: str, ask: Callable[[], Awaitable[Reply]]) -> Reply:
-        """Return the recorded reply of this step, or ask for it and stage it."""
+        """Return the recorded reply of this step, or ask for it and stage it.
+
+        What it holds of known keys is taken out first: the call that is recorded is the one that
+        is judged and carried out, and no model knows a key by right.
+        """
         entry = self.recorded.get(key)
         if entry is not None:
             reply = Reply.from_entry(entry.body, entry.meta)
         else:
-            reply = await ask()
+            reply = without_secrets(await ask())
             if not self.context.saved:
                 await self.written()  # which may give its epoch another number
             seen = (self.context.epoch.number, self.sent[0], self.sent[1])
-            meta = reply.meta(seen, self.context.tier)
+            meta = reply.meta(seen, self.context.label.trust)
             entry = self.stage(EntryKind.REPLY, key, reply.wire(), meta=meta)
         self.usage += reply.usage
         if reply.calls:
@@ -355,7 +364,14 @@ class Turn:
     def notify_owner(self, kind: str, text: str) -> None:
         """Tell the owner something with the next flush."""
         self._page.notices.append(
-            Notice(new_id("note"), self.agent.id, self.id, kind, plain(text), self.means.clock())
+            Notice(
+                new_id("note"),
+                self.agent.id,
+                self.id,
+                kind,
+                plain(redact(text)),
+                self.means.clock(),
+            )
         )
 
     def note(self, event: Event) -> None:
@@ -383,7 +399,12 @@ class Turn:
     def ask_person(self, approval: Approval) -> None:
         """Put a question to a person with the next flush."""
         self._page.approvals.append(approval)
-        self.deliver(approval.id, f"{approval.question} (approval {approval.id})")
+        text = f"{approval.question} (approval {approval.id})"
+        answers_here = not self.people.isdisjoint((OWNER, *approval.reviewers))
+        if answers_here or PRESENT in approval.reviewers:
+            # Who may answer it there must see all of it; others are told no more than needed.
+            text = announcement(approval)
+        self.deliver(approval.id, text)
 
     def deliver(self, name: str, text: str) -> None:
         """Send a text to where the matter came from, with the next flush."""
@@ -466,7 +487,8 @@ class Turn:
         context = self.context
         audience = None if context.company.owner_alone else str(self.source.audience)
         epoch = None if context.saved else context.epoch
-        tier = None if context.tier is Tier.OWNER else context.tier.value
+        trust = context.label.trust
+        tier = None if trust is Tier.OWNER else trust.value
         if page.state is TurnState.OPEN or tier is not None:
             self._keep_trust_of_message(page)
         now = self.means.clock()
@@ -578,6 +600,7 @@ class Turn:
 
     async def fail(self, explanation: str) -> Outcome:
         """End the turn with an explanation instead of an answer."""
+        explanation = redact(explanation)
         if self._ending is None:
             self.deliver("answer", explanation)
         return await self._end(TurnState.FAILED, explanation, explanation)
@@ -619,9 +642,36 @@ class Turn:
         if self.means.watched(self.agent.id):
             self.means.publish(self.agent.id, self.id, kind, data)
 
-    def tell(self, key: str, text: str) -> None:
+    def tell(self, key: str, text: str, *, meta: str | None = None) -> None:
         """Say something to the agent in the middle of its turn."""
-        self.stage(EntryKind.MESSAGE, key, message_wire("user", f"[asterism] {text}"))
+        told = f"{MARK} {unmarked(text)}"  # it may quote others
+        self.stage(EntryKind.MESSAGE, key, message_wire("user", told), meta=meta)
+
+
+def without_secrets(reply: Reply) -> Reply:
+    """Return a reply without known keys; the very same one if it holds none."""
+    text, reasoning = redact(reply.text), redact(reply.reasoning)
+    calls = tuple(map(_call_without_secrets, reply.calls)) if reply.calls else ()
+    thought = reply.thought
+    if thought and redact_json(said := thought.decode("utf-8", "replace")) != said:
+        # A vendor takes its own record back unchanged or not at all.
+        thought = b""
+    if (text, reasoning, calls, thought) == (
+        reply.text,
+        reply.reasoning,
+        reply.calls,
+        reply.thought,
+    ):
+        return reply
+    return replace(reply, text=text, reasoning=reasoning, calls=calls, thought=thought)
+
+
+def _call_without_secrets(call: Call) -> Call:
+    name, arguments = redact(call.name), redact_json(call.arguments)
+    if name != call.name:
+        # Vendors take names of letters, digits, dashes and underscores back, and no others.
+        name = re.sub(r"[^A-Za-z0-9_-]+", "_", name).strip("_")
+    return Call(call.id, name, arguments)
 
 
 def _opening(item: InboxItem) -> str | None:

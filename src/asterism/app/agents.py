@@ -18,7 +18,7 @@ from asterism.app.checks import (
 )
 from asterism.app.nouns import Nouns
 from asterism.app.verbs import verbs
-from asterism.errors import AsterismError, Conflict, NotFound
+from asterism.errors import AsterismError, Conflict, InvalidInput, NotFound
 from asterism.permissions import Act
 from asterism.ports import ModelRequest, Warm
 from asterism.runtime.past import append_past, read_past
@@ -30,7 +30,7 @@ from asterism.types.messages import (
     Imported,
     PastMessage,
 )
-from asterism.types.people import OWNER_ALONE
+from asterism.types.people import OWNER, OWNER_ALONE
 
 _log = logging.getLogger(__name__)
 
@@ -147,6 +147,11 @@ class AgentVerbs(Nouns):
 
     def model_of(self, agent: Agent) -> str:
         """Return the model an agent thinks with now, as `vendor:name`."""
+        if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
+            raise InvalidInput(
+                f"model_of needs an agent, as home.agent gives it, and this is "
+                f"{type(agent).__name__}. Nothing was changed."
+            )
         return self.settings.default_model if agent.model == DEFAULT_MODEL else agent.model
 
     async def warm(self, agent: Agent) -> None:
@@ -251,7 +256,8 @@ class AgentVerbs(Nouns):
     ) -> Imported:
         """Put a conversation from elsewhere at the end of an agent's past; nobody is asked.
 
-        All of it is stored, or nothing. Whoever else spoke in it, only the owner may hear it.
+        All of it is stored, or nothing. Whoever else spoke in it, only the owner may hear it. What
+        somebody other than the owner imports is theirs, and trusted as far as they are.
 
         Args:
             agent: The agent, or its name or id. It must have nothing to answer.
@@ -263,10 +269,12 @@ class AgentVerbs(Nouns):
         """
         agent_id = agent.id if isinstance(agent, Agent) else (await self.agent(agent)).id
         at, constellation = self._clock(), self.settings.constellation
-        past = read_past(messages, at)
+        reach = self._reach
+        past = read_past(messages, at, OWNER if reach.writes_as_owner else reach.actor.id)
 
         async def work(tx: Connection) -> Imported:
-            imported = await append_past(tx, constellation, agent_id, past, at)
+            tier = (await reach.writer(tx, "api")).source.tier
+            imported = await append_past(tx, constellation, agent_id, past, at, tier)
             count = len(imported.messages)
             await note(
                 tx, self._reach, "messages.imported", by="api", agent_id=agent_id, count=count

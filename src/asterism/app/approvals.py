@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from asterism.app.reach import Reach
+from asterism.app.reach import Reach, enough
 from asterism.app.verbs import verbs
-from asterism.errors import AsterismError, NotFound
+from asterism.errors import AsterismError, InvalidInput, NotFound
 from asterism.permissions import Act
 from asterism.runtime import approvals as at_work
 from asterism.runtime.approvals import NO_APPROVAL, Reply, words_for
 from asterism.runtime.decisions import find
-from asterism.runtime.reviewers import spell
-from asterism.store import approvals, grants
+from asterism.runtime.reviewers import may_answer, spell
+from asterism.store import approvals, grants, journal
 from asterism.store import people as stored_people
 from asterism.store.database import Connection
 from asterism.types.approvals import Approval
@@ -55,15 +55,48 @@ class Approvals:
 
     async def __call__(self) -> list[Approval]:
         """Return the questions that wait for an answer, the oldest first."""
-        return await self._read(lambda tx: approvals.waiting(tx, self._reach.constellation))
+
+        async def read(tx: Connection) -> list[Approval]:
+            return await self._heard(tx, await approvals.waiting(tx, self._reach.constellation))
+
+        return await self._read(read)
 
     async def answered(self, *, limit: int = 20) -> list[Approval]:
         """Return the questions that were answered, the latest first."""
-        return await self._read(lambda tx: approvals.decided(tx, self._reach.constellation, limit))
+
+        async def read(tx: Connection) -> list[Approval]:
+            return await enough(
+                lambda most: approvals.decided(tx, self._reach.constellation, most),
+                lambda found: self._heard(tx, found),
+                limit,
+            )
+
+        return await self._read(read)
+
+    async def _heard(self, tx: Connection, found: Sequence[Approval]) -> list[Approval]:
+        """Return the questions that whoever acts may see: of turns they hear, or put to them."""
+        reach = self._reach
+        if reach.sees_all:
+            return list(found)
+        heard = await reach.heard_turns(tx, [one.turn_id for one in found])
+        person = await stored_people.get(tx, reach.constellation, reach.actor.id)
+        kept: list[Approval] = []
+        for one in found:
+            record = await journal.turn(tx, one.turn_id) if person is not None else None
+            if one.turn_id in heard:
+                kept.append(one)
+            elif person is not None and record is not None:
+                kept += [one] if await may_answer(tx, record, one, person) else []
+        return kept
 
     async def get(self, approval_id: str) -> Approval:
         """Return a question by its id, or by the end of the id of one that waits."""
-        found = await self._read(lambda tx: find(tx, self._reach.constellation, approval_id))
+
+        async def read(tx: Connection) -> list[Approval]:
+            found = await find(tx, self._reach.constellation, approval_id)
+            return await self._heard(tx, [found] if found is not None else [])
+
+        found = next(iter(await self._read(read)), None)
         if found is None:
             raise NotFound(NO_APPROVAL.format(id=approval_id))
         return found
@@ -107,16 +140,17 @@ class Approvals:
                 channel; None: the owner. Anybody else who acts answers for themselves.
             note: What the agent is told with it.
             arguments: Other arguments to make the call with, which must fit its tool.
-            grant: How far the yes reaches beyond this call: `turn`, `scope`, `always`, or a `Wish`.
+            grant: How far the yes reaches beyond this call: `turn`, `recipient`, `always`, or a
+                `Wish`, which has limits and an end as well.
             place: Where it is answered, as `channel:address`; others who were asked are told.
         """
         who = (by or OWNER) if self._reach.is_owner else self._reach.actor.id
         changed = arguments
         if changed is not None and not isinstance(changed, str):
             changed = orjson.dumps(dict(changed)).decode()
-        wish = grant if grant is None or isinstance(grant, Wish) else Wish(Extent(grant))
+        wish = grant if grant is None or isinstance(grant, Wish) else Wish(_extent(grant))
         return await self._at_work.decide(
-            Reply(approval_id, approved, who, note, changed, wish, place)
+            Reply(approval_id, approved, who, note, changed, wish, place, self._reach.is_owner)
         )
 
     async def answer(
@@ -130,12 +164,22 @@ class Approvals:
     ) -> str:
         """Answer a question from a channel; return in a sentence what came of it."""
         try:
-            receipt = await self.decide(
-                approval_id, approved=approved, by=by, note=note, place=place
+            receipt = await self._at_work.decide(
+                Reply(approval_id, approved, by, note, place=place)
             )
         except AsterismError as error:
-            return error.message
+            return words_for(error, approval_id, approved=approved)
         return words_for(receipt, approval_id, approved=approved)
 
     async def _read(self, work: Callable[[Connection], Awaitable[Any]]) -> Any:
         return await self._reach.database.read(work)
+
+
+def _extent(text: str) -> Extent:
+    try:
+        return Extent(text)
+    except ValueError:
+        known = ", ".join(f'"{one.value}"' for one in Extent)
+        raise InvalidInput(
+            f"{text[:40]!r} does not say how far a yes reaches: {known} do. Nothing was decided."
+        ) from None

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from asterism.app.arguments import AnyText
 from asterism.app.audit import note
 from asterism.app.reach import Reach
 from asterism.app.search import Search
@@ -14,6 +15,7 @@ from asterism.app.verbs import verbs
 from asterism.errors import BudgetReached, ModelError
 from asterism.memory import archive, people
 from asterism.memory.gate import passages as gate
+from asterism.memory.gate.form import check_tags
 from asterism.memory.gate.passages import NewPassage, Written
 from asterism.memory.likeness import Kind, ask_model_prompt, read_verdict
 from asterism.permissions import Act
@@ -64,23 +66,38 @@ class Archive:
     ) -> list[Passage]:
         """Return the passages of an agent that hold now, or held at a moment, newest first."""
         agent_id = await self._reach.agent_id(agent)
-        return await self._reach.database.read(
-            lambda tx: archive.listing(
-                tx, [agent_id], tag=tag, moment=moment, limit=limit, before=before
+        wanted = check_tags((tag,))[0] if tag is not None else None
+
+        async def read(tx: Connection) -> list[Passage]:
+            return await archive.listing(
+                tx,
+                [agent_id],
+                company=await self._reach.company(tx),
+                tag=wanted,
+                moment=moment,
+                limit=limit,
+                before=before,
             )
-        )
+
+        return await self._reach.database.read(read)
 
     async def get(self, passage_id: str) -> Passage:
         """Return a passage by its id."""
-        return await self._reach.database.read(
-            lambda tx: archive.get(tx, self._reach.constellation, passage_id)
-        )
+        return await self._reach.database.read(lambda tx: self._heard(tx, passage_id))
+
+    async def _heard(self, tx: Connection, passage_id: str) -> Passage:
+        """Return a passage that whoever acts may see."""
+        company = await self._reach.company(tx)
+        return await archive.get(tx, self._reach.constellation, passage_id, company=company)
 
     async def history(self, passage_id: str) -> list[PassageEdit]:
         """Return what was done to a passage since it was stored."""
-        return await self._reach.database.read(
-            lambda tx: archive.history(tx, self._reach.constellation, passage_id)
-        )
+
+        async def read(tx: Connection) -> list[PassageEdit]:
+            company = await self._reach.company(tx)
+            return await archive.history(tx, self._reach.constellation, passage_id, company=company)
+
+        return await self._reach.database.read(read)
 
     async def add(
         self,
@@ -104,16 +121,19 @@ class Archive:
             true_from: Since when it holds, in milliseconds.
             supersedes: The passage that it takes the place of.
             audience: Who may hear it, such as `owner`, `public` or `person:anna`.
-            by: By what means the owner does this.
+            by: By what means it is done.
         """
         reach = self._reach
+        if supersedes is not None and not reach.is_owner:
+            # What takes the place of another passage overwrites it.
+            await reach.allow(Act.OVERWRITE, "passage.add", "passage", (agent,))
         found = await reach.agent(agent)
         ask = self._judge()
         contradicted = await self._contradicted(ask, found, text) if ask is not None else ()
         insert = Insert(text, tuple(tags), dict(metadata or {}), true_from, supersedes)
 
         async def work(tx: Connection) -> Written:
-            writer = reach.owner(by)
+            writer = await reach.writer(tx, by)
             heard = await people.read_audience(tx, reach.constellation, audience)
             source = Source(writer.source.origins, heard, writer.source.tier)
             written = await gate.write(
@@ -165,7 +185,7 @@ class Archive:
             rows = [NewPassage(text, tags=tuple(tags)) for text in batch]
 
             async def work(tx: Connection, rows: list[NewPassage] = rows) -> int:
-                writer = reach.owner(by)
+                writer = await reach.writer(tx, by)
                 heard = await people.read_audience(tx, reach.constellation, audience)
                 source = Source(writer.source.origins, heard, writer.source.tier)
                 count = await gate.insert_many(tx, writer.saying(source), agent_id, rows)
@@ -196,13 +216,13 @@ class Archive:
         reach = self._reach
 
         async def work(tx: Connection) -> Written:
-            found = await archive.get(tx, reach.constellation, write.passage_id)
+            found = await self._heard(tx, write.passage_id)
             kind = f"passage.{_DONE[type(write)]}"
             await note(tx, reach, kind, by=by, agent_id=found.archive_id, what=found.id)
-            return await gate.write(tx, reach.owner(by), found.archive_id, write)
+            return await gate.write(tx, await reach.writer(tx, by), found.archive_id, write)
 
         return await reach.database.write(work)
 
-    async def search(self, agent: Agent | str, query: str, **filters: Any) -> list[Hit]:
+    async def search(self, agent: Agent | str, query: AnyText, **filters: Any) -> list[Hit]:
         """Return the hits of `Asterism.search`, which has the same filters."""
-        return (await self._search(agent, query, **filters)).hits
+        return (await self._search.acting_for(self._reach)(agent, query, **filters)).hits

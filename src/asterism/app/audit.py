@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from asterism.app.reach import Reach
+from asterism.app.reach import Reach, enough
 from asterism.app.verbs import verbs
 from asterism.errors import InvalidInput, NotFound
 from asterism.permissions import Act
@@ -17,11 +18,15 @@ from asterism.store import agents, events
 from asterism.store.chains import verify
 from asterism.store.database import Connection, Row
 from asterism.types.agents import Agent
+from asterism.types.deeds import DeedKind
 from asterism.types.events import Event, Flaw, Recorded, Verified, home_chain, is_home
+from asterism.types.people import OWNER
 
 HOME = "home"
 """How the home's chain is called where a person names one."""
 _PAGE = 1_000
+_MOST_DIGITS = 18
+_LONGEST_REF = 80
 COLUMNS = (
     *("chain", "number", "at", "kind", "actor", "agent_id", "turn_id", "body", "salt"),
     *("digest", "hash"),
@@ -55,11 +60,30 @@ async def note(
     await events.append(tx, home_chain(reach.constellation), [event])
 
 
+VERDICTS = ("allowed", "denied", "asked")
+"""How a call is judged; of several that are noted of one call, the last here counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Autonomy:
+    """How far agents acted alone: calls with an effect outside, by tool and by how they went."""
+
+    tools: Mapping[str, Mapping[str, int]]
+    """By tool, how many calls were `allowed` without asking, `asked` of a person or `denied`."""
+    forgotten: int
+    """Events about calls whose content was forgotten; these calls are not counted."""
+
+    def total(self, verdict: str) -> int:
+        """Return how many calls of all tools went so."""
+        return sum(counts[verdict] for counts in self.tools.values())
+
+
 @verbs(
     "audit",
     list=Act.READ,
     get=Act.READ,
     names=Act.READ,
+    autonomy=Act.READ,
     verify=Act.READ,
     export=Act.READ,
     anchor=Act.APPEND,
@@ -96,36 +120,87 @@ class Audit:
         """
         agent_id = await self._reach.agent_id(agent) or None
         place = (before.at, before.chain, before.number) if before is not None else None
-        return await self._reach.database.read(
-            lambda tx: events.page(
-                tx,
-                self._reach.constellation,
-                agent_id=agent_id,
-                kind=kind,
-                actor=actor,
-                turn_id=turn,
-                since=since,
-                until=until,
-                limit=limit,
-                before=place,
+
+        async def read(tx: Connection) -> list[Recorded]:
+            async def page(most: int) -> list[Recorded]:
+                return await events.page(
+                    tx,
+                    self._reach.constellation,
+                    agent_id=agent_id,
+                    kind=kind,
+                    actor=actor,
+                    turn_id=turn,
+                    since=since,
+                    until=until,
+                    limit=most,
+                    before=place,
+                )
+
+            return await enough(page, lambda found: self._heard(tx, found), limit)
+
+        return await self._reach.database.read(read)
+
+    async def _heard(self, tx: Connection, found: Sequence[Recorded]) -> list[Recorded]:
+        """Return the events that whoever acts may see: of turns they hear, and their own."""
+        if self._reach.sees_all:
+            return list(found)
+        heard = await self._reach.heard_turns(tx, [one.turn_id for one in found])
+        me = str(self._reach.actor)
+        return [one for one in found if one.turn_id in heard or one.actor == me]
+
+    async def autonomy(
+        self,
+        *,
+        agent: Agent | str | None = None,
+        since: int | None = None,
+        until: int | None = None,
+    ) -> Autonomy:
+        """Return how many calls with an effect outside ran without asking, were asked or denied.
+
+        Args:
+            agent: Only those of an agent.
+            since: The first moment in milliseconds.
+            until: The last one.
+        """
+        found: dict[tuple[str | None, str], tuple[str, str]] = {}
+        forgotten, before = 0, None
+        while True:
+            page = await self.list(
+                agent=agent, kind="call", since=since, until=until, limit=_PAGE, before=before
             )
-        )
+            for one in page:
+                if one.body is None:
+                    forgotten += 1
+                elif one.body.get("verdict") in VERDICTS and _is_outside(one.body):
+                    # Of a call that was asked for and then run, the first counts.
+                    place = (one.turn_id, str(one.body["key"]).removesuffix("/outcome"))
+                    former = found.get(place, (_words_of(one.body, "what"), "allowed"))[1]
+                    verdict = max(former, one.body["verdict"], key=VERDICTS.index)
+                    found[place] = (_words_of(one.body, "what"), verdict)
+            if len(page) < _PAGE:
+                break
+            before = page[-1]
+        tools: dict[str, dict[str, int]] = {}
+        for tool, verdict in found.values():
+            counts = tools.setdefault(tool, dict.fromkeys(VERDICTS, 0))
+            counts[verdict] += 1
+        return Autonomy(dict(sorted(tools.items())), forgotten)
 
     async def get(self, ref: str) -> Recorded:
         """Return one event, named as CHAIN:NUMBER: `home:12`, or an agent's name or id and 12."""
-        name, _, number = ref.rpartition(":")
-        if not name or not number.isdecimal():
-            raise InvalidInput(
-                f"{ref!r} names no event. Write CHAIN:NUMBER, such as home:12 or aria:3; "
-                '"asterism audit list" shows them.'
-            )
+        name, number = _place_of(ref)
         chain = await self._chain(name)
-        found = await self._reach.database.read(lambda tx: events.get(tx, chain, int(number)))
-        if found is None:
+
+        async def read(tx: Connection) -> list[Recorded]:
+            found = await events.get(tx, chain, number)
+            return await self._heard(tx, [found] if found is not None else [])
+
+        found = await self._reach.database.read(read)
+        if not found:
             raise NotFound(
                 f'There is no event {ref!r}. "asterism audit list" shows the latest ones.'
             )
-        return found
+        return found[0]
 
     async def _chain(self, name: str) -> str:
         if name == HOME or is_home(name):
@@ -159,15 +234,28 @@ class Audit:
         found = await verify(self._reach.database, progress)
         if head is not None:
             ref, _, wanted = head.rpartition(":")
-            try:
-                known = (await self.get(ref)).hash.hex()
-            except NotFound:
-                known = ""
+            name, number = _place_of(ref)
+            known = await self._hash_at(name, number)
             if len(wanted) < 8 or not known.startswith(wanted.lower()):
-                chain, _, number = ref.rpartition(":")
                 said = "it is not the event that was written down elsewhere"
-                found.flaws.append(Flaw(chain, int(number), said))
+                found.flaws.append(Flaw(name, number, said))
         return found
+
+    async def _heard_rows(self, rows: Sequence[Row]) -> Sequence[Row]:
+        if self._reach.sees_all:
+            return rows
+        place, by = COLUMNS.index("turn_id"), COLUMNS.index("actor")
+        heard = await self._reach.database.read(
+            lambda tx: self._reach.heard_turns(tx, [row[place] for row in rows])
+        )
+        me = str(self._reach.actor)
+        return [row for row in rows if row[place] in heard or row[by] == me]
+
+    async def _hash_at(self, name: str, number: int) -> str:
+        """Return the hash of an event, which tells nothing of what it says; "": there is none."""
+        chain = await self._chain(name)
+        found = await self._reach.database.read(lambda tx: events.get(tx, chain, number))
+        return found.hash.hex() if found is not None else ""
 
     async def anchor(self) -> int:
         """Write into the home's chain how far the agents' chains have come; return how many."""
@@ -190,11 +278,35 @@ class Audit:
                 rows = await self._reach.database.read(
                     lambda tx, chain=chain, after=after: events.following(tx, chain, after, _PAGE)
                 )
-                for row in rows:
+                for row in await self._heard_rows(rows):
                     yield line(row)
                 if len(rows) < _PAGE:
                     break
                 after = rows[-1][1]
+
+
+def _place_of(ref: str) -> tuple[str, int]:
+    """Return chain and number of an event that is named as CHAIN:NUMBER."""
+    name, _, digits = ref.rpartition(":")
+    # Python reads no number of thousands of digits, and no store keeps one of twenty.
+    if not name or not digits.isdecimal() or len(digits) > _MOST_DIGITS:
+        shown = ref if len(ref) <= _LONGEST_REF else f"{ref[:_LONGEST_REF]}…"
+        raise InvalidInput(
+            f"{shown!r} names no event. Write CHAIN:NUMBER, such as home:12 or aria:3; "
+            '"asterism audit list" shows them.'
+        )
+    return name, int(digits)
+
+
+def _words_of(body: Mapping[str, Any], name: str) -> str:
+    return str(body.get(name) or "")
+
+
+def _is_outside(body: Mapping[str, Any]) -> bool:
+    """Tell whether a judged call would have done something outside of the agent and its owner."""
+    told: list[str] = [str(one) for one in body.get("deeds") or ()]
+    kinds = [one.partition(" ")[0] for one in told if one != f"{DeedKind.SEND} {OWNER}"]
+    return any(one in tuple(DeedKind) and DeedKind(one).outside for one in kinds)
 
 
 def _plain(row: Row) -> list[Any]:

@@ -8,7 +8,9 @@ from typing import Any
 from asterism.app.audit import note
 from asterism.app.reach import Reach
 from asterism.app.verbs import verbs
+from asterism.errors import NotAllowed, NotFound
 from asterism.memory import blocks, history, people
+from asterism.memory import travel as memory_travel
 from asterism.memory.blocks import Seen
 from asterism.memory.documents import Document, read_schema
 from asterism.memory.gate import blocks as gate
@@ -58,16 +60,27 @@ class Blocks:
     async def list(self, agent: Whose = None) -> list[Seen]:
         """Return the blocks that an agent sees; without one, all blocks there are."""
         agent_id = await self._reach.agent_id(agent) or None
-        return await self._reach.database.read(
-            lambda tx: blocks.seen_by(tx, self._reach.constellation, agent_id)
-        )
+
+        async def read(tx: Connection) -> list[Seen]:
+            company = await self._reach.company(tx)
+            found = await blocks.seen_by(tx, self._reach.constellation, agent_id)
+            heard = (blocks.heard_by(one, company) for one in found)
+            return [one for one in heard if one is not None]
+
+        return await self._reach.database.read(read)
 
     async def get(self, agent: Whose, label: str) -> Seen:
         """Return a block that an agent sees by its label; `owner/label` for one of another's."""
         agent_id = await self._reach.agent_id(agent) or None
-        return await self._reach.database.read(
-            lambda tx: blocks.find(tx, self._reach.constellation, agent_id, label)
-        )
+        return await self._reach.database.read(lambda tx: self._heard(tx, agent_id, label))
+
+    async def _heard(self, tx: Connection, agent_id: str | None, label: str) -> Seen:
+        """Return a block as whoever acts may see it."""
+        company = await self._reach.company(tx)
+        seen = await blocks.find(tx, self._reach.constellation, agent_id, label, company)
+        heard = blocks.heard_by(seen, company)
+        assert heard is not None, "what they may not hear was not found"
+        return heard
 
     async def create(
         self,
@@ -101,7 +114,7 @@ class Blocks:
             pinned: Whether a working block is always seen.
             shared_with: Other agents by name, with what each may do to it.
             existing: Whether one that is there will do.
-            by: By what means the owner does this.
+            by: By what means it is done.
         """
         reach = self._reach
         owner_id = await reach.agent_id(agent)
@@ -110,10 +123,10 @@ class Blocks:
             for name, permitted in (shared_with or {}).items()
         }
         given = read_schema(schema) if isinstance(schema, str | Mapping) else schema
-        writer = reach.owner(by)
         make = gate.ensure if existing else _create
 
         async def work(tx: Connection) -> Block:
+            writer = await reach.writer(tx, by)
             block, made = await make(
                 tx,
                 writer,
@@ -155,8 +168,8 @@ class Blocks:
         agent_id = await reach.agent_id(agent) or None
 
         async def work(tx: Connection) -> Block:
-            seen = await blocks.find(tx, reach.constellation, agent_id, label)
-            writer = reach.owner(by, reason)
+            seen = await self._writable(tx, agent_id, label)
+            writer = await reach.writer(tx, by, reason)
             await note(
                 tx,
                 reach,
@@ -174,12 +187,25 @@ class Blocks:
 
         return await reach.database.write(work)
 
+    async def _writable(self, tx: Connection, agent_id: str | None, label: str) -> Seen:
+        """Return a block that whoever acts may write, since they hear all of it."""
+        found = await self._heard(tx, agent_id, label)
+        row = await rows.get(tx, found.block.id)
+        if row is None or len(rows.read_lines(row.text, row.lines)) != len(found.lines):
+            raise NotAllowed(
+                f"Block {label!r} cannot be changed by {self._reach.actor}. The owner can do it, "
+                "or tell the agent. Nothing was changed."
+            )
+        return found
+
     async def editable(self, agent: Whose, label: str) -> tuple[Block, str]:
         """Return a block and what a person edits of it: its text, or JSON for other schemas."""
         seen = await self.get(agent, label)
         row = await self._reach.database.read(lambda tx: rows.get(tx, seen.block.id))
         assert row is not None
         block = blocks.block_of(row)
+        if block.text != seen.block.text:
+            return seen.block, seen.block.text
         return block, Document.load(block.schema, row.snapshot, 1).editable()
 
     async def shares(self, agent: Whose, label: str) -> dict[str, Permission]:
@@ -193,39 +219,76 @@ class Blocks:
     ) -> list[EditRecord]:
         """Return the edits of a block, the newest first."""
         block = (await self.get(agent, label)).block
-        return await self._reach.database.read(
-            lambda tx: history.edits(tx, block.id, limit=limit, before=before)
-        )
+
+        async def read(tx: Connection) -> list[EditRecord]:
+            if self._reach.sees_all:
+                return await history.edits(tx, block.id, limit=limit, before=before)
+            heard = await memory_travel.heard_edits(tx, block.id, await self._reach.company(tx))
+            newest = sorted((one for one in heard if before is None or one < before), reverse=True)
+            return [history.record_of(block.id, heard[one][0]) for one in newest[:limit]]
+
+        return await self._reach.database.read(read)
 
     async def at(
         self, agent: Whose, label: str, *, version: int | None = None, moment: int | None = None
     ) -> list[Line]:
         """Return what a block said at a version, or at a moment in milliseconds."""
-        block = (await self.get(agent, label)).block
-        return await self._reach.database.read(
-            lambda tx: history.lines_at(tx, block.id, version=version, moment=moment)
-        )
+        seen = await self.get(agent, label)
+        if version is None and moment is None:
+            return list(seen.lines)
+        if version is None and moment is not None:
+            version = await self.version_at(agent, label, moment)
+        return await self._lines(seen.block, version or 0)
 
     async def version_at(self, agent: Whose, label: str, moment: int) -> int:
-        """Return the version that a block had at a moment."""
+        """Return the version that a block had at a moment; 0: it was not there yet."""
         block = (await self.get(agent, label)).block
-        return await self._reach.database.read(lambda tx: history.version_at(tx, block.id, moment))
+
+        async def read(tx: Connection) -> int:
+            if self._reach.sees_all:
+                return await history.version_at(tx, block.id, moment)
+            heard = await memory_travel.heard_edits(tx, block.id, await self._reach.company(tx))
+            return max((one for one, (edit, _) in heard.items() if edit.at <= moment), default=0)
+
+        return await self._reach.database.read(read)
 
     async def diff(self, agent: Whose, label: str, a: int, b: int | None = None) -> str:
         """Return how a block differs between two versions; without the second, from now."""
-        block = (await self.get(agent, label)).block
-        return await self._reach.database.read(
-            lambda tx: history.diff(tx, block.id, a, block.version if b is None else b)
-        )
+        seen = await self.get(agent, label)
+        old = await self._lines(seen.block, a)
+        new = await self._lines(seen.block, b) if b is not None else seen.lines
+        names = (f"version {a}", f"version {seen.block.version if b is None else b}")
+        return history.unified([one.text for one in old], [one.text for one in new], *names)
+
+    async def _lines(self, block: Block, version: int) -> list[Line]:
+        async def read(tx: Connection) -> list[Line] | None:
+            company = await self._reach.company(tx)
+            if version == 0:
+                return []
+            return await memory_travel.heard_lines_at(tx, block, version, company)
+
+        found = await self._reach.database.read(read)
+        if found is None:
+            raise NotFound(f"Block {block.label!r} has no version {version}.")
+        return found
 
     async def blame(self, agent: Whose, label: str) -> Sequence[tuple[Line, list[EditRecord]]]:
         """Return each line of a block with the edits it comes from."""
-        block = (await self.get(agent, label)).block
-        return await self._reach.database.read(lambda tx: blocks.blame(tx, block.id))
+        seen = await self.get(agent, label)
+
+        async def read(tx: Connection) -> list[tuple[Line, list[EditRecord]]]:
+            return await memory_travel.blame_for(tx, seen, await self._reach.company(tx))
+
+        return await self._reach.database.read(read)
 
     async def updates(self, agent: Whose, label: str, since: bytes | None = None) -> bytes:
         """Return the Loro updates of a block, for another replica to merge."""
         block = (await self.get(agent, label)).block
+        if not self._reach.sees_all:
+            raise NotAllowed(
+                f"The updates of block {label!r} hold its whole past, which only the owner and an "
+                "admin may see. Read it with `get`. Nothing was read."
+            )
         return await self._reach.database.read(lambda tx: history.ops_of(tx, block.id, since))
 
 

@@ -25,8 +25,14 @@ def checked_name(name: str) -> str:
     return name
 
 
+def shortened(text: str, most: int = 100) -> str:
+    """Return a text for a message, which need not repeat all of it."""
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
 def no_such(kind: str, name: str, there: list[str]) -> str:
     """Say that something is not there, and what there is instead."""
+    name = shortened(name)
     near = difflib.get_close_matches(name, there, 1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     if there:

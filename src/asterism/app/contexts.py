@@ -47,6 +47,8 @@ class Contexts:
         reach, means = self._reach, self._means
         found = await reach.agent(agent)
         company = await self._company(present)
+        if not reach.sees_all:
+            company = await reach.database.read(lambda tx: reach.among(tx, company))
         working = self._at_work(found.id)
         context = working.contexts.get(company.key) if working is not None else None
         if context is None:
@@ -61,7 +63,7 @@ class Contexts:
 
         async def read(tx: Connection) -> ShownContext | None:
             record = await journal.turn(tx, turn_id)
-            if record is None:
+            if record is None or not await self._reach.heard_turns(tx, [turn_id]):
                 raise NotFound(
                     f'There is no turn {turn_id!r}. "asterism turn list" shows the latest ones.'
                 )

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from asterism.app.reach import Reach
 from asterism.app.verbs import verbs
 from asterism.errors import Conflict, InvalidInput, NotFound
 from asterism.permissions import Act
-from asterism.runtime.decisions import told_of
-from asterism.store import events, grants
+from asterism.runtime.approvals import check_limits
+from asterism.store import approvals, events, grants
 from asterism.store.database import Connection
 from asterism.types.agents import Agent
 from asterism.types.events import Event, home_chain
-from asterism.types.grants import Grant
+from asterism.types.grants import Grant, told_of
 from asterism.types.ids import new_id
 
 _MOST_USES = 1_000_000
@@ -33,10 +33,27 @@ class Grants:
         """Return the grants that count, or with `everything` all there ever were; oldest first."""
         agent_id = (await self._reach.agent(agent)).id if agent is not None else None
         now = self._reach.clock()
-        found = await self._reach.database.read(
-            lambda tx: grants.listing(tx, self._reach.constellation, now, everything=everything)
-        )
+
+        async def read(tx: Connection) -> list[Grant]:
+            found = await grants.listing(tx, self._reach.constellation, now, everything=everything)
+            return await self._heard(tx, found)
+
+        found = await self._reach.database.read(read)
         return [one for one in found if agent_id is None or one.agent_id in (None, agent_id)]
+
+    async def _heard(self, tx: Connection, found: Sequence[Grant]) -> list[Grant]:
+        """Return the grants that whoever acts may see: their own, or given in turns they hear."""
+        if self._reach.sees_all:
+            return list(found)
+        asked = {
+            one.id: question.turn_id
+            for one in found
+            if one.approval_id is not None
+            and (question := await approvals.get(tx, one.approval_id)) is not None
+        }
+        heard = await self._reach.heard_turns(tx, asked.values())
+        me = self._reach.actor.id
+        return [one for one in found if one.given_by == me or asked.get(one.id) in heard]
 
     async def give(
         self,
@@ -46,6 +63,8 @@ class Grants:
         pattern: Mapping[str, str] | None = None,
         until: int | None = None,
         uses: int | None = None,
+        amount: float | None = None,
+        per_day: int | None = None,
     ) -> Grant:
         """Let an agent call a tool without asking each time.
 
@@ -55,10 +74,14 @@ class Grants:
             pattern: A glob for each argument that matters, or `re:` and an expression.
             until: The time it ends, in milliseconds since 1970.
             uses: For how many calls.
+            amount: Up to which amount each; a call without one, or with one that cannot be read,
+                is asked for.
+            per_day: How many calls in 24 hours.
         """
         now = self._reach.clock()
         agent_id = (await self._reach.agent(agent)).id if agent is not None else None
         _check(tool, pattern or {}, until, uses, now)
+        check_limits(amount, per_day)
         grant = Grant(
             id=new_id("grant"),
             constellation=self._reach.constellation,
@@ -69,6 +92,8 @@ class Grants:
             uses=uses,
             given_by=self._reach.actor.id,
             given_at=now,
+            amount=amount,
+            per_day=per_day,
         )
 
         async def work(tx: Connection) -> None:

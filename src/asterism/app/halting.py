@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from asterism.app.reach import Reach
 from asterism.app.verbs import verbs
 from asterism.errors import Conflict, InvalidInput
@@ -27,7 +29,16 @@ class Halts:
     async def current(self) -> Halt | None:
         """Return why no turns are taken, or None if they are."""
         reach = self._reach
-        return await reach.database.read(lambda tx: halts.current(tx, reach.constellation))
+
+        async def read(tx: Connection) -> Halt | None:
+            found = await halts.current(tx, reach.constellation)
+            if found is None or reach.sees_all:
+                return found
+            heard = await reach.heard_turns(tx, [found.turn_id])
+            # That everything stands still is no secret; what led to it may be one.
+            return found if heard else replace(found, reason="", agent_id=None, turn_id=None)
+
+        return await reach.database.read(read)
 
     async def halt(self, reason: str) -> Halt:
         """Stop all agents until `resume`; what comes in meanwhile waits."""

@@ -24,6 +24,8 @@ from asterism.app.turns import TurnVerbs
 from asterism.config import LiveSettings, Settings, data_directory
 from asterism.config.contacts import ContactBook
 from asterism.errors import AsterismError
+from asterism.memory.forgetting.tombstones import ForgottenTexts
+from asterism.memory.search.caches import let_go
 from asterism.models.chain import Chain
 from asterism.models.prices import Prices
 from asterism.permissions import Actor
@@ -38,6 +40,7 @@ from asterism.runtime.schedule import Schedules
 from asterism.runtime.watch import Hub
 from asterism.store import inbox
 from asterism.store.database import Database
+from asterism.store.forgetting import FORGOTTEN
 from asterism.telemetry import Telemetry
 from asterism.tools.tool import Tool, Toolbox
 from asterism.types.agents import DEFAULT_MODEL, Agent
@@ -84,6 +87,7 @@ class Asterism(TurnVerbs):
         self._prices = Prices(lambda: settings.current)
         self.authorities = Authorities(lambda: settings.current)
         self._contacts = contacts
+        self._forgotten = ForgottenTexts(data, self.settings.constellation)
         self._means = means = self._make_means()
         self._outbox = Outbox(
             database, self._parts.channel, lambda: self.settings.outbox, clock, self.telemetry
@@ -102,6 +106,7 @@ class Asterism(TurnVerbs):
             tool=lambda name: toolbox.get(name, None),
             contacts=lambda: self._contacts.current,
             delivered=self._outbox.kick,
+            authority=self.authorities,
         )
         self._runtime = Runtime(
             means,
@@ -119,6 +124,7 @@ class Asterism(TurnVerbs):
             self._runtime.forget,
             data,
             self.authorities,
+            clear=self._clear,
         )
         self._schedules = Schedules(database, self.settings.constellation, clock, self._poke)
         self._retention = Pump("retention", self._retain, clock, longest_sleep=_RETAIN_EVERY)
@@ -153,6 +159,7 @@ class Asterism(TurnVerbs):
             channels=self._parts.channel_names,
             contacts=lambda: self._contacts.current,
             resolve=lambda text: self.keys.resolve(text),  # noqa: PLW0108 - made when first used
+            forgotten=lambda: self._forgotten.redact,
         )
 
     def acting_as(self, actor: Actor) -> Self:
@@ -232,6 +239,7 @@ class Asterism(TurnVerbs):
 
     async def _start(self, work: bool) -> None:
         await presume_orphans(self.database, self.settings.constellation, self._clock())
+        await self.database.listen(FORGOTTEN, self._heard_forgetting)
         if forgets_again(self._reach.data):
             # An older copy of the database may have brought back what was forgotten.
             await self.memory.forget_again()
@@ -254,6 +262,17 @@ class Asterism(TurnVerbs):
             await self.indexing.start()
             for name in self._parts.channel_names():
                 self._listening.append(asyncio.create_task(self._listen(name)))
+
+    def _heard_forgetting(self, constellation: str) -> None:
+        """Drop what this process remembers, whichever process forgets."""
+        if constellation == self.settings.constellation:
+            self._clear()
+            self._runtime.forget_all()
+
+    def _clear(self) -> None:
+        self._forgotten.changed()
+        let_go()
+        self.workshop.clear()
 
     def _make_lanes(self) -> Lanes:
         settings = self.settings.runtime

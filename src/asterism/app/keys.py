@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, SecretStr
 
+from asterism.app.arguments import Arguments
 from asterism.app.audit import note
 from asterism.app.checks import no_such
 from asterism.app.reach import Reach
@@ -170,6 +171,7 @@ class Keys:
 
     def has(self, name: str) -> bool:
         """Tell whether there is a key of a name, whether or not it can be opened."""
+        _HAS.check((name,), {})
         return name in self._values or name in self._problems
 
     def resolve(self, text: str) -> str:
@@ -357,6 +359,9 @@ def _settle(held: dict[str, T], found: Mapping[str, T]) -> None:
     held.update(found)
     for name in held.keys() - found.keys():
         held.pop(name, None)
+
+
+_HAS = Arguments(Keys.has, "key.has")
 
 
 class _Opener:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from asterism.app.reach import Reach
 from asterism.app.verbs import verbs
 from asterism.config import Settings
-from asterism.config.mcp import McpSettings
+from asterism.config.mcp import McpSettings, OAuthSettings
 from asterism.errors import ConfigError, InvalidInput, NotFound
 from asterism.permissions import Act
 from asterism.tools.mcp.landing import landing
@@ -101,10 +101,11 @@ class Mcp:
     def list(self) -> list[Standing]:
         """Return how the configured servers stand, by name, those that are off as well."""
         found = {one.name: one for one in self._servers.standings()}
-        return [
+        there = [
             found.get(name) or Standing(name, one, connected=False, trouble="", listing=None)
             for name, one in sorted(self._settings().mcp.items())
         ]
+        return there if self._reach.sees_all else [_without_means(one) for one in there]
 
     async def ask(self, name: str) -> Standing:
         """Ask a server for its tools now."""
@@ -166,3 +167,17 @@ def check_server(table: dict[str, object]) -> McpSettings:
         fault = error.errors(include_url=False)[0]
         where = ".".join(map(str, fault["loc"])) or "it"
         raise ConfigError(f"{where}: {fault['msg']}. Nothing was changed.") from None
+
+
+def _without_means(one: Standing) -> Standing:
+    """Return how a server stands without how it is reached: that may name paths and hold keys."""
+    shown: dict[str, object] = {
+        "args": (),
+        "env": {},
+        "cwd": None,
+        "url": None,
+        "headers": {},
+        "roots": (),
+    }
+    settings = one.settings.model_copy(update={**shown, "oauth": OAuthSettings()})
+    return replace(one, settings=settings, trouble="It cannot be reached." if one.trouble else "")

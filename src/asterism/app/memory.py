@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -19,7 +20,6 @@ from asterism.memory.forgetting.retention import Deleted, Kind, Rule, enforce
 from asterism.memory.gate import travel as gate
 from asterism.memory.gate.copies import Forked, fork_memory
 from asterism.memory.health import Health
-from asterism.memory.search.caches import let_go
 from asterism.memory.travel import Deeds, MemoryAt
 from asterism.memory.why import Trace
 from asterism.permissions import Act
@@ -57,21 +57,30 @@ class Memory:
     async def as_of(self, agent: Agent | str, moment: int, *, most: int | None = None) -> MemoryAt:
         """Return what an agent remembered at a moment in milliseconds."""
         agent_id = await self._reach.agent_id(agent)
-        return await self._reach.database.read(
-            lambda tx: travel.as_of(tx, self._home, agent_id, moment, most=most)
-        )
+
+        async def read(tx: Connection) -> MemoryAt:
+            company = await self._reach.company(tx)
+            return await travel.as_of(tx, self._home, agent_id, moment, most=most, company=company)
+
+        return await self._reach.database.read(read)
 
     async def written_by(self, turn_id: str) -> Deeds:
         """Return what a turn wrote to memory."""
-        return await self._reach.database.read(
-            lambda tx: travel.written_by(tx, self._home, turn_id)
-        )
+
+        async def read(tx: Connection) -> Deeds:
+            if not await self._reach.heard_turns(tx, [turn_id]):
+                return Deeds(turn_id)
+            company = await self._reach.company(tx)
+            return await travel.written_by(tx, self._home, turn_id, company=company)
+
+        return await self._reach.database.read(read)
 
     async def revert_turn(self, turn_id: str, *, reason: str = "", by: str = "api") -> Deeds:
         """Take back everything that one turn wrote to memory; what came after it stays."""
 
         async def work(tx: Connection) -> Deeds:
-            deeds = await gate.revert_turn(tx, self._reach.owner(by, reason), turn_id)
+            writer = await self._reach.writer(tx, by, reason)
+            deeds = await gate.revert_turn(tx, writer, turn_id)
             await note(tx, self._reach, "memory.reverted", by=by, turn_id=turn_id, reason=reason)
             return deeds
 
@@ -85,9 +94,8 @@ class Memory:
         target_id = await self._reach.agent_id(target)
 
         async def work(tx: Connection) -> Forked:
-            forked = await fork_memory(
-                tx, self._reach.owner(by), source_id, target_id, moment=moment
-            )
+            writer = await self._reach.writer(tx, by)
+            forked = await fork_memory(tx, writer, source_id, target_id, moment=moment)
             kind = "memory.forked"
             await note(tx, self._reach, kind, by=by, agent_id=target_id, what=source_id)
             return forked
@@ -99,25 +107,31 @@ class Memory:
     async def why(self, ref: str, *, agent: Agent | str | None = None) -> Trace:
         """Return where a memory comes from: a passage, a summary, `label` or `label:line`."""
         agent_id = await self._reach.agent_id(agent) or None
-        return await self._reach.database.read(
-            lambda tx: provenance.why(tx, self._home, ref, agent_id=agent_id)
-        )
+
+        async def read(tx: Connection) -> Trace:
+            company = await self._reach.company(tx)
+            return await provenance.why(tx, self._home, ref, agent_id=agent_id, company=company)
+
+        return await self._reach.database.read(read)
 
     async def health(self, agent: Agent | str) -> Health:
         """Return what is wrong with an agent's memory: duplicates, contradictions, junk …."""
         agent_id = await self._reach.agent_id(agent)
-        return await self._reach.database.read(
-            lambda tx: health.health(tx, self._home, agent_id, now=self._reach.clock())
-        )
+        now = self._reach.clock()
+
+        async def read(tx: Connection) -> Health:
+            company = await self._reach.company(tx)
+            return await health.health(tx, self._home, agent_id, now=now, company=company)
+
+        return await self._reach.database.read(read)
 
     # -- forgetting ----------------------------------------------------------------------------
 
     async def forget(self, what: Forgetting, *, reason: str = "", by: str = "api") -> Receipt:
         """Forget something everywhere; the receipt says how often where, never what it was."""
         reach = self._reach
-        receipt = await forget(
-            reach.database, reach.data, reach.owner(by, reason), what, drop=self._drop
-        )
+        writer = await reach.database.read(lambda tx: reach.writer(tx, by, reason))
+        receipt = await forget(reach.database, reach.data, writer, what, drop=self._drop)
         # Forgetting takes many transactions; the receipt stands for all of them.
         await reach.database.write(
             lambda tx: note(
@@ -132,12 +146,18 @@ class Memory:
         rows = await self._reach.database.read(
             lambda tx: forgetting_at_rest.tombstones(tx, self._home)
         )
-        return sorted((Receipt.read(row[4]) for row in rows), key=lambda one: -one.at)
+        found = sorted((Receipt.read(row[4]) for row in rows), key=lambda one: -one.at)
+        if self._reach.sees_all:
+            return found
+        # Why, and which files could not be reached, is the owner's to know.
+        return [replace(one, reason="", unreached=(), places={}, names={}) for one in found]
 
     async def forget_again(self) -> Receipt | None:
         """Forget what an older copy of the database has brought back; None if there is nothing."""
         reach = self._reach
-        return await replay(reach.database, reach.data, self._home, drop=self._drop)
+        return await replay(
+            reach.database, reach.data, self._home, drop=self._drop, clock=reach.clock
+        )
 
     async def retain(self) -> Deleted:
         """Delete what has grown older than the configured rules of retention allow."""
@@ -156,7 +176,7 @@ class Memory:
         return deleted
 
     async def _drop(self, agents: Sequence[str]) -> None:
-        let_go()
+        self._reach.clear()
         for agent_id in agents:
             self._reach.drop(agent_id)
 
@@ -165,9 +185,12 @@ class Memory:
     async def export(self, agent: Agent | str, *, company: Company = OWNER_ALONE) -> dict[str, Any]:
         """Return an agent's memory as a JSON document, as far as those present may hear it."""
         agent_id = await self._reach.agent_id(agent)
-        document = await self._reach.database.read(
-            lambda tx: export.export(tx, self._home, agent_id, company=company)
-        )
+
+        async def read(tx: Connection) -> dict[str, Any]:
+            present = await self._reach.among(tx, company)
+            return await export.export(tx, self._home, agent_id, company=present)
+
+        document = await self._reach.database.read(read)
         text = orjson.dumps(document).decode()
         changed = redact(text)
         return document if changed is text else orjson.loads(changed)
@@ -184,9 +207,8 @@ class Memory:
         agent_id = await self._reach.agent_id(agent)
 
         async def work(tx: Connection) -> Report:
-            report = await export.import_memory(
-                tx, self._reach.owner(by), agent_id, document, dry_run=dry_run
-            )
+            writer = await self._reach.writer(tx, by)
+            report = await export.import_memory(tx, writer, agent_id, document, dry_run=dry_run)
             if not dry_run:
                 await note(tx, self._reach, "memory.imported", by=by, agent_id=agent_id)
             return report

@@ -19,9 +19,11 @@ from asterism.errors import AsterismError, ConfigError, NotFound
 from asterism.models.chain import Link, Server
 from asterism.models.pace import Pace
 from asterism.ports import Channel, Encoder, Encodes, Model, Profile
+from asterism.private import make_directory
 from asterism.store.database import Database
 from asterism.store.sqlite import open_sqlite
 from asterism.tools.more import lead_to_more
+from asterism.tools.plan import offer_plans
 from asterism.tools.tool import Tool, Toolbox
 from asterism.types.agents import DEFAULT_MODEL, chain_of
 from asterism.types.memory import TOMBSTONES
@@ -262,6 +264,10 @@ async def open_database(settings: Settings, place: Path, *, readonly: bool) -> D
             f"store.url names a PostgreSQL database, but {error.name} is not installed. "
             "Install it with: pip install 'asterism[postgres]'."
         ) from error
+    if not readonly:
+        # The rest of a home is in there; where nothing can be written, nothing is.
+        with contextlib.suppress(OSError):
+            make_directory(place)
     return await open_postgres(settings.store.url, readonly=readonly)
 
 
@@ -277,6 +283,7 @@ def make_toolbox(settings: Settings, place: Path, given: Sequence[Tool]) -> Tool
                 toolbox.add(value)
     for one in given:
         toolbox.add(one)
+    offer_plans(toolbox)
     lead_to_more(toolbox)
     return toolbox
 

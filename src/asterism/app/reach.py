@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from asterism.errors import NotAllowed
+from asterism.memory import people
 from asterism.memory.gate.writer import Writer
-from asterism.permissions import Act, Actor, Allow, Authority, Resource, Situation, decide
+from asterism.permissions import (
+    ROLES,
+    SYSTEM,
+    Act,
+    Actor,
+    Allow,
+    Authority,
+    Resource,
+    Situation,
+    decide,
+)
 from asterism.ports import Clock
-from asterism.store import events
-from asterism.store.database import Database
+from asterism.store import events, inbox, journal
+from asterism.store.database import Connection, Database
 from asterism.types.agents import Agent
 from asterism.types.events import Event, home_chain
 from asterism.types.memory import TOMBSTONES
-from asterism.types.people import OWNER
+from asterism.types.people import OWNER, OWNER_ALONE, Audience, Company, audience_of
 
 THE_OWNER = Actor(OWNER, OWNER, OWNER)
+ADMIN = "admin"
+"""The role that sees everything, as the owner does."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +53,77 @@ class Reach:
     """What the owner has decided beforehand."""
     actor: Actor = THE_OWNER
     """Who acts."""
+    clear: Callable[[], None] = lambda: None
+    """Drops what this process keeps in memory of texts, such as what tools have loaded."""
 
     @property
     def is_owner(self) -> bool:
         """Whether the owner acts, who may do everything."""
         return self.actor.kind == OWNER
+
+    @property
+    def writes_as_owner(self) -> bool:
+        """Whether what is written is the owner's: they act, or a rule that they have set."""
+        return self.actor.kind in (OWNER, SYSTEM)
+
+    # -- what whoever acts may see ---------------------------------------------------------------
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether whoever acts may see everything: the owner, and persons with the role `admin`.
+
+        Whatever else a role lets a person do, they see what they may hear themselves.
+        """
+        if self.writes_as_owner:
+            return True
+        if ADMIN not in self.actor.roles:
+            return False
+        return Act.GOVERN in self.authority().roles.get(ADMIN, ROLES[ADMIN])
+
+    async def company(self, tx: Connection) -> Company:
+        """Return those for whose eyes a verb reads: whoever acts."""
+        if self.sees_all:
+            return OWNER_ALONE
+        persons = [self.actor.id] if self.actor.kind == "person" else []
+        return await people.company(tx, self.constellation, persons, None)
+
+    async def among(self, tx: Connection, given: Company) -> Company:
+        """Return those whom whoever acts names as present, and themselves."""
+        if self.sees_all:
+            return given
+        own = await self.company(tx)
+        if given.owner_alone:
+            return own
+        # Not the room: one that they are not in would open its talk to them.
+        return Company(tuple(dict.fromkeys((*own.hearers, *given.hearers))))
+
+    async def heard_turns(self, tx: Connection, ids: Iterable[str | None]) -> frozenset[str]:
+        """Return those of some turns that whoever acts may see."""
+        wanted = {one for one in ids if one is not None}
+        if self.sees_all:
+            return frozenset(wanted)
+        company = await self.company(tx)
+        found: set[str] = set()
+        unknown: set[str] = set()
+        for turn_id in wanted:
+            record = await journal.turn(tx, turn_id)
+            if record is None:
+                unknown.add(turn_id)
+            elif company.may_hear(Audience.of_turn(record.audience)):
+                found.add(turn_id)
+        if unknown:
+            for item in await inbox.waiting(tx, self.constellation):
+                if item.turn_id in unknown and company.may_hear(audience_of(item.company)):
+                    found.add(item.turn_id)
+        return frozenset(found)
+
+    async def hears_turn(self, turn_id: str) -> bool:
+        """Tell whether whoever acts may see a turn."""
+        if self.sees_all:
+            return True
+        return bool(await self.database.read(lambda tx: self.heard_turns(tx, [turn_id])))
+
+    # -- what whoever acts may do ----------------------------------------------------------------
 
     def check(self, act: Act, verb: str, noun: str, given: Sequence[Any] = ()) -> None:
         """Return if whoever acts may use a verb; else raise `NotAllowed`."""
@@ -65,9 +146,13 @@ class Reach:
             await self.database.write(lambda tx: events.append(tx, chain, [event]))
             raise
 
-    def owner(self, by: str, reason: str = "") -> Writer:
-        """Return the owner as whoever writes, and by what means."""
-        return Writer.owner(self.constellation, self.clock(), by=by, reason=reason)
+    async def writer(self, tx: Connection, by: str, reason: str = "") -> Writer:
+        """Return whoever acts as whoever writes to memory, and by what means."""
+        constellation, now = self.constellation, self.clock()
+        if self.writes_as_owner:
+            return Writer.owner(constellation, now, by=by, reason=reason)
+        company = await self.company(tx)
+        return Writer.person(self.actor, constellation, company, now, by=by, reason=reason)
 
     async def agent_id(self, agent: Agent | str | None) -> str:
         """Return the id of an agent, or that of the constellation as an owner of blocks."""
@@ -81,13 +166,42 @@ class Reach:
             return
 
         async def drop(agents: Sequence[str]) -> None:
+            self.clear()
             for agent_id in agents:
                 self.drop(agent_id)
 
-        await replay(self.database, self.data, self.constellation, everything=True, drop=drop)
+        await replay(
+            self.database,
+            self.data,
+            self.constellation,
+            everything=True,
+            drop=drop,
+            clock=self.clock,
+        )
 
 
 def _label(given: Any) -> str:
     if isinstance(given, Agent):
         return given.name
     return given if isinstance(given, str) else str(getattr(given, "name", ""))
+
+
+async def enough(
+    page: Callable[[int], Awaitable[Sequence[T]]],
+    heard: Callable[[Sequence[T]], Awaitable[list[T]]],
+    limit: int,
+) -> list[T]:
+    """Return the first things that may be seen, up to a limit.
+
+    Args:
+        page: Returns so many of the first things there are.
+        heard: Returns those that may be seen.
+        limit: How many are wanted.
+    """
+    most = limit
+    while True:
+        found = await page(most)
+        kept = await heard(found)
+        if len(kept) >= limit or len(found) < most:
+            return kept[:limit]
+        most *= 4

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 
+from asterism.app.arguments import AnyText
 from asterism.app.reach import Reach
 from asterism.app.verbs import verbs
 from asterism.memory.search.encoders.asking import Asking, serving
@@ -38,10 +40,18 @@ class Search:
         self._wanted = wanted
         self._asking = Asking(encoder)
 
+    def acting_for(self, reach: Reach) -> Search:
+        """Return the same verb for whoever acts there."""
+        if reach is self._reach:
+            return self
+        other = copy.copy(self)
+        vars(other)["_reach"] = reach
+        return other
+
     async def __call__(
         self,
         agent: Agent | str | None,
-        text: str,
+        text: AnyText,
         *,
         domains: Sequence[str] = DOMAINS,
         speaker: str | None = None,
@@ -96,17 +106,19 @@ class Search:
         # An encoder takes milliseconds, so it must not run while a transaction is open.
         asked = await self._asked(agent_id, query)
         now = self._reach.clock()
-        return await self._reach.database.read(
-            lambda tx: search(
+
+        async def read(tx: Connection) -> Found:
+            return await search(
                 tx,
                 self._reach.constellation,
                 agent_id,
                 query,
-                company=company,
+                company=await self._reach.among(tx, company),
                 now=now,
                 asked=asked,
             )
-        )
+
+        return await self._reach.database.read(read)
 
     async def _asked(self, agent_id: str | None, query: Query) -> Encoded | None:
         """Return the query's vector, or None where no encoder is wanted or it cannot answer."""

@@ -11,7 +11,7 @@ from asterism.app.audit import note
 from asterism.app.checks import checked_name, no_such
 from asterism.app.reach import Reach
 from asterism.app.verbs import verbs
-from asterism.errors import Conflict, NotFound
+from asterism.errors import Conflict, InvalidInput, NotFound
 from asterism.memory import people
 from asterism.permissions import Act
 from asterism.sources.folder import Folder, Progress, Synced
@@ -35,8 +35,14 @@ class SourceState:
 
 
 def _folder(path: Path) -> Path:
-    place = path.expanduser().resolve()
-    if not place.is_dir():
+    try:
+        place = path.expanduser().resolve()
+        there = place.is_dir()
+    except (OSError, RuntimeError) as error:
+        raise InvalidInput(
+            f"{str(path)[:80]!r} cannot be a folder ({type(error).__name__}). Nothing was added."
+        ) from None
+    if not there:
         raise NotFound(
             f"There is no folder {str(place)!r}. Name one that is there. Nothing was added."
         )
@@ -113,6 +119,7 @@ class Sources:
         """Return all sources and how they stand."""
 
         async def read(tx: Connection) -> list[SourceState]:
+            company = await self._reach.company(tx)
             return [
                 SourceState(
                     one,
@@ -120,6 +127,7 @@ class Sources:
                     *await documents.counts(tx, one.id),
                 )
                 for one in await documents.sources(tx, self._reach.constellation)
+                if company.may_hear(one.audience)
             ]
 
         return await self._reach.database.read(read)
@@ -128,10 +136,15 @@ class Sources:
         """Return a source by its name."""
 
         async def read(tx: Connection) -> DocumentSource:
+            company = await self._reach.company(tx)
             found = await documents.named(tx, self._reach.constellation, name)
-            if found is None:
-                there = await documents.sources(tx, self._reach.constellation)
-                raise NotFound(no_such("source", name, [one.name for one in there]))
+            if found is None or not company.may_hear(found.audience):
+                there = [
+                    one.name
+                    for one in await documents.sources(tx, self._reach.constellation)
+                    if company.may_hear(one.audience)
+                ]
+                raise NotFound(no_such("source", name, there))
             return found
 
         return await self._reach.database.read(read)

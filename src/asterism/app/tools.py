@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +18,14 @@ from asterism.errors import AsterismError, Conflict, NotFound
 from asterism.permissions import Act
 from asterism.store import events, registered
 from asterism.store.database import Connection
-from asterism.tools.file import file_tool
+from asterism.tools.file import Files, file_tool
 from asterism.tools.registered import checked_spec, registered_tool
 from asterism.tools.shell import Spawned, shell_tool
 from asterism.tools.tool import Tool, Toolbox
+from asterism.tools.web.tool import clear_pages
 from asterism.tools.workplace import Standing, Workplace, standing
 from asterism.types.events import Event, home_chain
+from asterism.types.people import OWNER
 from asterism.types.registered import HttpCall, RegisteredTool, ToolSpec
 
 _log = logging.getLogger(__name__)
@@ -34,10 +38,17 @@ class Workshop:
     def __init__(self, data: Path, settings: Callable[[], Settings]) -> None:
         self.workplace = Workplace(data, settings)
         self._spawned = Spawned()
+        self._files = Files(self.workplace)
 
     def tools(self) -> list[Tool]:
         """Return the tools of the workplace."""
-        return [shell_tool(self.workplace, self._spawned), file_tool(self.workplace)]
+        return [shell_tool(self.workplace, self._spawned), file_tool(self._files)]
+
+    def clear(self) -> None:
+        """Drop what the tools of this process remember of texts, since something was forgotten."""
+        self._spawned.clear()
+        self._files.clear()
+        clear_pages()
 
     async def close(self) -> None:
         """End the programs in the background."""
@@ -97,6 +108,7 @@ class Tools:
         effect: str = "unknown",
         ask: bool = False,
         timeout: float = 30.0,  # noqa: ASYNC109 - of its calls
+        audience: str = OWNER,
         by: str = "owner",
     ) -> RegisteredTool:
         """Register a tool, or a new version of one, and offer it to agents at once.
@@ -112,11 +124,15 @@ class Tools:
             effect: What a crash in the middle means: `unknown` or `repeatable`.
             ask: A person is asked before each call.
             timeout: Seconds after which a call is given up.
+            audience: Who may see its results, such as `owner`, `public` or `role:family`.
             by: Who registers it.
         """
         given = None if does is None else tuple(does)
         spec = checked_spec(
-            ToolSpec(name, description, schema, python, http, given, tier, effect, ask, timeout)
+            ToolSpec(
+                *(name, description, schema, python, http, given, tier, effect, ask, timeout),
+                audience=audience,
+            )
         )
         if name not in self._offered and name in self._toolbox.names():
             raise Conflict(
@@ -139,9 +155,23 @@ class Tools:
 
     async def list(self) -> list[RegisteredTool]:
         """Return the registered tools."""
+        return self._shown(await self._registered())
+
+    async def _registered(self) -> Sequence[RegisteredTool]:
         return await self._reach.database.read(
             lambda tx: registered.listing(tx, self._reach.constellation)
         )
+
+    def _shown(self, found: Sequence[RegisteredTool]) -> builtins.list[RegisteredTool]:
+        """Return tools as whoever acts may see them: headers may hold keys."""
+        if self._reach.sees_all:
+            return [*found]
+        return [
+            replace(one, spec=replace(one.spec, http=replace(one.spec.http, headers={})))
+            if one.spec.http is not None
+            else one
+            for one in found
+        ]
 
     async def versions(self, name: str) -> list[RegisteredTool]:
         """Return all versions of a registered tool, the newest first."""
@@ -150,7 +180,7 @@ class Tools:
         )
         if not found:
             raise NotFound(no_such("tool", name, [one.spec.name for one in await self.list()]))
-        return found
+        return self._shown(found)
 
     async def remove(self, name: str) -> None:
         """Offer a registered tool no more; its versions are kept."""
@@ -170,7 +200,7 @@ class Tools:
 
     async def refresh(self) -> None:
         """Offer what is registered now, also by another process, and nothing that was removed."""
-        there = {one.spec.name: one for one in await self.list()}
+        there = {one.spec.name: one for one in await self._registered()}
         for name in list(self._offered):
             if name not in there:
                 self._withdraw(name)

@@ -11,11 +11,13 @@ from typing import Any
 import orjson
 
 from asterism.app.agents import AgentVerbs
+from asterism.app.arguments import AnyText
 from asterism.app.audit import note
 from asterism.app.checks import (
     checked_schema,
 )
 from asterism.app.observe import metrics
+from asterism.app.reach import enough
 from asterism.app.replay import replay_tape
 from asterism.app.signals import last_signal, signals_of_turn
 from asterism.app.spend import read_spend, standings
@@ -35,6 +37,7 @@ from asterism.types.messages import (
     Notice,
     Receipt,
 )
+from asterism.types.people import audience_of
 from asterism.types.schedules import Schedule
 from asterism.types.spending import Spend, Standing
 from asterism.types.turns import (
@@ -46,6 +49,8 @@ from asterism.types.turns import (
     TurnState,
 )
 from asterism.types.wire import images_in, text_of
+
+_MOST_DAYS = 36_500
 
 
 @verbs(
@@ -84,7 +89,7 @@ class TurnVerbs(AgentVerbs):
     async def send(
         self,
         agent: Agent | str,
-        text: str,
+        text: AnyText,
         *,
         channel: str = "api",
         external_id: str | None = None,
@@ -150,16 +155,24 @@ class TurnVerbs(AgentVerbs):
             )
         return actor.id
 
-    async def ask(self, agent: Agent | str, text: str, **given: Any) -> Outcome:
+    async def ask(self, agent: Agent | str, text: AnyText, **given: Any) -> Outcome:
         """Hand in a message and wait for how its turn ends."""
         return await self._runtime.wait(await self.send(agent, text, **given))
 
     async def wait(self, receipt: Receipt) -> Outcome:
         """Wait for how the turn of an accepted message ends."""
+        await self._must_hear(receipt.turn_id)
         return await self._runtime.wait(receipt)
 
+    async def _must_hear(self, turn_id: str) -> None:
+        """Return if whoever acts may see a turn; else there is none for them."""
+        if not await self._reach.hears_turn(turn_id):
+            raise NotFound(
+                f'There is no turn {turn_id!r}. "asterism turn list" shows the latest ones.'
+            )
+
     async def stream(
-        self, agent: Agent | str, text: str, **given: Any
+        self, agent: Agent | str, text: AnyText, **given: Any
     ) -> AsyncGenerator[Signal, None]:
         """Hand in a message and yield the signals of its turn, `ended` or `parked` the last."""
         who = agent if isinstance(agent, Agent) else await self.agent(agent)
@@ -210,10 +223,12 @@ class TurnVerbs(AgentVerbs):
             missed = await self.database.read(lambda tx: journal.ended_since(tx, who.id, since))
             told = {record.id for record in missed}
             for record in missed:
+                if not await self._reach.hears_turn(record.id):
+                    continue
                 yield last_signal(await self._runtime.outcome(record.id))
         async with contextlib.aclosing(self.hub.watch(who.id, after)) as signals:
             async for signal in signals:
-                if signal.turn_id not in told:
+                if signal.turn_id not in told and await self._reach.hears_turn(signal.turn_id):
                     yield signal
 
     async def stop_turn(self, turn_id: str, reason: str = "Stopped.") -> None:
@@ -230,6 +245,7 @@ class TurnVerbs(AgentVerbs):
 
     async def outcome(self, turn_id: str) -> Outcome:
         """Return how a turn stands."""
+        await self._must_hear(turn_id)
         return await self._runtime.outcome(turn_id)
 
     async def turns(self, agent: Agent | str | None = None, *, limit: int = 20) -> list[TurnRecord]:
@@ -237,16 +253,28 @@ class TurnVerbs(AgentVerbs):
         agent_id: str | None = None
         if agent is not None:
             agent_id = agent.id if isinstance(agent, Agent) else (await self.agent(agent)).id
-        return await self.database.read(
-            lambda tx: journal.turns_of(tx, self.settings.constellation, agent_id, limit)
-        )
+
+        async def read(tx: Connection) -> list[TurnRecord]:
+            async def heard(found: Sequence[TurnRecord]) -> list[TurnRecord]:
+                ids = await self._reach.heard_turns(tx, [one.id for one in found])
+                return [one for one in found if one.id in ids]
+
+            return await enough(
+                lambda most: journal.turns_of(tx, self.settings.constellation, agent_id, most),
+                heard,
+                limit,
+            )
+
+        return await self.database.read(read)
 
     async def turn(self, turn_id: str) -> tuple[TurnRecord, list[Entry]]:
         """Return a turn with its entries."""
 
         async def read(tx: Connection) -> tuple[TurnRecord, list[Entry]] | None:
             record = await journal.turn(tx, turn_id)
-            return (record, await journal.entries_of(tx, record)) if record else None
+            if record is None or not await self._reach.heard_turns(tx, [turn_id]):
+                return None
+            return record, await journal.entries_of(tx, record)
 
         found = await self.database.read(read)
         if found is None:
@@ -303,7 +331,7 @@ class TurnVerbs(AgentVerbs):
             if not await agents.create(tx, self.settings.constellation, copy):
                 return False
             await journal.copy_before(tx, origin.id, record.first_seq, copy.id)
-            writer = self._reach.owner("fork", f"as it stood before {turn_id}")
+            writer = await self._reach.writer(tx, "fork", f"as it stood before {turn_id}")
             await fork_memory(tx, writer, origin.id, copy.id, moment=record.opened_at - 1)
             of = {"what": copy.name, "of": origin.name}
             await note(
@@ -331,14 +359,23 @@ class TurnVerbs(AgentVerbs):
 
     async def waiting(self) -> list[InboxItem]:
         """Return what was accepted and waits for its turn."""
-        return await self.database.read(lambda tx: inbox.waiting(tx, self.settings.constellation))
+        return await self.database.read(self._waiting)
+
+    async def _waiting(self, tx: Connection) -> list[InboxItem]:
+        """Return what waits in the inbox and whoever acts may see."""
+        found = await inbox.waiting(tx, self.settings.constellation)
+        heard = await self._reach.heard_turns(tx, [one.turn_id for one in found])
+        return [one for one in found if one.turn_id in heard]
 
     async def counts(self) -> tuple[int, int]:
         """Return how many agents there are, and how many messages wait."""
         constellation = self.settings.constellation
 
         async def read(tx: Connection) -> tuple[int, int]:
-            return await agents.count(tx, constellation), await inbox.count(tx, constellation)
+            there = await agents.count(tx, constellation)
+            if not self._reach.sees_all:
+                return there, len(await self._waiting(tx))
+            return there, await inbox.count(tx, constellation)
 
         return await self.database.read(read)
 
@@ -361,7 +398,7 @@ class TurnVerbs(AgentVerbs):
             waiting = await inbox.waiting(tx, constellation)
             ids = [item.turn_id for item in waiting if item.kind == "message"]
             ids += [record.id for record in await journal.all_interrupted(tx, constellation)]
-            return sorted(ids)
+            return sorted(await self._reach.heard_turns(tx, ids))
 
         return await self.database.read(read)
 
@@ -372,7 +409,9 @@ class TurnVerbs(AgentVerbs):
         return await self.approvals.decide(approval_id, approved=approved, **given)
 
     async def notices(self, *, unseen: bool = True, limit: int = 100) -> list[Notice]:
-        """Return what the owner must be told."""
+        """Return what the owner must be told, which is for nobody else."""
+        if not self._reach.sees_all:
+            return []
         return await self.database.read(
             lambda tx: notices.listing(tx, self.settings.constellation, unseen=unseen, most=limit)
         )
@@ -386,6 +425,8 @@ class TurnVerbs(AgentVerbs):
 
     async def spend(self, days: int = 30, *, agent: Agent | str | None = None) -> Spend:
         """Return what was spent in the last days, today among them, and how the caps stand."""
+        if days > _MOST_DAYS:
+            raise InvalidInput(f"{days:,} days are too many; {_MOST_DAYS:,} is the most.")
         agent_id: str | None = None
         if agent is not None:
             agent_id = agent.id if isinstance(agent, Agent) else (await self.agent(agent)).id
@@ -403,9 +444,19 @@ class TurnVerbs(AgentVerbs):
 
     async def deliveries(self, state: str | None = None, *, limit: int = 100) -> list[Delivery]:
         """Return deliveries in a state (`waiting`, `dead`, `sent`), or all that are not sent."""
-        return await self.database.read(
-            lambda tx: outbox.listing(tx, self.settings.constellation, state, limit)
-        )
+
+        async def read(tx: Connection) -> list[Delivery]:
+            async def heard(found: Sequence[Delivery]) -> list[Delivery]:
+                ids = await self._reach.heard_turns(tx, [one.turn_id for one in found])
+                return [one for one in found if one.turn_id in ids]
+
+            return await enough(
+                lambda most: outbox.listing(tx, self.settings.constellation, state, most),
+                heard,
+                limit,
+            )
+
+        return await self.database.read(read)
 
     async def retry_delivery(self, key: str) -> None:
         """Try a dead delivery again."""
@@ -424,4 +475,10 @@ class TurnVerbs(AgentVerbs):
     async def schedules(self, agent: Agent | str) -> list[Schedule]:
         """Return the schedules of an agent, the next one first."""
         agent_id = agent.id if isinstance(agent, Agent) else (await self.agent(agent)).id
-        return await self.database.read(lambda tx: schedules.of_agent(tx, agent_id))
+
+        async def read(tx: Connection) -> list[Schedule]:
+            company = await self._reach.company(tx)
+            found = await schedules.of_agent(tx, agent_id)
+            return [one for one in found if company.may_hear(audience_of(one.company))]
+
+        return await self.database.read(read)

@@ -1,4 +1,7 @@
-"""Verbs: what can be done to a home, each judged by the one decision before it is carried out."""
+"""Verbs: what can be done to a home, each judged by the one decision before it is carried out.
+
+What a verb is given is checked by the types that it declares, before it is judged.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,13 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any, TypeVar
 
-from asterism.errors import ConfigError
+from asterism.app.arguments import Arguments
+from asterism.errors import AsterismError, ConfigError
 from asterism.permissions import Act
 
 C = TypeVar("C", bound=type[Any])
+
+_LONGEST_MESSAGE = 4_000
 
 
 def verbs(noun: str, **acts: Act) -> Callable[[C], C]:
@@ -38,33 +44,57 @@ def verbs(noun: str, **acts: Act) -> Callable[[C], C]:
 
 def _judged(method: Callable[..., Any], act: Act, noun: str, name: str) -> Callable[..., Any]:
     verb = f"{noun}.{'list' if name == '__call__' else name}"
+    arguments = Arguments(method, verb)
 
     if inspect.isasyncgenfunction(method):
 
         @functools.wraps(method)
         async def streamed(self: Any, *given: Any, **named: Any) -> AsyncGenerator[Any, None]:
+            arguments.check(given, named)
             await self._reach.allow(act, verb, noun, given)
-            async with aclosing(method(self, *given, **named)) as found:
-                async for one in found:
-                    yield one
+            try:
+                async with aclosing(method(self, *given, **named)) as found:
+                    async for one in found:
+                        yield one
+            except AsterismError as error:
+                _shorten(error)
+                raise
 
         made: Callable[..., Any] = streamed
     elif inspect.iscoroutinefunction(method):
 
         @functools.wraps(method)
         async def awaited(self: Any, *given: Any, **named: Any) -> Any:
+            arguments.check(given, named)
             if not self._reach.is_owner:
                 await self._reach.allow(act, verb, noun, given)
-            return await method(self, *given, **named)
+            try:
+                return await method(self, *given, **named)
+            except AsterismError as error:
+                _shorten(error)
+                raise
 
         made = awaited
     else:
 
         @functools.wraps(method)
         def called(self: Any, *given: Any, **named: Any) -> Any:
+            arguments.check(given, named)
             self._reach.check(act, verb, noun, given)
-            return method(self, *given, **named)
+            try:
+                return method(self, *given, **named)
+            except AsterismError as error:
+                _shorten(error)
+                raise
 
         made = called
     setattr(made, "verb", (act, verb))  # noqa: B010 - a function has no such attribute to a checker
     return made
+
+
+def _shorten(error: AsterismError) -> None:
+    """Leave out the middle of a message that repeats a very long argument."""
+    if len(error.message) > _LONGEST_MESSAGE:
+        half = _LONGEST_MESSAGE // 2
+        error.message = f"{error.message[:half]}…{error.message[-half:]}"
+        error.args = (error.message,)

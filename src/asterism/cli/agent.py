@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from asterism.cli.given import read_text
 from asterism.cli.home import visit
 from asterism.cli.options import Options, command, group
 from asterism.cli.output import Column, Output
@@ -195,16 +196,7 @@ def _confirm(name: str) -> None:
 def _system(text: str | None, file: Path | None) -> str | None:
     if text is not None and file is not None:
         raise InvalidInput("--system and --system-file exclude each other. Nothing was changed.")
-    if file is None:
-        return text
-    try:
-        return sys.stdin.buffer.read().decode() if str(file) == "-" else file.read_text("utf-8")
-    except UnicodeDecodeError:
-        raise InvalidInput(f"{file} is not UTF-8. Save it as UTF-8. Nothing was changed.") from None
-    except OSError as error:
-        raise InvalidInput(
-            f"{file} cannot be read ({error.strerror}). Nothing was changed."
-        ) from None
+    return text if file is None else read_text(file)
 
 
 def _done(options: Options, agent: Agent, said: str) -> None:

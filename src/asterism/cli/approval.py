@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from asterism.cli.asked import read_arguments, read_wish, rows_of
+from asterism.cli.asked import ONCE, read_arguments, read_wish, rows_of
 from asterism.cli.home import visit
 from asterism.cli.options import Options, command, group
 from asterism.cli.outcome import report
@@ -29,14 +29,21 @@ ApprovalId = Annotated[
 Note = Annotated[
     str | None, typer.Option("--note", metavar="TEXT", help="What the agent is told with it.")
 ]
-GrantWord = Annotated[
-    str | None,
+Reach = Annotated[
+    str,
     typer.Option(
-        "--grant",
-        metavar="HOW",
-        help="Let calls like it happen, too: turn, scope, always or until=TIME.",
+        "--for", metavar="HOW", help="What the yes is for: once, recipient, turn or always."
     ),
 ]
+Limits = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--limit",
+        metavar="LIMIT",
+        help="With --for always: an amount each (50) or calls a day (3/day); several times.",
+    ),
+]
+Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="When the grant ends.")]
 Patterns = Annotated[
     list[str] | None,
     typer.Option(
@@ -101,14 +108,16 @@ def approve(
     approval: ApprovalId,
     note: Note = None,
     arguments: Arguments = None,
-    grant: GrantWord = None,
+    reach: Reach = ONCE,
+    limit: Limits = None,
+    until: Until = None,
     pattern: Patterns = None,
 ) -> None:
     """Let the call happen; the turn goes on, and its answer is printed."""
     given = {
         "note": note,
         "arguments": read_arguments(arguments),
-        "grant": read_wish(grant, pattern),
+        "grant": read_wish(reach, limits=limit, until=until, patterns=pattern),
     }
     _decide(options, approval, given, approved=True)
 

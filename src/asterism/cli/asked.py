@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 from asterism.cli.moment import read_first
 from asterism.cli.text import at
 from asterism.errors import InvalidInput
-from asterism.types.approvals import deeds_in_words, pretty
+from asterism.types.call_text import (
+    amount_in_words,
+    argument_lines,
+    call_lines,
+    effects_in_words,
+    visible,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,13 +23,8 @@ if TYPE_CHECKING:
     from asterism.types.approvals import Approval
     from asterism.types.grants import Grant, Wish
 
-
-def call_lines(approval: Approval) -> list[str]:
-    """Return the exact call, a line for each argument, as whoever answers must see it."""
-    if not approval.tool:
-        return []
-    written = pretty(approval.edited if approval.edited is not None else approval.arguments)
-    return [approval.tool, *written.splitlines()]
+ONCE = "once"
+"""What a yes is for that grants nothing beyond its call."""
 
 
 def rows_of(shown: Shown, agent: str) -> list[tuple[str, str]]:
@@ -35,10 +36,9 @@ def rows_of(shown: Shown, agent: str) -> list[tuple[str, str]]:
         ("agent", agent),
         ("turn", one.turn_id),
         ("asked", at(one.asked_at)),
-        ("question", one.question),
-        ("call", f"{one.tool} {pretty(one.arguments)}" if one.tool else ""),
-        ("does", deeds_in_words(one)),
-        ("because", one.reason),
+        ("question", visible(one.question)),
+        ("call", "\n".join(call_lines(one))),
+        ("because", visible(one.reason)),
         ("who", f"{shown.whom} may answer"),
         ("announced", "\n".join(_announced(one))),
         ("expires", at(one.expires_at) if one.expires_at is not None else ""),
@@ -48,7 +48,8 @@ def rows_of(shown: Shown, agent: str) -> list[tuple[str, str]]:
     else:
         where = f" in {one.place}" if one.place else ""
         rows.append(("answered", f"{at(one.decided_at)} by {shown.answered_by}{where}"))
-        rows.append(("run with", pretty(one.edited) if one.edited is not None else ""))
+        edited = argument_lines(one.edited) if one.edited is not None else []
+        rows.append(("run with", "\n".join(edited)))
         rows.append(("note", one.note or ""))
         rows.append(("grant", f"{one.grant}: {spell(shown.grant)}" if shown.grant else ""))
     return [(name, text) for name, text in rows if text]
@@ -67,6 +68,10 @@ def _announced(approval: Approval) -> list[str]:
 def spell(grant: Grant) -> str:
     """Return what a grant allows, in words."""
     words = [f"calls of {grant.tool}"]
+    if grant.deeds is not None:
+        words.append(f"that {effects_in_words(grant.deeds)}")
+    if grant.arguments is not None:
+        words.append(f"with exactly {visible(grant.arguments)}")
     if grant.pattern:
         words.append("with " + ", ".join(f"{name}={glob}" for name, glob in grant.pattern.items()))
     if grant.turn_id is not None:
@@ -75,33 +80,63 @@ def spell(grant: Grant) -> str:
         words.append(f"until {at(grant.until)}")
     if grant.uses is not None:
         words.append(f"{grant.uses} more")
-    return " ".join(words)
+    limits: list[str] = []
+    if grant.amount is not None:
+        limits.append(f", up to {amount_in_words(grant.amount)} each")
+    if grant.per_day is not None:
+        limits.append(f", at most {grant.per_day} a day")
+    return " ".join(words) + "".join(limits)
 
 
 # -- what is typed ---------------------------------------------------------------------------------
 
 
-def read_wish(grant: str | None, patterns: Sequence[str] | None) -> Wish | None:
-    """Return what is granted with a yes: `turn`, `scope`, `always` or `until=TIME`."""
+def read_wish(
+    reach: str,
+    *,
+    limits: Sequence[str] | None = None,
+    until: str | None = None,
+    patterns: Sequence[str] | None = None,
+) -> Wish | None:
+    """Return what is granted with a yes for `once`, `turn`, `recipient` or `always`."""
     from asterism.types.grants import Extent, Wish
 
-    pattern = read_pattern(patterns)
-    if grant is None:
-        if pattern is not None:
+    if reach == ONCE:
+        if limits or until or patterns:
             raise InvalidInput(
-                "--pattern narrows a grant, and none is given. Add --grant always, turn or "
-                "until=TIME. Nothing was done."
+                "--limit, --until and --pattern narrow a grant, and none is given. Add --for "
+                "recipient, turn or always. Nothing was done."
             )
         return None
-    word, _, rest = grant.partition("=")
-    if word == Extent.UNTIL and rest:
-        return Wish(Extent.UNTIL, read_first(rest), pattern)
-    if rest or word not in (Extent.TURN, Extent.SCOPE, Extent.ALWAYS):
+    try:
+        extent = Extent(reach)
+    except ValueError:
         raise InvalidInput(
-            f"{grant!r} is no grant. Write turn, scope, always or until=2026-12-01. "
+            f"{reach!r} does not say what a yes is for. Write once, recipient, turn or always. "
             "Nothing was done."
-        )
-    return Wish(Extent(word), pattern=pattern)
+        ) from None
+    amount, per_day = read_limits(limits)
+    last = read_first(until) if until is not None else None
+    return Wish(extent, last, read_pattern(patterns), amount, per_day)
+
+
+def read_limits(limits: Sequence[str] | None) -> tuple[float | None, int | None]:
+    """Return the amount and the calls a day that limits such as `50` and `3/day` mean."""
+    amount: float | None = None
+    per_day: int | None = None
+    for one in limits or ():
+        number, slash, unit = one.replace(" ", "").partition("/")
+        try:
+            if slash:
+                per_day = int(number) if unit in ("day", "d") else int("")
+            else:
+                amount = float(number)
+        except ValueError:
+            raise InvalidInput(
+                f"{one!r} is no limit. Write an amount, such as 50, or calls a day, such as "
+                "3/day. Nothing was done."
+            ) from None
+    return amount, per_day
 
 
 def read_pattern(patterns: Sequence[str] | None) -> Mapping[str, str] | None:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
-from asterism.cli.asked import call_lines
+from asterism.cli.asked import read_limits
 from asterism.cli.questions import line
-from asterism.errors import AsterismError
-from asterism.types.approvals import deeds_in_words, pretty
+from asterism.errors import AsterismError, InvalidInput
+from asterism.types.approvals import read_deeds
+from asterism.types.call_text import argument_lines, call_lines, whole_at
+from asterism.types.deeds import amount_of
 
 if TYPE_CHECKING:
     from asterism.cli.screen import Screen
     from asterism.types.approvals import Approval
+    from asterism.types.grants import Wish
 
-_CHOICES = "y yes · n no · d no, say why · e edit first · a always like this · Enter later"
+_CHOICES = (
+    "y this once · r this recipient · t in this turn · a always up to a limit (a 50, a 3/day) · "
+    "n no · d no, say why · e edit first · Enter later"
+)
 _MOST_LINES = 60
 _ATTEMPTS = 10
 
@@ -53,21 +60,44 @@ class Asking:
             case "e":
                 arguments = self._edited(question)
                 return (True, {"arguments": arguments}) if arguments is not None else None
+            case "r":
+                return True, {"grant": "recipient"}
+            case "t":
+                return True, {"grant": "turn"}
             case "a":
-                return True, {"grant": "scope"}
+                wish = self._limited(question, rest)
+                return (True, {"grant": wish}) if wish is not None else None
             case _:
                 pass
         self._screen.warn(f"Answer with one letter: {_CHOICES}")
         return None
 
+    def _limited(self, question: Approval, typed: str) -> Wish | None:
+        """Return a grant up to limits; without any, up to the amount that is asked for."""
+        from asterism.types.grants import Extent, Wish
+
+        asked = amount_of(read_deeds(question.deeds))
+        known = 0 < asked < math.inf
+        if not typed and not known:
+            typed = line("How many a day? ")
+            typed = f"{typed}/day" if typed.isdecimal() else typed
+        try:
+            amount, per_day = read_limits(typed.split())
+        except InvalidInput as error:
+            self._screen.fail(error.message)
+            return None
+        if amount is None and per_day is None:
+            if not known:
+                return None
+            amount = asked
+        return Wish(Extent.ALWAYS, amount=amount, per_day=per_day)
+
     def _show(self, question: Approval) -> None:
         lines = call_lines(question)
         for one in lines[:_MOST_LINES]:
             self._screen.say(f"  {one}")
-        if len(lines) > _MOST_LINES:
-            self._screen.note(f'  … "asterism approval show {question.id}" shows all of it.')
-        if does := deeds_in_words(question):
-            self._screen.note(f"  It would {does}.")
+        if (left := len(lines) - _MOST_LINES) > 0:
+            self._screen.note(f"  {left:,} more lines. {whole_at(question.id)}")
         self._screen.note(f"  {_CHOICES}")
 
     def _edited(self, question: Approval) -> str | None:
@@ -75,7 +105,9 @@ class Asking:
         from asterism.cli.editor import Sheet
 
         try:
-            sheet = Sheet(question.tool or "call", ".json", pretty(question.arguments))
+            sheet = Sheet(
+                question.tool or "call", ".json", "\n".join(argument_lines(question.arguments))
+            )
             text = sheet.edit()
         except AsterismError as error:
             self._screen.fail(error.message)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, cast
 import orjson
 import typer
 
+from asterism.cli.given import read_bytes
 from asterism.errors import InvalidInput
 
 Images = Annotated[
@@ -24,21 +25,13 @@ Schema = Annotated[
 
 def read_image(path: Path) -> bytes:
     """Return the bytes of a file."""
-    try:
-        return path.expanduser().read_bytes()
-    except OSError as error:
-        raise InvalidInput(
-            f"The image {str(path)!r} cannot be read: {(error.strerror or str(error)).lower()}. "
-            "Name a file that is there. Nothing was sent."
-        ) from None
+    return read_bytes(path.expanduser())
 
 
 def read_schema(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file."""
     try:
-        schema = orjson.loads(path.expanduser().read_bytes())
-    except OSError as error:
-        why = (error.strerror or str(error)).lower()
+        schema = orjson.loads(read_bytes(path.expanduser()))
     except orjson.JSONDecodeError as error:
         why = f"it is not JSON ({error})"
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import orjson
 import typer
@@ -16,9 +16,13 @@ from asterism.cli.output import Column, Output
 from asterism.cli.problem import FAILED
 from asterism.cli.text import at, one_line, plural, printable, when
 from asterism.errors import InvalidInput
+from asterism.private import private
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from asterism.app import Asterism
+    from asterism.app.audit import Autonomy
     from asterism.types.events import Recorded, Verified
 
 app = group("See what was done, by whom and why; verify and export the audit log.")
@@ -77,6 +81,53 @@ def list_events(
         Column("turn", lambda one: one.turn_id or "", least=140),
     ]
     out.table(columns, found, empty="Nothing was done that fits.")
+
+
+@command(app, "autonomy")
+def autonomy(
+    options: Options,
+    agent: Annotated[
+        str | None, typer.Option("--agent", metavar="NAME", help="Only calls of this agent.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="TIME", help='From then on: "2 days ago".')
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="TIME", help="Up to then.")
+    ] = None,
+) -> None:
+    """Count calls with an effect outside: which ran without asking, were asked for, or denied."""
+    first = read_first(since) if since else None
+    last = read_last(until) if until else None
+
+    async def errand(home: Asterism) -> Autonomy:
+        return await home.audit.autonomy(agent=agent, since=first, until=last)
+
+    found = visit(options, errand, readonly=True)
+    counts = {verdict: found.total(verdict) for verdict in ("allowed", "asked", "denied")}
+    out = Output(json=options.json)
+    if out.json:
+        out.data({**counts, "tools": found.tools, "forgotten": found.forgotten})
+        return
+    total = sum(counts.values())
+    if not total:
+        out.line("No call had an effect outside.")
+    else:
+        ran = counts["allowed"]
+        out.line(
+            f"Of {plural(total, 'call')} with an effect outside, {ran:,} ran without asking "
+            f"({ran / total:.0%}), {counts['asked']:,} were asked for, "
+            f"{counts['denied']:,} were denied."
+        )
+        columns: list[Column[tuple[str, Mapping[str, int]]]] = [
+            Column("tool", lambda one: one[0], prose=True),
+            Column("ran", lambda one: f"{one[1]['allowed']:,}"),
+            Column("asked", lambda one: f"{one[1]['asked']:,}"),
+            Column("denied", lambda one: f"{one[1]['denied']:,}"),
+        ]
+        out.table(columns, list(found.tools.items()), empty="")
+    if found.forgotten:
+        out.line(f"{plural(found.forgotten, 'event')} about calls were forgotten and not counted.")
 
 
 @command(app, "show")
@@ -206,7 +257,7 @@ def export(
 
     async def errand(home: Asterism) -> int:
         count = 0
-        target = file.open("w", encoding="utf-8", newline="") if file else sys.stdout
+        target = _private(file) if file else sys.stdout
         try:
             async for line in home.audit.export(form):
                 target.write(line)
@@ -230,6 +281,11 @@ def export(
             out.data({"file": str(file), "events": count})
         else:
             out.line(f"{plural(count, 'event')} written to {file}.")
+
+
+def _private(file: Path) -> TextIO:
+    """Open a file for writing that only this user reads, if it is new."""
+    return open(file, "w", encoding="utf-8", newline="", opener=private)
 
 
 # -- in words --------------------------------------------------------------------------------------

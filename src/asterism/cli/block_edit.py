@@ -10,11 +10,12 @@ import typer
 
 from asterism.cli.block import Label, app, lines_of, say, used, write
 from asterism.cli.editor import Sheet
-from asterism.cli.given import only_one, read_bytes, read_text, write_bytes
+from asterism.cli.given import number_of, only_one, read_bytes, read_text, write_bytes
 from asterism.cli.home import visit
 from asterism.cli.moment import read_point
 from asterism.cli.options import Options, command
 from asterism.cli.output import Output
+from asterism.cli.text import one_line
 from asterism.cli.whose import Everybodys, Reason, Whose, block_of
 from asterism.errors import AsterismError, InvalidInput, NotFound
 
@@ -142,11 +143,13 @@ def _edit_of(
         return memory.Add(field, _number(amount), section)
     if item is not None:
         index, value = _pair(item, "--item", "N=VALUE")
-        if not index.isdecimal():
+        number = number_of(index)
+        if number is None:
             raise InvalidInput(
-                f"--item {item!r} has no number. Write N=VALUE. Nothing was changed."
+                f"--item {one_line(item, 60)!r} has no number of an item. Write N=VALUE. Nothing "
+                "was changed."
             )
-        return memory.SetItem(int(index), _value(value), section)
+        return memory.SetItem(number, _value(value), section)
     if remove is not None:
         return memory.RemoveItem(remove, section)
     assert text is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -78,7 +79,7 @@ def print_context(
             )
         return await home.contexts.of_turn(turn, step)
 
-    shown = visit(options, errand, readonly=True)
+    shown = _as_sent(visit(options, errand, readonly=True))
     out = Output(json=options.json)
     if out.json:
         out.data(_data(shown))
@@ -86,6 +87,16 @@ def print_context(
         _print_full(out, shown)
     else:
         _print_table(out, shown)
+
+
+def _as_sent(shown: ShownContext) -> ShownContext:
+    """Return a context without known keys, which are taken out when it is sent."""
+    from asterism.telemetry.prompts import Cleaned
+    from asterism.telemetry.redaction import redact
+
+    cleaned = Cleaned()
+    lines = tuple(replace(one, text=redact(one.text)) for one in shown.lines)
+    return replace(shown, lines=lines, messages=tuple(cleaned[one] for one in shown.messages))
 
 
 def _data(shown: ShownContext) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from asterism.cli.options import Options
 from asterism.cli.output import Output, console
 from asterism.cli.text import plural, printable
 from asterism.errors import AsterismError, StoreMissing
+from asterism.private import others_may
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
@@ -110,6 +111,7 @@ def _directory(place: Path) -> Iterator[Finding]:
         yield Finding("data", BAD, f"{place} cannot be written.", remedy)
     else:
         yield Finding("data", OK, str(place))
+    yield from _access(place)
     free = shutil.disk_usage(place).free
     said = f"{free / 1e9:,.1f} GB free"
     if free < _LITTLE_ROOM:
@@ -117,6 +119,20 @@ def _directory(place: Path) -> Iterator[Finding]:
         yield Finding("room", state, said, "Free some space: turns wait when the disk is full.")
     else:
         yield Finding("room", OK, said)
+
+
+def _access(place: Path) -> Iterator[Finding]:
+    """Tell what other users of the machine may do with what is here."""
+    database = place / "asterism.db"
+    if others := others_may(place):
+        remedy = f'Run "chmod 700 {place}".'
+    elif place.stat().st_mode & 0o011 and database.exists() and (others := others_may(database)):
+        place, remedy = database, f'Run "chmod 600 {database}*".'
+    else:
+        return
+    # What others can change is worse than what they can read.
+    state, word = (BAD, "changed") if others == "write" else (LOOK, "read")
+    yield Finding("access", state, f"{place} can be {word} by other users.", remedy)
 
 
 def _configuration(options: Options) -> tuple[Settings | None, Finding]:

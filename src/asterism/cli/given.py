@@ -10,6 +10,17 @@ import typer
 
 from asterism.cli.text import printable
 from asterism.errors import InvalidInput
+from asterism.private import MAX_BYTES, NotRegular, TooLarge, private, read_regular
+
+_MOST_DIGITS = 18
+"""Of a number that stores can keep; Python itself refuses to read thousands."""
+
+
+def number_of(text: str) -> int | None:
+    """Return the number that digits spell; None if they are none, or one that nothing has."""
+    if not text.isdecimal() or len(text) > _MOST_DIGITS:
+        return None
+    return int(text)
 
 
 def only_one(given: Sequence[tuple[str, object]], *, needed: bool = True) -> str | None:
@@ -29,15 +40,29 @@ def only_one(given: Sequence[tuple[str, object]], *, needed: bool = True) -> str
 
 def read_bytes(file: Path) -> bytes:
     """Return what is in a file; `-` is standard input."""
-    if str(file) == "-":
-        return sys.stdin.buffer.read()
     try:
-        return file.read_bytes()
+        if str(file) != "-":
+            return read_regular(file)
+        content = sys.stdin.buffer.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise TooLarge(MAX_BYTES)
+    except NotRegular:
+        raise InvalidInput(
+            f"{file} is not a regular file. Name one, or hand its content in at standard input, "
+            'as "-". Nothing was done.'
+        ) from None
+    except TooLarge:
+        raise InvalidInput(
+            f"{_named(file)} has more than {MAX_BYTES >> 20:,} MB, which is the most that is read "
+            'at once. Split it; folders of documents are read with "asterism source add". '
+            "Nothing was done."
+        ) from None
     except OSError as error:
         raise InvalidInput(
             f"{file} cannot be read ({error.strerror}). Name a file that is there. "
             "Nothing was done."
         ) from None
+    return content
 
 
 def read_text(file: Path) -> str:
@@ -65,7 +90,7 @@ def _named(file: Path) -> str:
 def write_bytes(file: Path, content: bytes) -> None:
     """Write a file that is not there yet."""
     try:
-        with file.open("xb") as out:
+        with open(file, "xb", opener=private) as out:
             out.write(content)
     except FileExistsError:
         raise InvalidInput(

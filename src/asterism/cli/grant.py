@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from asterism.cli.asked import read_pattern, spell
+from asterism.cli.asked import read_limits, read_pattern, spell
 from asterism.cli.home import visit
 from asterism.cli.moment import read_first
 from asterism.cli.options import Options, command, group
@@ -74,6 +74,14 @@ def give(
     uses: Annotated[
         int | None, typer.Option("--uses", metavar="COUNT", help="For how many calls.")
     ] = None,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--limit",
+            metavar="LIMIT",
+            help="An amount each (50) or calls a day (3/day); several times.",
+        ),
+    ] = None,
 ) -> None:
     """Let an agent call a tool without asking."""
     if (agent is None) != everybody:
@@ -82,9 +90,18 @@ def give(
         )
     last = read_first(until) if until is not None else None
     globs = read_pattern(pattern)
+    amount, per_day = read_limits(limit)
 
     async def errand(home: Asterism) -> Grant:
-        return await home.grants.give(tool, agent=agent, pattern=globs, until=last, uses=uses)
+        return await home.grants.give(
+            tool,
+            agent=agent,
+            pattern=globs,
+            until=last,
+            uses=uses,
+            amount=amount,
+            per_day=per_day,
+        )
 
     grant = visit(options, errand)
     out = Output(json=options.json)

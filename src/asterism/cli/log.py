@@ -9,10 +9,13 @@ import tempfile
 import traceback
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
+
+from asterism.private import private
 
 if TYPE_CHECKING:
     from asterism.config import Settings
@@ -24,6 +27,11 @@ _SECRET_NAME = re.compile(r"(key|token|secret|password)$", re.IGNORECASE)
 
 class _LogFile(RotatingFileHandler):
     """A log that is silent when it cannot be written: the terminal belongs to the conversation."""
+
+    def _open(self) -> TextIOWrapper:
+        """Open the log; only this user reads a new one."""
+        handle = private(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        return TextIOWrapper(os.fdopen(handle, "ab"), encoding=self.encoding, errors=self.errors)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - named by logging
         """Let it go."""
@@ -84,15 +92,17 @@ def secrets_of(settings: Settings, environ: Mapping[str, str]) -> set[str]:
 def write_fault(place: Path, error: BaseException) -> Path:
     """Append a traceback to the log and return the file; elsewhere if the log cannot be written."""
     text = _told(error)
-    spare = Path(tempfile.gettempdir()) / f"asterism-{os.getpid()}.log"
-    for file in (place / FILE, spare):
-        try:
-            with file.open("a", encoding="utf-8", errors="backslashreplace") as log:
-                log.write(text)
-        except OSError:
-            continue
-        return file
-    return spare
+    file = place / FILE
+    try:
+        with open(file, "a", encoding="utf-8", errors="backslashreplace", opener=private) as log:
+            log.write(text)
+    except OSError:
+        # A name that nobody can guess, so that nobody has put a link there before.
+        handle, name = tempfile.mkstemp(prefix="asterism-", suffix=".log")
+        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as log:
+            log.write(text)
+        return Path(name)
+    return file
 
 
 def _told(error: BaseException) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from asterism.cli.given import read_bytes
 from asterism.cli.home import visit
 from asterism.cli.options import Options, command, group
 from asterism.cli.output import Column, Output
@@ -287,6 +288,8 @@ def import_servers(
     from asterism.app.mcp_import import read_foreign
     from asterism.config import load
 
+    if file.exists():
+        read_bytes(file)  # says so if it is no regular file, or has no end
     there = load(options.place, options.config, os.environ).mcp
     found = [_fitting(one, there, replace=replace) for one in read_foreign(file)]
     taken = [one for one in found if not one.refused]

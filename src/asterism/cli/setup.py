@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from asterism.cli.first_run import settings_for
+from asterism.cli.given import number_of
 from asterism.cli.home import visit
 from asterism.cli.model_check import missing_key
 from asterism.cli.options import Options
@@ -186,9 +187,9 @@ def _ask_model(now: _Now) -> dict[Key, object] | None:
             tell(f"  Also at {one.where}: {', '.join(one.others)}", _NOTE)
 
     def choice(text: str) -> dict[Key, object]:
-        if not text.isdecimal():
+        number = number_of(text)
+        if number is None:
             return settings_by_name(now.settings, text)
-        number = int(text)
         if not 1 <= number <= len(rows):
             raise InvalidInput(f"There is no number {number}; the last is {len(rows)}.")
         return settings_for(offers[number - 1]) if number <= len(offers) else {("model",): DEMO}

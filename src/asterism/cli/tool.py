@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from asterism.cli.given import read_text
 from asterism.cli.home import visit
 from asterism.cli.options import Options, command, group
 from asterism.cli.output import Column, Output
@@ -90,11 +91,14 @@ def add(
     timeout: Annotated[
         float, typer.Option("--timeout", metavar="SECONDS", help="How long a call may take.")
     ] = 30.0,
+    audience: Annotated[
+        str, typer.Option("--audience", metavar="WHO", help="Who may see its results.")
+    ] = "owner",
 ) -> None:
     """Register a tool, or a new version of one: Python that runs in the sandbox, or a request."""
     from asterism.types.registered import HttpCall
 
-    form: Any = _json_of(_text_of(schema), str(schema))
+    form: Any = _json_of(read_text(schema), str(schema))
     if not isinstance(form, dict):
         raise InvalidInput(f"{schema} holds no JSON object, and so no schema. Nothing was changed.")
     known = cast("dict[str, Any]", form)
@@ -102,7 +106,7 @@ def add(
     pairs = dict(_pair(one) for one in header or ())
     call = HttpCall(http, method.upper(), pairs) if http else None
     deeds = [_json_of(one, "--does") for one in does] if does else None
-    source = _text_of(python) if python else None
+    source = read_text(python) if python else None
 
     async def errand(home: Asterism) -> RegisteredTool:
         return await home.tools.add(
@@ -116,6 +120,7 @@ def add(
             effect=effect,
             ask=ask,
             timeout=timeout,
+            audience=audience,
             by="cli",
         )
 
@@ -162,13 +167,6 @@ def remove(options: Options, name: Name) -> None:
         out.data({"name": name})
     else:
         out.line(f"Removed {name}; its versions are kept.")
-
-
-def _text_of(file: Path) -> str:
-    try:
-        return file.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"{file} cannot be read ({error}). Nothing was changed.") from None
 
 
 def _json_of(text: str, where: str) -> Any:

@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 
 from asterism.config.document import Document, Key, dotted, printable
 from asterism.errors import ConfigError
+from asterism.private import refuse_writable
 
 _log = logging.getLogger(__name__)
 
@@ -115,6 +116,8 @@ class ContactBook:
 
 def read_contacts(path: Path) -> Contacts:
     """Read a contacts document; one that is missing says nothing."""
+    if path.exists():
+        refuse_writable(path)
     document = Document.read(path, must_exist=False)
     return _Reading(document).contacts()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from asterism.errors import ConfigError
+from asterism.private import TooLarge, read_regular
 
 Key = tuple[str | int, ...]
 """Where a value stands: `("tools", "modules", 0)`."""
@@ -115,8 +117,13 @@ class Document:
 def read_text(path: Path, *, must_exist: bool) -> str:
     """Return the text of a file; that of one that is missing is empty if it may be."""
     try:
-        with path.open("rb") as file:
-            raw = file.read(_LARGEST + 1)
+        # An empty configuration is often given so, and this device ends at once.
+        raw = b"" if str(path) == os.devnull else read_regular(path, _LARGEST)
+    except TooLarge:
+        raise ConfigError(
+            f"{path} is larger than {_LARGEST:,} bytes, which no configuration needs. "
+            "Is it the right file?"
+        ) from None
     except (FileNotFoundError, NotADirectoryError):
         if not must_exist and not path.is_symlink():
             return ""
@@ -135,11 +142,6 @@ def read_text(path: Path, *, must_exist: bool) -> str:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise ConfigError(f"{printable(str(path))} cannot be read: {reason}.") from None
-    if len(raw) > _LARGEST:
-        raise ConfigError(
-            f"{path} is larger than {_LARGEST:,} bytes, which no configuration needs. "
-            "Is it the right file?"
-        )
     try:
         # Windows editors put a byte order mark first, which TOML does not know.
         return raw.decode("utf-8-sig").replace("\r\n", "\n")

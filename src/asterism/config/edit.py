@@ -14,6 +14,7 @@ from typing import Any, cast
 from asterism.config.document import Document, Key, dotted
 from asterism.config.load import config_file, load
 from asterism.errors import ConfigError
+from asterism.private import make_directory
 
 _OWNER_ONLY = 0o600
 _MARK = "\ufeff"
@@ -58,7 +59,7 @@ def edit(
         )
     text = edited(before, path, changes)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(path.parent)
         folder = tempfile.TemporaryDirectory(prefix=".asterism-", dir=path.parent)
     except OSError as error:
         raise _unwritable(path, error) from None

@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from asterism.config.audiences import DeclaredAudience
+
 FilePermission = Literal["none", "read", "human", "partner", "read_write"]
 
 
@@ -25,6 +27,7 @@ class FileRule(BaseModel):
     agents: tuple[str, ...] = Field(
         default=(), strict=False, description='a list of names of agents, such as ["aria"],'
     )
+    audience: DeclaredAudience = "owner"
 
 
 class FileSettings(BaseModel):
@@ -35,6 +38,7 @@ class FileSettings(BaseModel):
     rule: tuple[FileRule, ...] = Field(
         default=(), strict=False, description="a list of tables with paths and a permission"
     )
+    audience: DeclaredAudience = "owner"
     largest_kb: int = Field(
         default=1024, ge=1, le=100_000, description="a whole number from 1 to 100,000"
     )

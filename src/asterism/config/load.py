@@ -17,6 +17,7 @@ from pydantic import BaseModel, SecretStr, ValidationError
 from asterism.config.document import DEEPEST, Document, Key, dotted, printable, refuse_depth
 from asterism.config.settings import Settings
 from asterism.errors import ConfigError
+from asterism.private import refuse_writable
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -71,6 +72,8 @@ def load(
     """
     path = config_file(data, file, environ)
     named = file is not None or bool(environ.get("ASTERISM_CONFIG"))
+    if not named and path.exists():
+        refuse_writable(path)
     sources = [
         _from_file(path, must_exist=must_exist or named),
         *(_from_document(path.parent, one) for one in DOCUMENTS),
@@ -125,6 +128,7 @@ def _from_document(folder: Path, name: str) -> _Source:
         raise ConfigError(f"There are {named} in {folder}, and one of them is needed. Keep one.")
     if not there:
         return _Source({}, lambda _: (0, ""), dotted)
+    refuse_writable(there[0])
     if there[0].suffix == ".toml":
         document = Document.read(there[0], must_exist=True)
     else:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from asterism.config.audiences import DeclaredAudience
 from asterism.types.deeds import DeedKind, Does
 
 _LONGEST_WAIT = 86_400
@@ -57,11 +58,18 @@ class DoesSettings(_Table):
     things: Names = ()
     amount: str | None = Field(default=None, description="the name of an argument")
     content: Names = ()
+    source: str = Field(default="", description="a label for what it reads", examples=["mail"])
+    fields: Names = ()
+    accounts: Names = ()
+    closed: bool = Field(default=False, description="true or false")
 
     @property
     def does(self) -> Does:
         """The same as tools declare it."""
-        return Does(**self.model_dump())
+        told: dict[str, Any] = self.model_dump()
+        if "*" in self.fields:
+            told["fields"] = "*"
+        return Does(**told)
 
 
 class McpToolSettings(_Table):
@@ -75,6 +83,7 @@ class McpToolSettings(_Table):
     tier: Literal["tool", "document", "web"] | None = Field(
         default=None, description='"tool", "document" or "web"'
     )
+    audience: DeclaredAudience | None = None
     timeout: Seconds | None = None
 
 
@@ -138,6 +147,7 @@ class McpSettings(_Table):
     tier: Literal["tool", "document", "web"] | None = Field(
         default=None, description='"tool", "document" or "web"'
     )
+    audience: DeclaredAudience = "owner"
     roots: Patterns = Field(
         default=(), description='a list of directories, such as ["/srv/notes"],'
     )

@@ -11,6 +11,7 @@ from typing import Any, cast
 import orjson
 
 from asterism.errors import InvalidInput
+from asterism.private import read_regular
 from asterism.types.rules import DEFAULT_PRIORITY, OF_OTHERS, OF_TIME, Rule, RuleKind
 
 _FIELDS = ("tool", "kind", "tools", "operations", "count", "seconds", "priority")
@@ -73,9 +74,10 @@ def read_rules(forms: Iterable[Rule | Form]) -> list[Rule]:
 def read_rules_file(file: Path) -> list[Rule]:
     """Return the rules of a TOML or JSON file: `[[rules]]`, Pattern's or Letta's `tool_rules`."""
     try:
-        text = file.read_text("utf-8")
+        text = read_regular(file).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"{str(file)!r} cannot be read: {error}. Nothing was changed.") from None
+        why = error.strerror if isinstance(error, OSError) else error
+        raise InvalidInput(f"{str(file)!r} cannot be read: {why}. Nothing was changed.") from None
     forms = _parsed(file, text)
     if isinstance(forms, dict):
         table = cast("dict[str, Any]", forms)

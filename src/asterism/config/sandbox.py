@@ -37,6 +37,13 @@ class SandboxSettings(BaseModel):
         default=1024, ge=1, le=10_000_000, description="a whole number from 1 to 10,000,000"
     )
 
+    files: int = Field(
+        default=100_000,
+        ge=100,
+        le=100_000_000,
+        description="a whole number from 100 to 100,000,000",
+    )
+
     @field_validator("allow_unsandboxed")
     @classmethod
     def _in_so_many_words(cls, said: str | None) -> str | None:

@@ -27,6 +27,7 @@ from asterism.config.sandbox import SandboxSettings
 from asterism.config.search import SearchSettings
 from asterism.config.secrets import SecretSettings
 from asterism.config.telemetry import LogSettings, TelemetrySettings
+from asterism.config.trust import TrustSettings
 from asterism.config.vendors import DEMO, Vendor, usual_model, vendors
 from asterism.config.web import WebSettings
 from asterism.types.agents import Limits
@@ -222,6 +223,7 @@ class Settings(_Table):
     context: ContextSettings = ContextSettings()
     memory: MemorySettings = MemorySettings()
     search: SearchSettings = SearchSettings()
+    trust: TrustSettings = TrustSettings()
     retention: dict[str, RetentionSettings] = {}
     runtime: RuntimeSettings = RuntimeSettings()
     outbox: OutboxSettings = OutboxSettings()

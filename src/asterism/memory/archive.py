@@ -39,6 +39,8 @@ async def get(
     What those present may not hear is not there.
     """
     found = await passages.get(tx, constellation, passage_id)
+    if found is not None and not company.may_hear(found.source.audience):
+        found = None  # also if they might have heard it then
     if found is not None and moment is not None:
         after = await passages.edits_after(tx, [passage_id], moment)
         found = rewound(found, after.get(passage_id, ())) if found.known_from <= moment else None
@@ -91,7 +93,8 @@ async def listing(
         if not page:
             break
         after = (page[-1].known_from, page[-1].id)
-        then = page if moment is None else await as_of(tx, page, moment)
+        now = [one for one in page if company.may_hear(one.source.audience)]
+        then = now if moment is None else await as_of(tx, now, moment)
         found += [
             one
             for one in then
@@ -100,10 +103,34 @@ async def listing(
     return found[:limit]
 
 
-async def history(tx: Connection, constellation: str, passage_id: str) -> list[PassageEdit]:
-    """Return what was done to a passage after it was stored, in order."""
-    await get(tx, constellation, passage_id)
-    return await passages.edits(tx, passage_id)
+async def history(
+    tx: Connection, constellation: str, passage_id: str, *, company: Company = OWNER_ALONE
+) -> list[PassageEdit]:
+    """Return what was done to a passage after it was stored, in order.
+
+    What it said when it was not for those present to hear is left out.
+    """
+    found = await get(tx, constellation, passage_id, company=company)
+    edits = await passages.edits(tx, passage_id)
+    if company.owner_alone:
+        return edits
+    kept: list[PassageEdit] = []
+    for edit in reversed(edits):
+        found = before(found, edit)
+        if not company.may_hear(found.source.audience):
+            break
+        kept.append(edit)
+    return kept[::-1]
+
+
+async def heard_history(
+    tx: Connection, constellation: str, passage_id: str, company: Company
+) -> list[PassageEdit]:
+    """Return the history of a passage; nothing of one that those present may not hear."""
+    try:
+        return await history(tx, constellation, passage_id, company=company)
+    except NotFound:
+        return []
 
 
 async def as_of(tx: Connection, many: Sequence[Passage], moment: int) -> list[Passage]:

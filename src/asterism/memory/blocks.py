@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 from asterism.errors import Conflict, NotFound
@@ -46,7 +46,7 @@ class Seen:
     owner_name: str | None
     """Whose it is; None: the agent's own."""
     lines: tuple[Line, ...]
-    """All of them; their marks include who may hear the block."""
+    """All of them; their labels include who may hear the block."""
 
     @property
     def name(self) -> str:
@@ -181,6 +181,30 @@ def heard_lines(seen: Seen, company: Company) -> list[str]:
     return [
         line.text for line in seen.lines if is_heard(block.schema, line, block.audience, company)
     ]
+
+
+def heard_by(seen: Seen, company: Company) -> Seen | None:
+    """Return a block as those present may see it; None: it is not there for them.
+
+    Where lines are hidden, size and version count what is heard, and when it was last written is
+    not told: else they would tell of the rest.
+    """
+    block = seen.block
+    if not company.may_hear(block.audience):
+        return None
+    lines = tuple(one for one in seen.lines if is_heard(block.schema, one, block.audience, company))
+    if len(lines) == len(seen.lines):
+        return seen
+    return replace(
+        seen,
+        lines=lines,
+        block=replace(
+            block,
+            text="\n".join(one.text for one in lines),
+            version=len({number for one in lines for number in one.edits}),
+            updated_at=block.created_at,
+        ),
+    )
 
 
 def shown(seen: Seen, company: Company) -> str:

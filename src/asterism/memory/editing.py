@@ -26,7 +26,7 @@ def is_heard(schema: Schema, line: Line, block: Audience, company: Company) -> b
     """Tell whether everyone present may hear a line; headings say no more than the schema does."""
     if not company.may_hear(block):
         return False
-    return is_heading(schema, line.text) or company.may_hear(line.mark.audience)
+    return is_heading(schema, line.text) or company.may_hear(line.label.audience)
 
 
 def is_heading(schema: Schema, text: str) -> bool:

@@ -25,7 +25,6 @@ from asterism.store import summaries
 from asterism.store.database import Connection
 from asterism.types.memory import (
     BlockType,
-    Mark,
     Origin,
     OriginKind,
     Passage,
@@ -109,7 +108,7 @@ async def _block_out(tx: Connection, seen: Seen, company: Company) -> dict[str, 
         "lines": [
             {
                 "text": line.text,
-                **_source_out(Source(line.origins, line.mark.audience, line.mark.tier)),
+                **_source_out(Source(line.origins, line.label.audience, line.label.trust)),
             }
             for line in await lines_with_origins(tx, block.id, lines, company)
         ],
@@ -439,8 +438,7 @@ class _Reader:
     def line(self, given: Any) -> SourcedLine:
         table = self.table(given, "line")
         source = self.source(table)
-        mark = Mark(source.audience, source.tier)
-        return SourcedLine(self.text(table, "text"), mark, source.origins)
+        return SourcedLine(self.text(table, "text"), source.label, source.origins)
 
     def passage(self, given: Any) -> NewPassage:
         table = self.table(given, "passage")

@@ -16,6 +16,7 @@ from asterism.store import journal, passages, summaries
 from asterism.store.database import Connection
 from asterism.types.ids import now_ms
 from asterism.types.memory import Passage
+from asterism.types.people import OWNER_ALONE, Company
 
 _LOOKED_AT = 2_000
 """How many passages are looked at closely, the latest first."""
@@ -54,29 +55,46 @@ class Health:
 
 
 async def health(
-    tx: Connection, constellation: str, agent_id: str, *, now: int | None = None
+    tx: Connection,
+    constellation: str,
+    agent_id: str,
+    *,
+    now: int | None = None,
+    company: Company = OWNER_ALONE,
 ) -> Health:
-    """Look at an agent's memory, for its owner; nothing is changed."""
+    """Look at what those present may hear of an agent's memory; nothing is changed."""
     if await passages.archive(tx, constellation, agent_id) is None:
         raise NotFound(f'There is no agent {agent_id!r}. "asterism agent list" shows all.')
     moment = now_ms() if now is None else now
-    seen = await blocks.seen_by(tx, constellation, agent_id)
-    counts = await passages.counts(tx, agent_id)
-    counts["entries of the journal"] = await journal.length_of(tx, agent_id)
+    seen = [
+        heard
+        for one in await blocks.seen_by(tx, constellation, agent_id)
+        if (heard := blocks.heard_by(one, company)) is not None
+    ]
+    there = [
+        one
+        for one in await passages.newest(tx, [agent_id], _LOOKED_AT)
+        if company.may_hear(one.source.audience)
+    ]
+    counts = {"passages": len(there)}
+    if company.owner_alone:
+        counts = await passages.counts(tx, agent_id)
+        counts["entries of the journal"] = await journal.length_of(tx, agent_id)
     counts["blocks"] = len(seen)
-    counts["summaries"] = len(await summaries.of_agent(tx, agent_id))
-    there = await passages.newest(tx, [agent_id], _LOOKED_AT)
+    counts["summaries"] = sum(
+        company.may_hear(one.audience) for one in await summaries.of_agent(tx, agent_id)
+    )
     vectors = dict(await passages.vectors(tx, [agent_id], _LOOKED_AT))
     findings = [
         *_duplicates(there, vectors),
         *_contradictions(there),
         *_past(there, moment),
-        *await _orphaned(tx, agent_id),
+        *await _orphaned(tx, agent_id, company),
         *_junk(there),
         *_full_blocks(seen),
     ]
     sourceless = await passages.without_origin(tx, agent_id, _MOST_IDS)
-    if sourceless:
+    if sourceless and company.owner_alone:
         findings.append(
             Finding(
                 "sourceless",
@@ -220,7 +238,7 @@ def _day(year: int, month: int, day: int) -> date | None:
         return None
 
 
-async def _orphaned(tx: Connection, agent_id: str) -> list[Finding]:
+async def _orphaned(tx: Connection, agent_id: str, company: Company) -> list[Finding]:
     """Find what was superseded by something that was taken back itself, so that nothing holds."""
     return [
         Finding(
@@ -230,6 +248,7 @@ async def _orphaned(tx: Connection, agent_id: str) -> list[Finding]:
             "If the former holds again, insert it anew; else there is nothing to do.",
         )
         for one, other in await passages.orphaned(tx, agent_id, _MOST_IDS)
+        if company.may_hear(one.source.audience)
     ]
 
 

@@ -378,7 +378,7 @@ async def lines_at(
 ) -> list[Line]:
     """Return the lines of a block as of a version, or a moment in ms, or now.
 
-    Their marks include who may hear the block. Before its first edit a block has no lines.
+    Their labels include who may hear the block. Before its first edit a block has no lines.
     """
     row = await _row(tx, block_id)
     if version is None:
@@ -397,7 +397,7 @@ async def lines_at(
 async def raw_lines_at(
     tx: Connection, block_id: str, version: int, past: History | None = None
 ) -> list[Line]:
-    """Return the lines as of a version, with their own marks only.
+    """Return the lines as of a version, with their own labels only.
 
     With a `past` at hand that goes back so far, nothing has to be loaded again.
     """
@@ -411,8 +411,8 @@ async def raw_lines_at(
         past = await _loaded_at(tx, block_id, schema, stretch, version)
     texts = past.at(wanted).lines()
     return [
-        Line(text, numbers, mark)
-        for text, (numbers, mark) in zip(texts, stretch.blame_at(version), strict=True)
+        Line(text, numbers, label)
+        for text, (numbers, label) in zip(texts, stretch.blame_at(version), strict=True)
     ]
 
 
@@ -431,7 +431,12 @@ async def diff(tx: Connection, block_id: str, a: int, b: int) -> str:
     """Return what changed from one version to another as a unified diff."""
     old = [line.text for line in await lines_at(tx, block_id, version=a)]
     new = [line.text for line in await lines_at(tx, block_id, version=b)]
-    return "\n".join(unified_diff(old, new, f"version {a}", f"version {b}", lineterm=""))
+    return unified(old, new, f"version {a}", f"version {b}")
+
+
+def unified(old: Sequence[str], new: Sequence[str], before: str, after: str) -> str:
+    """Return what changed between two texts, given by their lines, as a unified diff."""
+    return "\n".join(unified_diff(old, new, before, after, lineterm=""))
 
 
 async def ops_of(tx: Connection, block_id: str, since_version: bytes | None) -> bytes:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import Any
 
 from asterism.store.blocks import Blame, blame_runs, read_blame
-from asterism.types.memory import Line, Mark
-from asterism.types.people import Audience, least_trusted
+from asterism.types.labels import Label
+from asterism.types.memory import Line
+from asterism.types.people import Audience
 
 _ALIKE = 0.6
 _HARDLY = 0.3
@@ -25,18 +26,9 @@ class Stroke:
     """What an edit leaves on the lines that it makes."""
 
     number: int
-    mark: Mark
+    label: Label
     own_hands: bool = False
     """The owner wrote it: what is not like the old line is not made from it."""
-
-
-def meet(marks: Iterable[Mark]) -> Mark:
-    """Return the mark of what was made from all of these."""
-    found = list(marks)
-    return Mark(
-        Audience.meeting(mark.audience for mark in found),
-        least_trusted(mark.tier for mark in found),
-    )
 
 
 def _edits(lines: Sequence[Line], number: int) -> tuple[int, ...]:
@@ -94,7 +86,7 @@ def carry(
 
 def _changed(old: Sequence[Line], new: Sequence[str], stroke: Stroke) -> list[Line]:
     if not old:
-        return [Line(text, (stroke.number,), stroke.mark) for text in new]
+        return [Line(text, (stroke.number,), stroke.label) for text in new]
     matcher = SequenceMatcher(None, [line.text for line in old], new, autojunk=False)
     steps = matcher.get_opcodes()
     removed = [
@@ -122,8 +114,8 @@ def _changed(old: Sequence[Line], new: Sequence[str], stroke: Stroke) -> list[Li
                 continue
             alike = moved or [line for line in compared if _alike(line.text, text)]
             replaced = old[first:last] if not stroke.own_hands or not compared else ()
-            marks = [line.mark for line in (*alike, *replaced)]
-            found.append(Line(text, _edits(alike, stroke.number), meet([*marks, stroke.mark])))
+            label = Label.join([stroke.label, *(line.label for line in (*alike, *replaced))])
+            found.append(Line(text, _edits(alike, stroke.number), label))
     return found
 
 
@@ -135,7 +127,7 @@ def _recalled(
         if line not in known[line.text]:
             known[line.text].append(line)
     # What is neither as it was nor as it is was put together from both, no one knows how.
-    rest = meet([stroke.mark, *(line.mark for line in (*old, *past))])
+    rest = Label.join([stroke.label, *(line.label for line in (*old, *past))])
     in_turn: defaultdict[str, list[Line]] = defaultdict(list)
     for line in past:
         in_turn[line.text].append(line)
@@ -156,8 +148,8 @@ def _recalled(
 
 def splice(old: Sequence[Line], new: Sequence[Line]) -> list[Any]:
     """Return `[at, how many go, runs that come]`, which makes the blame of old that of new."""
-    was: list[Blame] = [(line.edits, line.mark) for line in old]
-    now: list[Blame] = [(line.edits, line.mark) for line in new]
+    was: list[Blame] = [(line.edits, line.label) for line in old]
+    now: list[Blame] = [(line.edits, line.label) for line in new]
     before, after = _shared_ends(was, now)
     return [
         before,
@@ -173,10 +165,10 @@ def spliced(blame: list[Blame], change: Sequence[Any]) -> list[Blame]:
 
 
 def heard_with(lines: Sequence[Line], audience: Audience) -> tuple[Line, ...]:
-    """Return lines whose marks say all: those who may hear the line *and* the block."""
+    """Return lines whose labels say all: those who may hear the line *and* the block."""
     return tuple(
         line
         if audience.public
-        else replace(line, mark=Mark(line.mark.audience & audience, line.mark.tier))
+        else replace(line, label=Label(line.label.trust, line.label.audience & audience))
         for line in lines
     )

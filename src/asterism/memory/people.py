@@ -92,6 +92,12 @@ async def company(
     return Company(tuple(hearers) or (_NOBODY,), room)
 
 
+async def names_of(tx: Connection, constellation: str, present: Company) -> dict[str, str]:
+    """Return what those present are called, by their ids; who is not known is left out."""
+    found = {one.person_id: await _get(tx, constellation, one.person_id) for one in present.hearers}
+    return {person_id: one.name for person_id, one in found.items() if one is not None}
+
+
 async def meet(
     tx: Connection,
     constellation: str,

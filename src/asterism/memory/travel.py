@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
-from asterism.memory import archive, history
-from asterism.memory.blocks import SHARED_BY_ALL, Seen, block_of
+from asterism.memory import archive, blocks, history
+from asterism.memory.blocks import SHARED_BY_ALL, Seen, block_of, heard_by
+from asterism.memory.editing import is_heard
 from asterism.memory.lines import heard_with
 from asterism.store import blocks as rows
-from asterism.store import travel
+from asterism.store import documents, travel
 from asterism.store.blocks import BlockRow, EditRow
 from asterism.store.database import Connection
 from asterism.store.passages import PassageEdit
 from asterism.store.travel import OnceSeen
+from asterism.types.labels import Label
 from asterism.types.memory import (
     CONSTELLATION,
+    Block,
     BlockType,
     EditRecord,
     Line,
-    Mark,
     Origin,
     Passage,
     Permission,
 )
-from asterism.types.people import OWNER_ALONE, Company
+from asterism.types.people import OWNER_ALONE, Audience, Company
 
 _ORDER = (BlockType.CORE, BlockType.WORKING, BlockType.LOG, BlockType.ARCHIVAL)
 _EVERY = 1 << 31
@@ -61,22 +63,37 @@ class MemoryAt:
 
 
 async def as_of(
-    tx: Connection, constellation: str, agent_id: str, moment: int, *, most: int | None = None
+    tx: Connection,
+    constellation: str,
+    agent_id: str,
+    moment: int,
+    *,
+    most: int | None = None,
+    company: Company = OWNER_ALONE,
 ) -> MemoryAt:
     """Return what an agent remembered at a moment in ms; with `most`, only so many passages.
 
-    Who may hear something is told as it was then, so this is for the owner's eyes.
+    Who may hear something is told as it was then. What those present may not hear is left out,
+    whether they could not then or cannot now.
     """
     await archive.archives_of(tx, constellation, agent_id)
     seen: list[Seen] = []
     for once in await travel.blocks_of_then(tx, constellation, agent_id, moment):
+        if not company.may_hear(Audience.read(once.row.audience)):
+            continue
         then = await _seen_then(tx, once, agent_id, moment)
-        if then is not None:
-            seen.append(then)
+        heard = heard_by(then, company) if then is not None else None
+        if heard is not None:
+            seen.append(heard)
     held = await archive.listing(
-        tx, [agent_id], moment=moment, limit=_EVERY if most is None else most
+        tx, [agent_id], company=company, moment=moment, limit=_EVERY if most is None else most
     )
-    sources = await travel.attached_then(tx, agent_id, moment)
+    open_to = {
+        one.id
+        for one in await documents.sources(tx, constellation)
+        if company.may_hear(one.audience)
+    }
+    sources = [one for one in await travel.attached_then(tx, agent_id, moment) if one[0] in open_to]
     return MemoryAt(
         agent_id=agent_id,
         moment=moment,
@@ -122,6 +139,62 @@ async def _seen_then(tx: Connection, once: OnceSeen, agent_id: str, moment: int)
     )
 
 
+async def heard_edits(
+    tx: Connection, block_id: str, company: Company
+) -> dict[int, tuple[EditRow, Audience]]:
+    """Return the edits of a block that those present may hear, with who might hear it after each.
+
+    A block may have been for fewer people once: what was written then is not for all who hear it
+    now.
+    """
+    row = await rows.get(tx, block_id)
+    assert row is not None, "it was found with this transaction"
+    found: dict[int, tuple[EditRow, Audience]] = {}
+    if not company.may_hear(after := Audience.read(row.audience)):
+        return found
+    for edit in reversed(await edits_after(tx, block_id, 0)):
+        told = orjson.loads(edit.source)
+        if company.may_hear(after) and company.may_hear(Audience.read(told["audience"])):
+            found[edit.number] = (edit, after)
+        was = was_of(told).get("audience")
+        after = after if was is None else Audience.read(was)
+    return found
+
+
+async def heard_lines_at(
+    tx: Connection, block: Block, version: int, company: Company
+) -> list[Line] | None:
+    """Return the lines of a block at a version that those present may hear, then and now.
+
+    None: there is no such version for them.
+    """
+    if company.owner_alone:
+        return await history.lines_at(tx, block.id, version=version)
+    edits = await heard_edits(tx, block.id, company)
+    if version not in edits or not company.may_hear(edits[version][1]):
+        return None
+    return [
+        line
+        for line in await history.lines_at(tx, block.id, version=version)
+        if is_heard(block.schema, line, block.audience, company)
+    ]
+
+
+async def blame_for(
+    tx: Connection, seen: Seen, company: Company
+) -> list[tuple[Line, list[EditRecord]]]:
+    """Return the lines of a block that those present see, each with the edits they may hear of."""
+    found = await blocks.blame(tx, seen.block.id)
+    if company.owner_alone:
+        return found
+    heard = await heard_edits(tx, seen.block.id, company)
+    return [
+        (line, [one for one in records if one.number in heard])
+        for line, records in found
+        if line in seen.lines
+    ]
+
+
 async def edits_after(tx: Connection, block_id: str, number: int) -> list[EditRow]:
     """Return the edits of a block above a number, the oldest first, across eras."""
     found: list[EditRow] = []
@@ -158,7 +231,7 @@ class SourcedLine:
     """A line of a block with all that is known of it, whatever its history."""
 
     text: str
-    mark: Mark
+    label: Label
     origins: tuple[Origin, ...]
 
 
@@ -176,7 +249,7 @@ async def lines_with_origins(
     for line in lines:
         own = (sources[number].origins for number in line.edits if number in sources)
         origins = dict.fromkeys(origin for origins in own for origin in origins)
-        found.append(SourcedLine(line.text, line.mark, tuple(origins)))
+        found.append(SourcedLine(line.text, line.label, tuple(origins)))
     return found
 
 
@@ -202,19 +275,39 @@ class Deeds:
         return bool(self.edits or self.inserted or self.passage_edits)
 
 
-async def written_by(tx: Connection, constellation: str, turn_id: str) -> Deeds:
-    """Return what a turn wrote, whether it still stands or not."""
+async def written_by(
+    tx: Connection, constellation: str, turn_id: str, *, company: Company = OWNER_ALONE
+) -> Deeds:
+    """Return what a turn wrote, whether it still stands or not, as far as those present hear it."""
     edits = await history.of_turn(tx, constellation, turn_id)
-    ours: dict[str, bool] = {}
+    heard: dict[str, Collection[int]] = {}
     for edit in edits:
-        if edit.block_id not in ours:
+        if edit.block_id not in heard:
             row = await rows.get(tx, edit.block_id)
-            ours[edit.block_id] = row is not None and row.constellation == constellation
+            if row is None or row.constellation != constellation:
+                heard[edit.block_id] = ()
+            elif company.owner_alone:
+                heard[edit.block_id] = [one.number for one in edits]
+            else:
+                heard[edit.block_id] = await heard_edits(tx, edit.block_id, company)
+    changed = await travel.passage_edits_by(tx, constellation, turn_id)
+    if not company.owner_alone:
+        touched = {one.passage_id for one in changed}
+        kept = [
+            one
+            for id in touched
+            for one in await archive.heard_history(tx, constellation, id, company)
+        ]
+        changed = [one for one in changed if one in kept]
     return Deeds(
         turn_id,
-        tuple(edit for edit in edits if ours[edit.block_id]),
-        tuple(await travel.inserted_by(tx, constellation, turn_id)),
-        tuple(await travel.passage_edits_by(tx, constellation, turn_id)),
+        tuple(edit for edit in edits if edit.number in heard[edit.block_id]),
+        tuple(
+            one
+            for one in await travel.inserted_by(tx, constellation, turn_id)
+            if company.may_hear(one.source.audience)
+        ),
+        tuple(changed),
     )
 
 

@@ -10,14 +10,18 @@ import orjson
 
 from asterism.errors import NotFound
 from asterism.memory import blocks, people
+from asterism.memory.travel import blame_for
 from asterism.store import agents, journal, passages, summaries
+from asterism.store import people as stored_people
 from asterism.store.database import Connection
 from asterism.types.memory import EditRecord, Origin, OriginKind, Passage
+from asterism.types.people import OWNER, OWNER_ALONE, Audience, Company
 from asterism.types.turns import Entry, EntryKind, Reply
 from asterism.types.wire import text_of
 
 _DEEPEST = 12
 _MOST_ORIGINALS = 50
+_MOST_DIGITS = 18
 _NUMBERED = re.compile(r"^(.+):(\d+)$")
 
 
@@ -33,44 +37,61 @@ class Trace:
     """What it comes from."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Eye:
+    """Whose memory is looked at, and for whom."""
+
+    constellation: str
+    company: Company
+
+
 async def why(
-    tx: Connection, constellation: str, ref: str, *, agent_id: str | None = None
+    tx: Connection,
+    constellation: str,
+    ref: str,
+    *,
+    agent_id: str | None = None,
+    company: Company = OWNER_ALONE,
 ) -> Trace:
-    """Return where a memory comes from, for its owner.
+    """Return where a memory comes from; what those present may not hear is as if it were gone.
 
     Args:
         ref: The id of a passage or of a summary, a block's label, or `label:line`.
         agent_id: Whose blocks a label means; None: anyone's, if only one fits.
+        company: For whom it is told.
     """
+    eye = _Eye(constellation, company)
     ref = ref.strip()
     if ref.startswith("pas_"):
         found = await passages.get(tx, constellation, ref)
-        if found is None:
+        if found is None or not company.may_hear(found.source.audience):
             raise NotFound(f'There is no passage {ref!r}. "asterism archive list" shows them.')
-        return await _passage(tx, constellation, found, 0)
+        return await _passage(tx, eye, found, 0)
     if ref.startswith("sum_"):
-        told = await _summary(tx, constellation, ref)
+        told = await _summary(tx, eye, ref)
         if told is None:
             raise NotFound(f"There is no summary {ref!r}.")
         return told
-    return await _block(tx, constellation, ref, agent_id)
+    return await _block(tx, eye, ref, agent_id)
 
 
 # -- passages --------------------------------------------------------------------------------------
 
 
-async def _passage(tx: Connection, constellation: str, passage: Passage, depth: int) -> Trace:
-    archive = await passages.archive(tx, constellation, passage.archive_id)
+async def _passage(tx: Connection, eye: _Eye, passage: Passage, depth: int) -> Trace:
+    archive = await passages.archive(tx, eye.constellation, passage.archive_id)
     whose = f" of {archive.name}" if archive is not None else ""
     ended = ""
     if passage.retracted_at is not None:
         ended = ", retracted since"
     elif passage.superseded_by is not None:
         ended = f", superseded by {passage.superseded_by}"
-    children = await _origins(tx, constellation, passage.source.origins, depth)
+    children = await _origins(tx, eye, passage.source.origins, depth)
     if depth < _DEEPEST:
         for former in await passages.superseded_by(tx, passage):
-            told = await _passage(tx, constellation, former, depth + 1)
+            if not eye.company.may_hear(former.source.audience):
+                continue
+            told = await _passage(tx, eye, former, depth + 1)
             children.append(Trace(f"took the place of {told.what}", *_rest(told)))
     return Trace(
         f"passage {passage.id} in the archive{whose}, written by {passage.author}{ended}",
@@ -84,20 +105,18 @@ def _rest(trace: Trace) -> tuple[str, int | None, tuple[Trace, ...]]:
     return trace.text, trace.at, trace.children
 
 
-async def _origins(
-    tx: Connection, constellation: str, origins: Sequence[Origin], depth: int
-) -> list[Trace]:
-    return [await _origin(tx, constellation, one, depth) for one in origins]
+async def _origins(tx: Connection, eye: _Eye, origins: Sequence[Origin], depth: int) -> list[Trace]:
+    return [await _origin(tx, eye, one, depth) for one in origins]
 
 
-async def _origin(tx: Connection, constellation: str, origin: Origin, depth: int) -> Trace:
+async def _origin(tx: Connection, eye: _Eye, origin: Origin, depth: int) -> Trace:
     match origin.kind:
         case OriginKind.PERSON:
-            return await _person(tx, constellation, origin)
+            return await _person(tx, eye, origin)
         case OriginKind.MESSAGE:
-            return await _message(tx, constellation, origin)
+            return await _message(tx, eye, origin)
         case OriginKind.CALL:
-            return await _call(tx, constellation, origin)
+            return await _call(tx, eye, origin)
         case OriginKind.DOCUMENT:
             where = f", {origin.detail}" if origin.detail else ""
             return Trace(f"document {origin.ref}{where}", "")
@@ -105,11 +124,12 @@ async def _origin(tx: Connection, constellation: str, origin: Origin, depth: int
             detail = f", {origin.detail}" if origin.detail else ""
             return Trace(f"imported from {origin.ref}{detail}", "")
         case OriginKind.PASSAGE:
-            found = await passages.get(tx, constellation, origin.ref)
-            if found is not None and depth < _DEEPEST:
-                return await _passage(tx, constellation, found, depth + 1)
+            found = await passages.get(tx, eye.constellation, origin.ref)
+            heard = found is not None and eye.company.may_hear(found.source.audience)
+            if found is not None and heard and depth < _DEEPEST:
+                return await _passage(tx, eye, found, depth + 1)
         case OriginKind.SUMMARY:
-            told = await _summary(tx, constellation, origin.ref)
+            told = await _summary(tx, eye, origin.ref)
             if told is not None:
                 return told
     return _gone(f"{origin.kind.value} {origin.ref}")
@@ -119,10 +139,10 @@ def _gone(what: str) -> Trace:
     return Trace(f"{what}, which is not kept any more", "")
 
 
-async def _person(tx: Connection, constellation: str, origin: Origin) -> Trace:
+async def _person(tx: Connection, eye: _Eye, origin: Origin) -> Trace:
     means = f" ({origin.detail})" if origin.detail else ""
     try:
-        name = (await people.find(tx, constellation, origin.ref)).name
+        name = (await people.find(tx, eye.constellation, origin.ref)).name
     except NotFound:
         name = origin.ref
     return Trace(f"written by {name}{means}", "")
@@ -131,25 +151,33 @@ async def _person(tx: Connection, constellation: str, origin: Origin) -> Trace:
 # -- the journal -----------------------------------------------------------------------------------
 
 
-async def _entries(tx: Connection, constellation: str, turn_id: str) -> dict[str, Entry]:
+async def _entries(tx: Connection, eye: _Eye, turn_id: str) -> dict[str, Entry]:
     record = await journal.turn(tx, turn_id)
-    if record is None or not await passages.is_agent_of(tx, constellation, record.agent_id):
+    if record is None or not await passages.is_agent_of(tx, eye.constellation, record.agent_id):
+        return {}
+    if not eye.company.may_hear(Audience.of_turn(record.audience)):
         return {}
     return {entry.key: entry for entry in await journal.entries_of(tx, record)}
 
 
-async def _message(tx: Connection, constellation: str, origin: Origin) -> Trace:
-    entries = await _entries(tx, constellation, origin.ref)
+async def _message(tx: Connection, eye: _Eye, origin: Origin) -> Trace:
+    entries = await _entries(tx, eye, origin.ref)
     entry = next((one for one in entries.values() if one.kind is EntryKind.MESSAGE), None)
     if entry is None:
         return _gone(f"the message of {origin.ref}")
-    sender = orjson.loads(entry.meta).get("sender") if entry.meta else None
+    kept: dict[str, str] = orjson.loads(entry.meta) if entry.meta else {}
+    sender = kept.get("sender")
+    if not sender and kept.get("company"):
+        # Whoever acts by verbs has no account.
+        names = dict(await stored_people.names(tx, eye.constellation))
+        persons = [one for one in orjson.loads(kept["company"])["persons"][:1] if one != OWNER]
+        sender = next((names.get(one, one) for one in persons), None)
     said = f" from {sender}" if sender else ""
     return Trace(f"message{said} that opened {origin.ref}", text_of(entry.body), entry.at)
 
 
-async def _call(tx: Connection, constellation: str, origin: Origin) -> Trace:
-    entries = await _entries(tx, constellation, origin.ref)
+async def _call(tx: Connection, eye: _Eye, origin: Origin) -> Trace:
+    entries = await _entries(tx, eye, origin.ref)
     step, _, index = origin.detail.partition("/call/")
     reply = entries.get(f"{step}/reply")
     if reply is None or not index.isdecimal():
@@ -170,17 +198,24 @@ async def _call(tx: Connection, constellation: str, origin: Origin) -> Trace:
     )
 
 
-async def _summary(tx: Connection, constellation: str, summary_id: str) -> Trace | None:
+async def _summary(tx: Connection, eye: _Eye, summary_id: str) -> Trace | None:
     found = await summaries.get(tx, summary_id)
-    if found is None or not await passages.is_agent_of(tx, constellation, found.agent_id):
+    if found is None or not await passages.is_agent_of(tx, eye.constellation, found.agent_id):
+        return None
+    if not eye.company.may_hear(found.audience):
         return None
     agent = await agents.by_id(tx, found.agent_id)
-    originals = await summaries.originals(tx, found, lambda _: True, most=_MOST_ORIGINALS)
+    originals = await summaries.originals(
+        tx,
+        found,
+        eye.company.may_hear,
+        most=_MOST_ORIGINALS,
+    )
     children = [
         Trace(f"{entry.kind.value} in {entry.turn_id}", text_of(entry.body), entry.at)
         for entry in originals
     ]
-    if found.messages > len(children):
+    if found.messages > len(children) and eye.company.owner_alone:
         children.append(Trace(f"and {found.messages - len(children):,} more messages", ""))
     return Trace(
         f"summary {found.id} of {found.messages:,} messages of {agent.name if agent else '?'}, "
@@ -194,18 +229,22 @@ async def _summary(tx: Connection, constellation: str, summary_id: str) -> Trace
 # -- blocks ----------------------------------------------------------------------------------------
 
 
-async def _block(tx: Connection, constellation: str, ref: str, agent_id: str | None) -> Trace:
+async def _block(tx: Connection, eye: _Eye, ref: str, agent_id: str | None) -> Trace:
     numbered = _NUMBERED.match(ref)
     line = None
     try:
-        seen = await blocks.find(tx, constellation, agent_id, ref)
+        seen = await blocks.find(tx, eye.constellation, agent_id, ref, eye.company)
     except NotFound:
         # A label may end in a number, so that the whole is tried first.
         if numbered is None:
             raise
-        seen = await blocks.find(tx, constellation, agent_id, numbered[1])
-        line = int(numbered[2])
-    blame = await blocks.blame(tx, seen.block.id)
+        seen = await blocks.find(tx, eye.constellation, agent_id, numbered[1], eye.company)
+        # Python reads no number of thousands of digits.
+        line = int(numbered[2][:_MOST_DIGITS])
+    heard = blocks.heard_by(seen, eye.company)
+    assert heard is not None, "what those present may not hear was not found"
+    seen = heard
+    blame = await blame_for(tx, seen, eye.company)
     if line is not None and not 1 <= line <= len(blame):
         raise NotFound(
             f"Block {seen.block.label!r} has {len(blame)} lines, so there is no line {line}."
@@ -213,7 +252,7 @@ async def _block(tx: Connection, constellation: str, ref: str, agent_id: str | N
     children: list[Trace] = []
     for number, (one, records) in enumerate(blame, 1):
         if line is None or number == line:
-            edits = [await _edit(tx, constellation, record) for record in records]
+            edits = [await _edit(tx, eye, record) for record in records]
             at = records[-1].at if records else None
             children.append(Trace(f"line {number} of {seen.name}", one.text, at, tuple(edits)))
     if line is not None:
@@ -221,11 +260,11 @@ async def _block(tx: Connection, constellation: str, ref: str, agent_id: str | N
     return Trace(f"block {seen.name}", seen.block.text, seen.block.updated_at, tuple(children))
 
 
-async def _edit(tx: Connection, constellation: str, record: EditRecord) -> Trace:
+async def _edit(tx: Connection, eye: _Eye, record: EditRecord) -> Trace:
     turn = f" in {record.turn_id}" if record.turn_id else ""
     return Trace(
         f"edit {record.number}, {record.kind} by {record.author}{turn}",
         record.reason,
         record.at,
-        tuple(await _origins(tx, constellation, record.source.origins, 0)),
+        tuple(await _origins(tx, eye, record.source.origins, 0)),
     )

@@ -34,7 +34,9 @@ from asterism.errors import (
 from asterism.models.pace import Pace
 from asterism.ports import Emit, Hold, Model, ModelRequest, Profile, Profiled, Question, Sleep
 from asterism.telemetry import ModelWatch, failover
-from asterism.types.turns import Reply
+from asterism.telemetry.prompts import Cleaned, clean_name
+from asterism.telemetry.redaction import KNOWN
+from asterism.types.turns import Call, Reply
 
 LONGEST_PAUSE = 30.0
 """Seconds that a turn waits before the same model is tried again."""
@@ -145,6 +147,7 @@ class Chain:
         """Make a chain; `link` finds a model by `vendor:name`."""
         self._link = link
         self._sleep = sleep
+        self._cleaned = Cleaned()
 
     async def ask(self, question: Question) -> Reply:
         """Return the reply of the first model that gives one."""
@@ -169,6 +172,9 @@ class Chain:
                 watcher.again(error)
             else:
                 link.server.told = False
+                said = f"{reply.text}{reply.reasoning}{reply.finish}"
+                if reply.calls or reply.thought or not said.isascii():
+                    reply = _sound(reply)
                 return reply.said_by(model)
         raise _summary(problems)
 
@@ -181,6 +187,8 @@ class Chain:
         while True:
             await self._wait_for(link, last=last)
             request = question.compose(link.model, profile, squeeze)
+            if KNOWN.order:
+                request = self._cleaned.request(request)
             if not last:
                 # One that drips for ever has to leave time for the next.
                 request = replace(request, timeout=request.timeout / 2)
@@ -284,6 +292,33 @@ class Chain:
         if not pace.unbounded:
             pace.correct(reply.usage.total - thought)
         return reply
+
+
+def _sound(reply: Reply) -> Reply:
+    """Return a reply that can be stored and sent back: valid Unicode, and no key in an id."""
+    calls = tuple(
+        Call(clean_name(_valid(one.id)), _valid(one.name), _valid(one.arguments))
+        for one in reply.calls
+    )
+    try:
+        reply.thought.decode()
+        thought = reply.thought
+    except UnicodeDecodeError:
+        thought = b""  # a vendor takes its own record back unchanged or not at all
+    text, reasoning, finish = map(_valid, (reply.text, reply.reasoning, reply.finish))
+    made = (text, reasoning, finish, calls, thought)
+    if made == (reply.text, reply.reasoning, reply.finish, reply.calls, reply.thought):
+        return reply
+    return replace(
+        reply, text=text, reasoning=reasoning, finish=finish, calls=calls, thought=thought
+    )
+
+
+def _valid(text: str) -> str:
+    """Return a text without lone surrogates, as JSON may spell them; two that fit are one sign."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 class _NoPurse:

@@ -3,6 +3,7 @@
 from asterism.permissions.decision import (
     PRESENT,
     ROLES,
+    SYSTEM,
     Act,
     Actor,
     Allow,
@@ -20,6 +21,7 @@ from asterism.permissions.policies import Policies, Policy, Quota, Ruling, Wante
 __all__ = [
     "PRESENT",
     "ROLES",
+    "SYSTEM",
     "Act",
     "Actor",
     "Allow",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from asterism.permissions.grants import Grants
 from asterism.permissions.policies import Policies, Policy, Ruling, Wanted
-from asterism.types.deeds import Deed, DeedKind, Doubt, Reason
+from asterism.types.deeds import Deed, DeedKind, Doubt, Reason, amount_of
+from asterism.types.grants import Grant
 from asterism.types.memory import Permission
 from asterism.types.people import OWNER, Tier
 
@@ -66,6 +67,8 @@ class Resource:
     label: str
     permission: Permission | None = None
     """The actor's permission on a memory; None: it is not theirs to see."""
+    trust: Tier | None = None
+    """How far what would be taken away is trusted; None: nothing would be."""
     read_only_part: str | None = None
     """The field or section that nobody but the owner may write, if the act touches one."""
     wanted: Wanted | None = None
@@ -79,7 +82,7 @@ class Authority:
     """What an owner has decided beforehand."""
 
     trusted: frozenset[Tier] = frozenset()
-    """Tiers whose content may change blocks and start calls, beyond what owner and known say."""
+    """Tiers whose content may change blocks, beyond what owner and known persons say."""
     policies: Policies = field(default_factory=Policies)
     roles: Mapping[str, frozenset[Act]] = field(default_factory=dict[str, "frozenset[Act]"])
     """What persons of a role may do by verbs."""
@@ -98,6 +101,8 @@ class Situation:
     turn_id: str = ""
     used: Mapping[str, float] = field(default_factory=dict[str, float])
     """How much of a policy's quota has gone by, by the policy's name."""
+    givers: Mapping[str, frozenset[str]] = field(default_factory=dict[str, "frozenset[str]"])
+    """Every way in which a policy may name those who have given grants, by their ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +159,7 @@ _ASKED: dict[Permission, str] = {Permission.PARTNER: OWNER, Permission.HUMAN: PR
 _HARSH = frozenset({DeedKind.PAY, DeedKind.GRANT, DeedKind.DELETE, DeedKind.RUN})
 """What somebody who is not the owner cannot have done on their word alone."""
 _READ = {
+    Tier.KNOWN: "what somebody else said",
     Tier.STRANGER: "what a stranger said",
     Tier.TOOL: "what a tool brought in",
     Tier.DOCUMENT: "a document",
@@ -186,14 +192,57 @@ def _call(actor: Actor, wanted: Wanted, now: Situation) -> Verdict:
     if policy is not None and policy.ruling is Ruling.DENY:
         why = policy.reason or f"{policy} does not let it"
         return Deny(f"{wanted.tool} may not be called so: {why}.", policy.name)
-    grant = now.grants.covering(actor.id, wanted.tool, wanted.arguments, now.turn_id, now.now)
-    if grant is not None:
-        return Allow(f"grant {grant.id} of {grant.given_by}", grant=grant.id)
+    owners = now.grants.covering(actor.id, wanted, now.turn_id, now.now, _by_owner)
+    if owners is not None:
+        return _granted(owners)
+    verdict = _ungranted(actor, wanted, policy, now)
+    if not isinstance(verdict, Ask) or not now.givers:
+        return verdict
+    # Who is not the owner has said yes to no more than what they may be asked about.
+    may = _may_answer(verdict.reviewers, now.givers)
+    other = now.grants.covering(actor.id, wanted, now.turn_id, now.now, may)
+    return verdict if other is None else _granted(other)
+
+
+def _ungranted(actor: Actor, wanted: Wanted, policy: Policy | None, now: Situation) -> Verdict:
     if policy is not None:
         return _by_policy(policy, wanted, now)
     if wanted.asks:
-        return Ask(f"{wanted.tool} asks before each call")
-    return _by_trust(actor, wanted, now)
+        return _by_audience(wanted, Ask(f"{wanted.tool} asks before each call"))
+    return _by_audience(wanted, _by_trust(actor, wanted, now))
+
+
+def _granted(grant: Grant) -> Allow:
+    return Allow(f"grant {grant.id} of {grant.given_by}", grant=grant.id)
+
+
+def _by_owner(grant: Grant) -> bool:
+    return grant.given_by == OWNER
+
+
+def _may_answer(
+    reviewers: tuple[str, ...], givers: Mapping[str, frozenset[str]]
+) -> Callable[[Grant], bool]:
+    def may(grant: Grant) -> bool:
+        return names_one_of(reviewers, givers.get(grant.given_by, frozenset()))
+
+    return may
+
+
+def names_one_of(reviewers: Iterable[str], tokens: frozenset[str]) -> bool:
+    """Tell whether reviewers name somebody whom all of these words mean; the case of roles aside.
+
+    Only words for one person or a role count: nobody reviews for being a stranger.
+    """
+    meant = {one for one in map(_as_reviewer, tokens) if one.partition(":")[0] in _REVIEWERS}
+    return not meant.isdisjoint(map(_as_reviewer, reviewers))
+
+
+_REVIEWERS = frozenset({OWNER, PRESENT, "person", "role"})
+
+
+def _as_reviewer(word: str) -> str:
+    return word.casefold() if word.startswith("role:") else word
 
 
 def _by_policy(policy: Policy, wanted: Wanted, now: Situation) -> Verdict:
@@ -203,7 +252,7 @@ def _by_policy(policy: Policy, wanted: Wanted, now: Situation) -> Verdict:
     if quota is not None:
         this = 1.0
         if quota.of == "amount":
-            this = sum(one.amount or 0.0 for one in wanted.deeds)
+            this = amount_of(wanted.deeds)
         if now.used.get(policy.name, 0.0) + this > quota.most:
             return Ask(
                 f"{policy} allows {quota.words or quota.most}, and this would pass it",
@@ -214,26 +263,55 @@ def _by_policy(policy: Policy, wanted: Wanted, now: Situation) -> Verdict:
 
 
 def _by_trust(actor: Actor, wanted: Wanted, now: Situation) -> Verdict:
-    outside = tuple(one for one in wanted.deeds if one.kind.outside and not _tells_owner(one))
+    outside = _outside(wanted.deeds)
     if not outside:
         return ALLOWED
     harsh = next((one for one in outside if one.kind in _HARSH), None)
     if harsh is not None and OWNER not in wanted.people:
         return Ask(f"it would {harsh}, and it was not the owner who asked for it")
     tier = wanted.tier
-    if tier.trusted or tier in now.authority.trusted:
+    if tier is Tier.OWNER or (tier.trusted and harsh is None):
         return ALLOWED
+    unreadable = next((one for one in outside if one.unreadable), None)
+    if unreadable is not None:
+        return Ask(f"it would {unreadable}, so that nobody can tell what it would do")
+    unreadable = next((one for one in outside if one.amount_unreadable), None)
+    if unreadable is not None:
+        return Ask(f"it would {unreadable}, so that nobody can tell how much it is")
     if now.doubt is None:
         return Ask(f"{actor.name} has read {_READ[tier]}, and this would {outside[0]}")
-    doubt = now.doubt(outside)
+    doubt = now.doubt(wanted.deeds)
     if doubt is None:
         return ALLOWED
     return Ask(doubt.reason, because=doubt.because)
 
 
+def has_outside_effect(deeds: tuple[Deed, ...]) -> bool:
+    """Tell whether a call changes or tells something outside of the agent and its owner."""
+    return bool(_outside(deeds))
+
+
+def _outside(deeds: tuple[Deed, ...]) -> tuple[Deed, ...]:
+    return tuple(one for one in deeds if one.kind.outside and not _tells_owner(one))
+
+
+def _by_audience(wanted: Wanted, verdict: Verdict) -> Verdict:
+    """Ask the owner, too, if those present would see what they may not."""
+    if isinstance(verdict, Deny) or wanted.company.may_hear(wanted.audience):
+        return verdict
+    reads = next((one for one in wanted.deeds if one.kind is DeedKind.READ and one.targets), None)
+    what = f"reading {', '.join(reads.targets)}" if reads else f"calling {wanted.tool}"
+    others = wanted.company.without(wanted.audience)
+    names = ", ".join(wanted.names.get(one, "somebody unknown") for one in others)
+    reason = f"{what} would show its result to {names}, who may not see it"
+    if isinstance(verdict, Ask):
+        return replace(verdict, reason=f"{verdict.reason}; {reason}")
+    return Ask(reason)
+
+
 def _tells_owner(deed: Deed) -> bool:
     """Tell whether a deed only says something to the owner, as any answer does."""
-    return deed.kind is DeedKind.SEND and set(deed.targets) == {OWNER}
+    return deed.kind is DeedKind.SEND and set(deed.targets) == {OWNER} and not deed.unreadable
 
 
 # -- verbs -----------------------------------------------------------------------------------------
@@ -282,10 +360,22 @@ def _memory(actor: Actor, act: Act, resource: Resource, now: Situation) -> Verdi
             f"The permission of {actor} on {named} is {resource.permission.value}, "
             f"which does not let it {act.value}."
         )
+    return _memory_by_trust(actor, resource, now)
+
+
+def _memory_by_trust(actor: Actor, resource: Resource, now: Situation) -> Verdict:
+    """Ask after untrusted text about what shapes an agent, and about what it would take away."""
     tier = actor.tier
-    if resource.kind != "block" or tier.trusted or tier in now.authority.trusted:
+    if tier.trusted or tier in now.authority.trusted:
         return ALLOWED
-    return Ask(
-        f"{actor} has read {_READ[tier]} in this turn, and block {resource.label!r} shapes what "
-        "it does"
-    )
+    if resource.kind == "block":
+        return Ask(
+            f"{actor} has read {_READ[tier]} in this turn, and block {resource.label!r} shapes "
+            "what it does"
+        )
+    if resource.trust is not None and resource.trust.trusted:
+        return Ask(
+            f"{actor} has read {_READ[tier]} in this turn, and what this would take away comes "
+            "from somebody who is trusted"
+        )
+    return ALLOWED

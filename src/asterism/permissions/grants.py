@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from asterism.permissions.patterns import glob
-from asterism.types.deeds import texts_at
-from asterism.types.grants import Grant
+from asterism.permissions.policies import Wanted
+from asterism.types.deeds import read_texts_at, texts_at
+from asterism.types.grants import Grant, amount_within, does_no_more, exact_arguments
+from asterism.types.values import leaves_of
 
 
 class Grants:
@@ -29,19 +30,25 @@ class Grants:
         return len(self.all)
 
     def covering(
-        self, agent_id: str, tool: str, arguments: Mapping[str, Any], turn_id: str, now: int
+        self,
+        agent_id: str,
+        wanted: Wanted,
+        turn_id: str,
+        now: int,
+        counts: Callable[[Grant], bool] = lambda _: True,
     ) -> Grant | None:
-        """Return a grant that covers a call at a moment."""
-        for name, by_value in self._exact.get(tool, {}).items():
-            for value in texts_at(arguments, name):
+        """Return a grant that covers a call at a moment, of those that count."""
+        for name, by_value in self._exact.get(wanted.tool, {}).items():
+            for value in texts_at(wanted.arguments, name):
                 for one in by_value.get(value, ()):
-                    if one.covers(agent_id, arguments, turn_id, now):
+                    if counts(one.grant) and one.covers(agent_id, wanted, turn_id, now):
                         return one.grant
-        for one in self._rest.get(tool, ()):
-            if one.covers(agent_id, arguments, turn_id, now):
+        for one in self._rest.get(wanted.tool, ()):
+            if counts(one.grant) and one.covers(agent_id, wanted, turn_id, now):
                 return one.grant
         for one in self._globs:
-            if one.names(tool) and one.covers(agent_id, arguments, turn_id, now):
+            meant = counts(one.grant) and one.names(wanted.tool)
+            if meant and one.covers(agent_id, wanted, turn_id, now):
                 return one.grant
         return None
 
@@ -68,7 +75,7 @@ class _Compiled:
         self.names = glob(grant.tool)
         self._tests = [(name, glob(value)) for name, value in grant.pattern.items()]
 
-    def covers(self, agent_id: str, arguments: Mapping[str, Any], turn_id: str, now: int) -> bool:
+    def covers(self, agent_id: str, wanted: Wanted, turn_id: str, now: int) -> bool:
         grant = self.grant
         if grant.agent_id is not None and grant.agent_id != agent_id:
             return False
@@ -79,7 +86,24 @@ class _Compiled:
         if grant.uses is not None and grant.uses <= 0:
             return False
         for name, test in self._tests:
-            values = texts_at(arguments, name)
+            values = read_texts_at(wanted.arguments, name)
             if not values or not all(test(one) for one in values):
                 return False
-        return True
+        return self._is_within_limits(wanted)
+
+    def _is_within_limits(self, wanted: Wanted) -> bool:
+        grant = self.grant
+        if any(one.unreadable for one in wanted.deeds):
+            return False
+        if grant.definition is not None and grant.definition != wanted.definition:
+            return False
+        if grant.arguments is not None and (
+            leaves_of(wanted.arguments) is None
+            or grant.arguments != exact_arguments(wanted.arguments)
+        ):
+            return False
+        if grant.amount is not None and not amount_within(wanted.deeds, grant.amount):
+            return False
+        return grant.deeds is None or does_no_more(
+            wanted.deeds, grant.deeds, amounts=grant.amount is None
+        )

@@ -6,14 +6,15 @@ A policy that *allows* fits only if everything that a call does is covered by it
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from asterism.permissions.patterns import Patterns, Reading, Test, glob
-from asterism.types.deeds import Deed, texts_at
-from asterism.types.people import OWNER, Tier
+from asterism.types.deeds import Deed, read_texts_at
+from asterism.types.people import OWNER, OWNER_ALONE, PUBLIC, Audience, Company, Tier
 
 _MOST_KEPT = 4_096
 
@@ -90,6 +91,14 @@ class Wanted:
     """Who speaks, in every way that a policy may name them."""
     asks: bool = False
     """Whether its tool wants a person to be asked each time."""
+    audience: Audience = PUBLIC
+    """Who may see what it brings back."""
+    company: Company = OWNER_ALONE
+    """Who is present, and sees it."""
+    names: Mapping[str, str] = field(default_factory=dict[str, str])
+    """What those present are called, by their ids."""
+    definition: str = ""
+    """The digest of its tool, as `Tool.digest` gives it."""
 
 
 class Policies:
@@ -143,6 +152,14 @@ class Policies:
             fits &= self._tiers.any_of((wanted.tier,))
         if fits and self._deeds is not None:
             fits &= self._deeds.of_deeds(wanted.deeds, self._allows)
+        if _is_unreadable(wanted.deeds):
+            # It may be done to anybody and anything.
+            fits &= ~self._allows
+            return self._calls[(fits & -fits).bit_length() - 1] if fits else None
+        return self._first_about(fits, wanted)
+
+    def _first_about(self, fits: int, wanted: Wanted) -> Policy | None:
+        """Return the first of those policies that fits what a call is done to, and how much."""
         for name, patterns in self._targets.items():
             if not fits:
                 return None
@@ -151,7 +168,7 @@ class Policies:
         for name, patterns in self._arguments.items():
             if not fits:
                 return None
-            fits &= patterns.fitting(texts_at(wanted.arguments, name), self._allows)
+            fits &= patterns.fitting(read_texts_at(wanted.arguments, name), self._allows)
         while fits:
             lowest = fits & -fits
             policy = self._calls[lowest.bit_length() - 1]
@@ -181,14 +198,26 @@ class Policies:
         return None
 
 
+def _is_unreadable(deeds: Sequence[Deed]) -> bool:
+    for one in deeds:  # noqa: SIM110 -- called for each decision
+        if one.unreadable:
+            return True
+    return False
+
+
 def _amounts_fit(policy: Policy, wanted: Wanted) -> bool:
     low, high = policy.amount_above, policy.amount_up_to
     if low is None and high is None:
         return True
-    amounts = [one.amount for one in wanted.deeds if one.amount is not None]
-    covers = all if policy.ruling is Ruling.ALLOW else any
+    allows = policy.ruling is Ruling.ALLOW
+    # An amount that cannot be read may be any: it is above every bound, and nothing that allows
+    # within bounds covers it.
+    if allows and any(one.amount_unreadable for one in wanted.deeds):
+        return False
+    amounts = [one.counted for one in wanted.deeds if one.counted is not None]
+    covers = all if allows else any
     return bool(amounts) and covers(
-        (low is None or one > low) and (high is None or one <= high) for one in amounts
+        (low is None or one > low) and (high is None or one <= high < math.inf) for one in amounts
     )
 
 
@@ -236,7 +265,7 @@ def _any_of(patterns: Sequence[str]) -> Test:
 
 
 _TARGETS: Mapping[str, Reading] = {
-    "recipients": Reading.TEXT,
+    "recipients": Reading.RECIPIENT,
     "hosts": Reading.HOST,
     "paths": Reading.PATH,
     "things": Reading.TEXT,

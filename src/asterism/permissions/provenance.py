@@ -1,312 +1,1340 @@
-"""Provenance: is what a call does covered by what trusted people said, after all that was read?
+"""Provenance: does a call fit what was asked for, after all that was read?
 
-The rules, each of which can be broken only by a person, a policy or a grant:
-
-- Who and what it is done to must be named by trusted text, or be a field of a record that the
-  request speaks of and that no untrusted prose points at.
-- What is done must be asked for.
-- An amount must be named, be a field, or stay below what the request and its records speak of.
-- A place that the request names may fill in *what* is written, never *to whom*.
-- Nothing that was read travels in an address, and no link of others to anybody.
+Structure is compared with structure. What the call does must be of a kind that was asked for; whom
+and what it is done to must be a literal of the request, stand for one by a record that only the
+owner's side can write, or be found where the request says; so must amounts. What it contains is
+judged as its targets are.
 """
 
 from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable
-from urllib.parse import unquote, urlsplit
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, TypeVar
+from urllib.parse import unquote
 
-from asterism.permissions.readings import Readings, Record
-from asterism.permissions.saying import each, loose, stands_in, strict
-from asterism.types.deeds import Deed, DeedKind, Doubt, host_of
+from asterism.permissions.dictation import (
+    MARKS,
+    inflects,
+    is_ending,
+    is_signature,
+    reported,
+    spread,
+)
+from asterism.permissions.intent import FOLLOW, Found, Intended, TrustedText, Wanted
+from asterism.permissions.leaks import Leaks
+from asterism.permissions.numbers import (
+    amounts_said,
+    amounts_told,
+    currencies_in,
+    currency_of,
+    worked_out,
+)
+from asterism.permissions.readings import MAX_QUOTED, Reading, Record, is_among
+from asterism.permissions.texts import (
+    as_seen,
+    equal,
+    excerpt,
+    long_words,
+    pieces_of,
+    plain,
+    same,
+    sentences_apart,
+    squeezed,
+    stands_in,
+    word_count,
+)
+from asterism.types.deeds import Deed, DeedKind, Doubt, Reason, Results
+from asterism.types.people import OWNER, Tier, least_trusted
+from asterism.types.values import (
+    Address,
+    address_of,
+    links_in,
+    numbers_in,
+    plain_path,
+    recipients_in,
+)
 
-__all__ = ["Readings", "vouch"]
-
-_JUDGED = frozenset(DeedKind) - {DeedKind.READ, DeedKind.REMEMBER}
-"""Reading harms nobody; the gate of memory judges what is remembered."""
+T = TypeVar("T")
+JUDGED = frozenset(DeedKind) - {DeedKind.READ, DeedKind.REMEMBER}
+"""Reading is judged by who hears it; the gate of memory judges what is remembered."""
 _RANK = {kind: rank for rank, kind in enumerate(DeedKind)}
-_COINED = frozenset({DeedKind.WRITE})
-"""Kinds whose things and paths a model may name itself: a new file has to be called something."""
-_ADDRESS = re.compile(
-    r"(?:https?|ftp)://[^\s<>\"')\]]+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
-    r"|\b(?:www\.)?[\w-]+(?:\.[\w-]+)*\.[a-z]{2,}(?:/[^\s<>\"')\]]*)?",
-    re.IGNORECASE,
-)
-_ENDINGS = frozenset(
-    each(
-        "txt md csv pdf doc docx xls xlsx ppt pptx jpg jpeg png gif py json yaml yml toml html "
-        "xml zip log"
-    )
-)
-"""What a dot and letters mean in a file's name rather than a host's."""
+_ALSO_WRITTEN = frozenset({DeedKind.PAY, DeedKind.SEND})
+"""To post is to send and to write, to book is to pay and to write: asking for it asks for the
+record that is made of it, but never for a file, and asking to write asks for nothing else."""
+_NEEDS_TARGET = frozenset({DeedKind.SEND, DeedKind.DELETE, DeedKind.PAY, DeedKind.GRANT})
+"""For many tools no target means all of them."""
 _SHOWN = 80
+_MAX_VALUE = 4_000
+_MAX_CONTENT = 200_000
+"""Characters: longer texts are left to a person, so that no input holds the gate up."""
+_MAX_TELLING = 200
+"""More values in a text than this are left to a person."""
+_MAX_SHORT_WORDS = 8
+"""A value with more words is a text, not the new value of a field."""
+_MAX_GREETING = 2
+"""New words that may stand before a text that the request dictates, such as a greeting."""
+_MAX_SUBJECT = 5
+"""Words that may stand in another field beside it."""
+_MAX_TITLE = 4
+"""Words: a longer field is a text in which anything may be mentioned."""
+_MIN_FOREIGN = 3
+_MAX_MARK = 4
+"""Characters between two dictated parts: a rank, a number of something."""
+_TELLING = re.compile(r"[^\s,;()\[\]{}\"'<>]{4,200}")
+_WHEN = re.compile(
+    r"(?:19|20)\d{2}(?:[-./]\d{1,2}){0,2}(?:t[\d:.+z-]*)?|\d{1,2}[:.h]\d{2}(?:[:.]\d{2})?(?:am|pm)?"
+    r"|\d{1,2}(?:st|nd|rd|th|am|pm)|\d{1,2}[./]\d{1,2}[./](?:\d{2}){1,2}"
+)
+_ODD_HEX = re.compile(r"(?=[^\s]*\d)(?=[^\s]*[a-fA-F])[0-9a-fA-F]{10,}")
+_ATTACHED = re.compile(
+    r"(?:~|\.{0,2})/[^\s]{1,400}|[\w./-]{1,400}\.[A-Za-z][A-Za-z0-9]{0,4}|[A-Za-z]:\\[^\s]{1,400}"
+)
+_ODD = re.compile(r"(?=[^\s]*\d)(?=[^\s]*[A-Za-z])[A-Za-z0-9+/=_-]{16,}|[A-Za-z0-9+/]{20,}={1,2}")
+_IBAN = re.compile(r"[A-Za-z]{2}\d{2}[A-Za-z0-9]{10,30}")
+_ACCOUNT = re.compile(r"\b[A-Za-z]{2}\d{2}(?:[ -]?[A-Za-z0-9]){10,30}\b|\b\d(?:[ -]?\d){8,}\b")
 
 
-def vouch(readings: Readings, deeds: Iterable[Deed]) -> Doubt | None:
-    """Return why nobody trusted vouches for these deeds, or None if somebody does.
+class Evidence:
+    """What was said by those who are trusted and what was read, up to a call."""
+
+    def __init__(self, text: TrustedText) -> None:
+        self.text = text
+        self.readings: list[Reading] = []
+        self._plain: tuple[TrustedText, str] | None = None
+        self.requested_at = 0
+        """How many readings there were when the latest request came."""
+        self.pending: Sequence[Deed] = ()
+        """What calls do that were let pass and have not come back yet."""
+        self._known: dict[Any, Any] = {}
+        self._counted = 0
+
+    def known(self, key: Hashable, find: Callable[[], T]) -> T:
+        """Return what was found before for a key, as long as nothing else was read."""
+        if self._counted != len(self.readings):
+            self._known.clear()
+            self._counted = len(self.readings)
+        if key not in self._known:
+            self._known[key] = find()
+        return self._known[key]
+
+    def read(self, reading: Reading) -> None:
+        """Take in what a tool brought, or what somebody said who is not trusted."""
+        self.readings.append(reading)
+
+    @property
+    def tier(self) -> Tier:
+        """The least trusted tier of what was read."""
+        return least_trusted(one.tier for one in self.readings)
+
+    def says(self, value: str) -> bool:
+        """Tell whether trusted text says something, letter by letter."""
+        return stands_in(plain(value), self._said)
+
+    @property
+    def _said(self) -> str:
+        text = self.text
+        if self._plain is None or self._plain[0] is not text:
+            said = text.everything
+            self._plain = (text, plain(f"{said}\n{sentences_apart(said)}"))
+        return self._plain[1]
+
+    def paid_since_request(self) -> list[Deed]:
+        """Return the payments that were made for the latest request."""
+        made = (deed for reading in self.readings[self.requested_at :] for deed in reading.deeds)
+        return [
+            deed for deed in (*made, *self.pending) if deed.kind is DeedKind.PAY and deed.recipients
+        ]
+
+    def brought_by(self, value: str) -> Reading | None:
+        """Return the untrusted reading in which a value stands."""
+        if len(value) > _MAX_VALUE:
+            return None
+        for one in self.readings:
+            if not one.tier.trusted and one.brings(value):
+                return one
+        return None
+
+    def reasons(self, what: str, value: str = "") -> tuple[Reason, ...]:
+        """Return the way from untrusted text to something of a call."""
+        reading = self.brought_by(value) if value else None
+        if reading is not None:
+            where = excerpt(value, reading.text)
+            return (Reason(what, str(reading), reading.tier.value, where),)
+        for one in reversed(self.readings):
+            if not one.tier.trusted and one.text.strip():
+                return (Reason(what, str(one), one.tier.value, excerpt("", one.text)),)
+        return ()
+
+
+def judge(evidence: Evidence, effects: Sequence[Intended], deeds: Iterable[Deed]) -> Doubt | None:
+    """Return why nobody asked for what a call does, or None if somebody did.
 
     Ask only after something untrusted was read: before, nobody needs to vouch for anything.
     """
     call = tuple(deeds)
-    for deed in call:
-        if deed.kind in _JUDGED:
-            doubt = _Judgement(readings, deed, call).doubt()
-            if doubt is not None:
-                return doubt
+    leaves = any(deed.kind is DeedKind.SEND and not _tells_owner(deed) for deed in call)
+    for one in call:
+        # A file that is read to be sent leaves with what is sent.
+        sent = one.kind is DeedKind.READ and leaves and bool(one.paths)
+        deed = replace(one, kind=DeedKind.SEND) if sent else one
+        if deed.kind not in JUDGED or _tells_owner(deed):
+            continue
+        doubt = _judge_one(evidence, effects, deed, call)
+        if doubt is not None:
+            return doubt
     return None
 
 
-class _Judgement:
-    """One deed that is being judged."""
+def _tells_owner(deed: Deed) -> bool:
+    return deed.kind is DeedKind.SEND and set(deed.targets) == {OWNER}
 
-    def __init__(self, readings: Readings, deed: Deed, call: tuple[Deed, ...]) -> None:
-        self.readings = readings
-        # Who asks for a payment has asked for the note that goes with it.
-        self.kinds = {one.kind for one in call if _RANK[one.kind] >= _RANK[deed.kind]}
+
+def _judge_one(
+    evidence: Evidence, effects: Sequence[Intended], deed: Deed, call: tuple[Deed, ...]
+) -> Doubt | None:
+    if _is_void(deed, call):
+        return None
+    missing = _missing(deed)
+    if missing:
+        return Doubt(f"it would {_words(deed.kind)}, and does not say {missing}")
+    # Who asks for a payment or for access has asked for the note that goes with it.
+    with_note = (DeedKind.PAY, DeedKind.GRANT)
+    kinds = {deed.kind, *(one.kind for one in call if one.kind in with_note)}
+    fitting = [one for one in effects if _fits(one, deed, kinds)]
+    if deed.kind is DeedKind.FETCH:
+        if _asked_before(evidence, deed) or _leads_on(evidence, effects, deed):
+            return None
+        if not deed.targets and deed.content:
+            return _Judgement(evidence, fitting, Intended(DeedKind.FETCH), deed).query()
+    doubts = [_Judgement(evidence, fitting, one, deed).doubt() for one in fitting]
+    if None in doubts:
+        return _paid_already(evidence, fitting, deed, doubts.count(None))
+    first = next(iter(doubts), None)
+    if first is not None:
+        return first
+    return Doubt(
+        f"it would {_words(deed.kind)}, and nobody who is trusted asked for that",
+        evidence.reasons(deed.kind.value, next(iter(deed.targets), "")),
+    )
+
+
+def _paid_already(
+    evidence: Evidence, fitting: Sequence[Intended], deed: Deed, covering: int
+) -> Doubt | None:
+    """Doubt a payment that was made for this request already: what was asked for is done once.
+
+    Args:
+        evidence: What was read, payments among it.
+        fitting: Effects that ask for payments.
+        deed: The payment.
+        covering: How many of them ask for just this one.
+    """
+    if deed.kind is not DeedKind.PAY or not deed.recipients:
+        return None
+
+    def effects_for(payment: Deed) -> set[int]:
+        return {
+            place
+            for place, one in enumerate(fitting)
+            if _Judgement(evidence, fitting, one, payment).is_for_these()
+        }
+
+    asked = effects_for(deed)
+    paid = [one.amount for one in evidence.paid_since_request() if asked & effects_for(one)]
+    if paid.count(deed.amount) < covering and len(paid) < len(asked):
+        return None
+    return Doubt(
+        "it would move money to whom it was moved for this request already",
+        evidence.reasons(deed.kind.value, deed.recipients[0]),
+    )
+
+
+def _fits(effect: Intended, deed: Deed, kinds: set[DeedKind]) -> bool:
+    """Tell whether an effect of a call is of a kind that was asked for."""
+    if effect.kind == FOLLOW:
+        # A text that the request names may say what to write and to tell, and to change an order
+        # that is there; never whom to pay, what to delete, to run or to share.
+        pays = deed.kind is DeedKind.PAY and not deed.recipients and not deed.hosts
+        return pays or deed.kind in (DeedKind.SEND, DeedKind.WRITE)
+    if deed.kind is DeedKind.UNDECLARED or effect.kind in kinds:
+        return True
+    kind = DeedKind(effect.kind)
+    return deed.kind is DeedKind.WRITE and not deed.paths and kind in _ALSO_WRITTEN
+
+
+def _is_void(deed: Deed, call: tuple[Deed, ...]) -> bool:
+    """Tell whether nobody is told anything by a call that does something else."""
+    others = [one for one in call if one is not deed and one.kind.outside]
+    return deed.kind is DeedKind.SEND and not deed.targets and bool(others)
+
+
+def _missing(deed: Deed) -> str:
+    """Return what a call does not say although it matters, in words."""
+    if deed.kind not in _NEEDS_TARGET:
+        return ""
+    if deed.kind is DeedKind.GRANT:
+        roles = [role for role in ("recipients", "paths", "things") if role in deed.missing]
+        if roles:
+            return "to whom" if "recipients" in roles else "to what"
+        return "" if deed.targets or deed.content else "to whom"
+    if not any(one.strip() for one in deed.targets):
+        return "to whom" if deed.kind in (DeedKind.SEND, DeedKind.PAY) else "what"
+    if deed.kind is DeedKind.PAY and deed.recipients and "amount" in deed.missing:
+        return "" if deed.things else "how much"
+    return ""
+
+
+def _leads_on(evidence: Evidence, effects: Sequence[Intended], deed: Deed) -> bool:
+    """Tell whether a page is linked from a place of people let in, which the request names."""
+    for effect in effects:
+        judgement = _Judgement(evidence, effects, effect, deed)
+        for found in effect.found:
+            if not found.where:
+                continue
+            for spot in judgement.direct_spots(found):
+                if not (spot.told and spot.reading.closed):
+                    continue
+                links = links_in(spot.record.prose)
+                if deed.hosts and all(
+                    any(_same_address(link, one) for link in links) for one in deed.hosts
+                ):
+                    return True
+    return False
+
+
+def _asked_before(evidence: Evidence, deed: Deed) -> bool:
+    """Tell whether the same address was asked before in this context: it learns nothing new."""
+    if not deed.hosts or deed.content:
+        return False
+    asked = {place for one in evidence.readings for place in one.places}
+    return all(one in asked for one in deed.hosts)
+
+
+@dataclass(slots=True)
+class _Spot:
+    """A record where a value may be found."""
+
+    reading: Reading
+    record: Record
+    rank: tuple[int, int] = (0, 0)
+    """How many literals of the request name its place or were written in it by the system, and how
+    many are fields of it that others wrote."""
+    known: int = 0
+    """How many of them the system wrote in it."""
+    in_text: bool = False
+    """Whether a literal of the request stands only in text that anybody may have written."""
+    told: bool = True
+    """Whether the request tells it from other records."""
+
+
+class _Judgement:
+    """One effect of a call beside one effect that was asked for."""
+
+    def __init__(
+        self, evidence: Evidence, fitting: Sequence[Intended], effect: Intended, deed: Deed
+    ) -> None:
+        self.evidence = evidence
+        self.fitting = fitting
+        self.effect = effect
         self.deed = deed
         self.kind = deed.kind
 
     def doubt(self) -> Doubt | None:
-        if self.kind in (DeedKind.UNDECLARED, DeedKind.RUN):
+        if self.kind is DeedKind.UNDECLARED:
             return self._anything()
-        if self.kind is DeedKind.FETCH:
-            return self._addresses(self.deed.hosts or self.deed.targets)
-        return self._targets() or self._asked() or self._amount() or self._content()
+        if self.kind is DeedKind.RUN:
+            return self._dictated((*self.deed.targets, *self.deed.content))
+        return self._payees() or self._targets() or self._amount() or self._content()
+
+    def is_for_these(self) -> bool:
+        """Tell whether it was asked to do it to these, however much."""
+        return self._targets() is None
 
     def _because(self, what: str, value: str, why: str) -> Doubt:
         shown = value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…"
         named = f"{what} {shown!r}" if value else what
-        return Doubt(
-            f"it would {_words(self.kind)}, and {named} {why}", self.readings.reasons(named, value)
-        )
+        reasons = self.evidence.reasons(named, value)
+        return Doubt(f"it would {_words(self.kind)}, and {named} {why}", reasons)
+
+    def _not_asked(self, what: str, value: str) -> Doubt:
+        brought = self.evidence.brought_by(value) if len(value) > 2 else None
+        if brought is not None:
+            return self._because(what, value, f"is named only by what {brought.tool} brought in")
+        return self._because(what, value, "is not what was asked for")
 
     # -- to whom and to what -----------------------------------------------------------------------
 
+    def _payees(self) -> Doubt | None:
+        """Doubt a payment to more than was asked for, or beside an order that is to be changed."""
+        deed = self.deed
+        if deed.kind is not DeedKind.PAY or not deed.recipients:
+            return None
+        if len(deed.recipients) > max(1, len(self.effect.targets)):
+            return self._because("so many recipients", "", "are not what was asked for")
+        orders = any(one.what is Wanted.ID for one in self.effect.found)
+        if orders and not deed.things:
+            return self._because("a payment of its own", "", "is not what was asked for")
+        return None
+
     def _targets(self) -> Doubt | None:
         deed = self.deed
+        if any(len(one) > _MAX_VALUE for one in deed.targets):
+            return self._because("a name of this length", "", "cannot be judged")
         for recipient in deed.recipients:
-            doubt = self._target("recipient", recipient)
-            if doubt is not None:
-                return doubt
+            if recipient != OWNER and not self._names(_address_alone(recipient), _PEOPLE):
+                return self._not_asked("recipient", recipient)
+        for address in deed.hosts:
+            if not self._leads_to(address):
+                return self._not_asked("address", address)
         for path in deed.paths:
-            doubt = self._target("path", path)
-            if doubt is not None:
-                return doubt
+            if not self._means_path(path):
+                return self._not_asked("path", path)
         for thing in deed.things:
-            doubt = self._target("thing", thing)
-            if doubt is not None:
-                return doubt
-        return self._addresses(deed.hosts)
-
-    def _target(self, what: str, value: str) -> Doubt | None:
-        readings = self.readings
-        if readings.named(value):
-            return None
-        brief = len(value) <= 3
-        brought = None if brief else readings.brought_by(value)
-        if brought is not None:
-            return self._because(what, value, f"is named only by what {brought[0].tool} brought in")
-        records = readings.records_of(value)
-        if what == "recipient" and self.kind is DeedKind.GRANT:
-            # Of records, only a bare list of names that are all meant says who is known.
-            records = [one for one in records if one.plain and readings.wishes.everybody]
-        if any(readings.is_meant(one, value) for one in records):
-            return None
-        sought = what != "recipient" and self.kind not in (DeedKind.PAY, DeedKind.GRANT)
-        if sought and any(readings.is_named_place(one.reading) for one in records):
-            return None
-        if records:
-            return self._because(what, value, "is not what the request speaks of")
-        if what != "recipient" and self.kind in _COINED and _harmless(value):
-            return None
-        return self._because(what, value, "is named by nobody who is trusted")
-
-    # -- what --------------------------------------------------------------------------------------
-
-    def _asked(self) -> Doubt | None:
-        wishes = self.readings.wishes
-        if self.kinds & wishes.kinds:
-            return None
-        milder = self.kind is DeedKind.WRITE or (
-            self.kind is DeedKind.PAY and not self.deed.recipients and not self.deed.hosts
-        )
-        if wishes.delegates and milder:
-            return None
-        return Doubt(
-            f"it would {_words(self.kind)}, and nobody who is trusted asked for that",
-            self.readings.reasons(f"{self.kind.value}"),
-        )
-
-    def _amount(self) -> Doubt | None:
-        amount = self.deed.amount
-        readings = self.readings
-        if amount is None:
-            return None
-        amount = round(amount, 2)
-        wishes = readings.wishes
-        meant = [one for one in self._records() if readings.is_meant(one)]
-        held = {number for one in meant for number in one.numbers}
-        if amount in wishes.numbers or amount in held:
-            return None
-        places = [one for one in readings.untrusted if readings.is_named_place(one)]
-        for one in readings.untrusted:
-            if amount in one.numbers and one not in places:
-                return self._because("amount", f"{amount:g}", f"is named only by {one.tool}")
-        # A place that the request names may change an amount; it may not make it another one.
-        stretch = 2 if any(one.numbers for one in places) else 1
-        if 0 <= amount <= stretch * max(wishes.numbers | held, default=0.0):
-            return None
-        return self._because("amount", f"{amount:g}", "is more than the request speaks of")
-
-    def _records(self) -> list[Record]:
-        return [record for one in self.readings.untrusted for record in one.records]
-
-    # -- content -----------------------------------------------------------------------------------
-
-    def _content(self) -> Doubt | None:
-        for text in self.deed.content:
-            doubt = self._secrets_in(text) or self._links_in(text) or self._filled_in(text)
-            if doubt is not None:
-                return doubt
+            if not self._names(thing, _THINGS) or self._has_two_roles(thing):
+                return self._not_asked("thing", thing)
         return None
 
-    def _secrets_in(self, text: str) -> Doubt | None:
-        key = self.readings.secrets_in(text)
-        if key is None:
-            return None
-        return self._because(f"{key} in it", "", "is not what the request speaks of")
-
-    def _links_in(self, text: str) -> Doubt | None:
-        """Doubt a link that others brought in: whoever gets it takes it for the owner's."""
-        if self.kind in (DeedKind.WRITE, DeedKind.GRANT) and not self.deed.recipients:
-            return None
-        readings = self.readings
-        for found in _ADDRESS.findall(loose(text)):
-            address = found.rstrip(".,;:!?")
-            if address.rpartition(".")[2] in _ENDINGS or self._knows(address):
-                continue
-            if readings.wishes.links and self._from_meant(address):
-                continue
-            brought = readings.brought_by(_bare(address)) or readings.brought_by(host_of(address))
-            if brought is not None:
-                return self._because("link", _bare(address), f"comes from {brought[0].tool}")
-            if _is_plainly_one(address) and not readings.records_of(address):
-                return self._because("link", _bare(address), "is named by nobody who is trusted")
-        return None
-
-    def _filled_in(self, text: str) -> Doubt | None:
-        """Doubt secrets, and values that are written down, if only untrusted text names them."""
-        readings = self.readings
-        if self.kind is DeedKind.GRANT:
-            if readings.named(text):
-                return None
-            return self._because("value", text, "is named by nobody who is trusted")
-        telling = self.deed.things or len(text.split()) > 1 or not text.isalpha()
-        if self.kind is not DeedKind.WRITE or not telling or readings.named(text):
-            return None
-        needle = loose(text)
-        for reading in readings.untrusted:
-            if reading.brings(text) is None:
-                continue
-            for record in reading.records:
-                brings = any(stands_in(needle, loose(one)) for one in record.prose)
-                if brings and not readings.points_at(record):
-                    why = f"is named only by what {reading.tool} brought in"
-                    return self._because("value", text, why)
-        return None
-
-    # -- hosts -------------------------------------------------------------------------------------
-
-    def _addresses(self, addresses: Iterable[str]) -> Doubt | None:
-        for address in addresses:
-            if self._knows(address):
-                continue
-            if (
-                self.kind is DeedKind.FETCH
-                and DeedKind.FETCH in self.readings.wishes.kinds
-                and self._from_meant(address)
-            ):
-                continue
-            return self._because("address", address, "is named by nobody who is trusted")
-        return None
-
-    def _knows(self, address: str) -> bool:
-        """Tell whether trusted text names an address, or its host and all that it carries."""
-        readings = self.readings
-        if readings.named(address) or readings.named(_bare(address)):
-            return True
-        host = host_of(address)
-        if not (readings.named(host) or readings.named(host.removeprefix("www."))):
+    def _has_two_roles(self, thing: str) -> bool:
+        """Tell whether one literal would stand for who gets something and for what it is."""
+        if self.kind is DeedKind.PAY:
+            # Which of two accounts is paid and which pays is told by `within`.
+            return bool(self.deed.recipients) and is_among(thing, self.effect.targets)
+        if self.kind is not DeedKind.GRANT:
             return False
-        return not self._carries(address)
+        return any(
+            equal(thing, one) and self._is_recipient(one) and not equal(thing, recipient)
+            for one in self.effect.targets
+            for recipient in self.deed.recipients
+        ) or any(map(_is_path, self.deed.recipients))
 
-    def _carries(self, address: str) -> bool:
-        """Tell whether an address carries something that was read away."""
-        parts = urlsplit(address if "//" in address else f"//{address}")
-        told = unquote(f"{parts.path} {parts.query} {parts.fragment} {parts.username or ''}")
-        if self.readings.secrets_in(told):
+    def _names(self, value: str, kinds: frozenset[Wanted]) -> bool:
+        """Tell whether a value is a literal of the request, stands for one, or is found."""
+        if self.effect.kind == FOLLOW:
+            return self._names_followed(value, kinds)
+        pooled = self._pooled
+        literals = [one for effect in pooled for one in effect.targets]
+        things = kinds is _THINGS
+        if things and self.kind is not DeedKind.DELETE:
+            literals += [one for effect in pooled for one in effect.within]
+        if self.kind is DeedKind.DELETE and self._is_container(value):
+            return False
+        if any(self._is_literal(value, one) for one in literals):
             return True
-        for piece in re.split(r"[/?&=#;+\s]+", told):
-            known = len(piece) < 3 or self.readings.named(piece)
-            if not known and (self._was_read(piece) or len(piece) > 40):
-                return True
-        return False
-
-    def _was_read(self, piece: str) -> bool:
-        readings = self.readings
-        name = strict(piece)
-        if readings.brought_by(piece) is not None:
+        if self.kind is DeedKind.PAY and not things and self._is_own_account(value):
+            return True
+        if any(is_among(value, self._stands_for(one, things=things)) for one in literals):
             return True
         return any(
-            name in record.fields or any(stands_in(name, one) for one in record.fields)
-            for record in self._records()
+            found.what in kinds and self._is_found(found, value)
+            for effect in pooled
+            for found in effect.found
         )
 
-    def _from_meant(self, address: str) -> bool:
-        """Tell whether an address stands in a record that trusted text means by who wrote it."""
-        needle = loose(_bare(address))
-        for record in self._records():
-            held = [loose(text) for text in record.prose] + list(record.fields)
-            if not any(_holds(needle, text) for text in held):
+    def _is_own_account(self, value: str) -> bool:
+        """Tell whether an account is that of the very order which is changed."""
+        return bool(self.deed.things) and any(
+            is_among(value, record.accounts) and all(map(record.holds, self.deed.things))
+            for reading in self.evidence.readings
+            for record in reading.records
+        )
+
+    @property
+    def _pooled(self) -> Sequence[Intended]:
+        """Effects of one kind that may together name the guests of one appointment or mail."""
+        if self.kind not in (DeedKind.SEND, DeedKind.WRITE) or len(self.deed.recipients) < 2:
+            return (self.effect,)
+        own = self.effect
+        return [one for one in self.fitting if (one.content, one.found) == (own.content, own.found)]
+
+    def _is_literal(self, value: str, literal: str) -> bool:
+        if self.kind is DeedKind.PAY and value.strip()[:1] == "@" != literal.strip()[:1]:
+            return False  # a handle is an account, which a name is not
+        return equal(value, literal) or equal(value, _address_alone(literal))
+
+    def _is_container(self, value: str) -> bool:
+        """Tell whether a value is what the things to delete are in, rather than one of them."""
+        targets = self.effect.targets
+        return not _is_path(value) and any(map(_is_path, targets)) and "/" not in value
+
+    def _names_followed(self, value: str, kinds: frozenset[Wanted]) -> bool:
+        """Tell whether somebody is named by the request, or a thing by the text to be followed."""
+        if self.evidence.says(value):
+            return True
+        if kinds is _THINGS:
+            return self._is_followed(value)
+        return any(is_among(value, self._stands_for(one)) for one in self._words_of_request)
+
+    @cached_property
+    def _words_of_request(self) -> list[str]:
+        words = re.findall(r"[^\W\d_][\w.'-]{1,60}", self.evidence.text.request[:_MAX_VALUE])
+        return [word for word in words if word[:1].isupper()]
+
+    def _is_followed(self, value: str) -> bool:
+        """Tell whether a thing has a name that stands in the text which is to be followed."""
+        return any(record.holds(value) for record in self._followed)
+
+    @cached_property
+    def _texts_followed(self) -> list[str]:
+        return [spot.record.plain_prose for one in self.effect.found for spot in self._spots(one)]
+
+    @cached_property
+    def _followed(self) -> list[Record]:
+        """Records that the text speaks of which is to be followed."""
+        return [
+            record
+            for reading in self.evidence.readings
+            for record in reading.records
+            if any(
+                len(value) >= 4 and value[0].isalpha() and stands_in(value, text)
+                for value in record.values
+                for text in self._texts_followed
+            )
+        ]
+
+    def _stands_for(self, literal: str, *, things: bool = False) -> set[str]:
+        """Return what a name stands for by a record that only the owner's side can write.
+
+        The id of a thing may also be that of the one record in which a system itself has the name.
+        """
+        key = (literal, things, self.kind is DeedKind.PAY)
+        return self.evidence.known(key, lambda: self._find_names(literal, things))
+
+    def _find_names(self, literal: str, things: bool) -> set[str]:
+        wanted = plain(literal)
+        exact: list[Record] = []
+        partly: list[Record] = []
+        declined: list[Record] = []
+        for reading in self.evidence.readings:
+            if not (reading.owned or things or reading.results.fields):
                 continue
-            if any(len(one) >= 3 and self.readings.named(one) for one in record.fields):
+            for record in reading.records:
+                whole = record.values if reading.owned or things else record.names
+                if any(same(wanted, one) for one in whole):
+                    exact.append(record)
+                elif any(_begins_name(wanted, one) for one in record.names) or (
+                    things and any(stands_in(wanted, one) for one in whole if len(one) <= 80)
+                ):
+                    partly.append(record)
+                elif any(_is_declined(wanted, one) for one in record.names):
+                    declined.append(record)
+        # A name that several have stands for none of them.
+        records = exact or partly or declined
+        told = {frozenset(one.values) for one in records}
+        if len(told) != 1:
+            return set()
+        payee = self.kind is DeedKind.PAY and not things
+        if not payee:
+            return set(records[0].raw)
+        # A tool that is told a name looks the account up itself.
+        names = (one for one in records[0].raw if plain(one) in records[0].names)
+        return {*_accounts(records[0]), *names}
+
+    def _is_found(self, found: Found, value: str) -> bool:
+        """Tell whether a value stands where the request says that it is to be found."""
+        spots = list(self._spots(found))
+        if self.kind is DeedKind.PAY:
+            return self._is_payee(found, spots, value)
+        if self.kind is DeedKind.RUN:
+            return False
+        having = [one.record.holds(value) for one in spots if one.told]
+        if any(having) and not all(having) and not found.every:
+            return False  # of several that the request means alike, it does not say which
+        for spot in spots:
+            reading, record, told = spot.reading, spot.record, spot.told
+            if self.kind is DeedKind.DELETE and value.strip() not in record.raw:
+                continue
+            if not self._is_theirs(found, record, value):
+                continue
+            if record.holds(value) and (told or (reading.closed and self._may_choose())):
+                return True
+            if (
+                stands_in(plain(value), record.trusted_text)
+                and reading.owned
+                and (told or self._may_choose())
+            ):
+                return True
+            # Text of a place that the request names may say who, and never whom to pay or delete.
+            # Where a system keeps who wrote and who takes part, what they write names nobody.
+            declared = bool(reading.results.fields) and not reading.closed
+            in_text = bool(found.where) and told and not declared
+            in_text = in_text and self.kind is not DeedKind.DELETE
+            if in_text and self._stands_in_text(found, value, record):
                 return True
         return False
+
+    def _is_theirs(self, found: Found, record: Record, value: str) -> bool:
+        """Tell whether an address is that of the person by whose name its record is known.
+
+        A mail that is addressed to Ann is not from her. Whom the owner's contacts know by a name
+        has the address that stands there.
+        """
+        if found.what is not Wanted.ADDRESS or "@" not in value:
+            return True
+        for literal in found.where:
+            known = [one for one in self._in_contacts(literal) if "@" in one]
+            if known and not is_among(value, known):
+                return False
+            named = [one for one in record.raw if _names_value(plain(literal), plain(one))]
+            if named and all("@" in one for one in named) and not is_among(value, named):
+                return False
+        return True
+
+    def _in_contacts(self, literal: str) -> list[str]:
+        """Return what records of the owner's side say of somebody who is called so."""
+        wanted = plain(literal)
+        return [
+            value
+            for reading in self.evidence.readings
+            if reading.owned
+            for record in reading.records
+            if any(same(wanted, one) or _begins_name(wanted, one) for one in record.names)
+            for value in record.raw
+        ]
+
+    def _may_choose(self) -> bool:
+        """Tell whether one of many may be taken that the request does not tell from the others."""
+        return self.kind is not DeedKind.DELETE
+
+    def _stands_in_text(self, found: Found, value: str, record: Record) -> bool:
+        if found.what is Wanted.ADDRESS:
+            there = {plain(one) for one in links_in(record.prose)}
+            there |= {plain(one) for one in _ACCOUNT.findall(record.prose)}
+            return is_among(value, there)
+        if found.what is Wanted.NAME:
+            return bool(value.strip()) and stands_in(plain(value), record.plain_prose)
+        return False
+
+    def _is_payee(self, found: Found, spots: Sequence[_Spot], value: str) -> bool:
+        """Take a payee from the bank's own fields or the owner's records, if only one is meant."""
+        told = [one for one in spots if one.told]
+        if value in self.deed.things:
+            # What is ordered, and not who is paid.
+            return any(
+                one.record.holds(value)
+                or (found.where and found.what is Wanted.NAME and _in_text(one.record, value))
+                for one in told
+            )
+        meant = {frozenset(_accounts(one.record)) for one in told}
+        meant -= {frozenset[str]()}
+        if not any(is_among(value, accounts) for accounts in meant):
+            return False
+        if len(meant) == 1:
+            return True
+        # Records of the same payee are one payee: what all of them have in common.
+        common = set[str]().union(*meant).intersection(*meant)
+        return is_among(value, common)
+
+    def _spots(self, found: Found) -> list[_Spot]:
+        """Return the records where a value is to be found, and the pages that they lead to."""
+        return [*self.direct_spots(found), *self._linked(found)]
+
+    def direct_spots(self, found: Found) -> list[_Spot]:
+        """Return the records where a value is to be found, those that the request tells best."""
+        return self.evidence.known((found, self.kind), lambda: self._find_spots(found))
+
+    def _find_spots(self, found: Found) -> list[_Spot]:
+        """Return the records where a value is to be found, those that the request tells best.
+
+        A literal of the request tells a record apart where the system or the owner's side wrote it.
+        In text that anybody wrote it tells only which thing of the owner's to change, and only one.
+        """
+        spots: list[_Spot] = []
+        mentions = _in_title if self.kind is DeedKind.DELETE else _in_text
+        for reading in self.evidence.readings:
+            if found.source and plain(found.source) != plain(reading.source):
+                continue
+            about = [one for one in found.where if reading.is_about(one)]
+            if not found.source and not about:
+                continue
+            rest = [one for one in found.where if one not in about]
+            for record in reading.records:
+                surely = [one for one in rest if self._record_has(record, one)]
+                in_text = [one for one in rest if one not in surely and mentions(record, one)]
+                if len(surely) + len(in_text) == len(rest):
+                    pays = self.kind is DeedKind.PAY
+                    exactly = sum(_is_part(record, one) for one in (in_text if pays else rest))
+                    rank = (len(about) + len(surely), exactly)
+                    spots.append(_Spot(reading, record, rank, len(surely), bool(in_text)))
+        best = max((one.rank for one in spots), default=(0, 0))
+        if found.what is not Wanted.TEXT:
+            spots = [one for one in spots if one.rank == best]
+        else:
+            spots = [one for one in spots if one.rank[0] == best[0]]
+        changes = self.kind in (DeedKind.WRITE, DeedKind.DELETE) and len(spots) == 1
+        for one in spots:
+            named = one.rank[0] > 0 and not one.in_text
+            one.told = one.known > 0 or named or changes or (one.in_text and one.reading.closed)
+        return spots
+
+    def _linked(self, found: Found) -> Iterator[_Spot]:
+        """Yield pages to which the place leads that the request names."""
+        if found.what is Wanted.LINK or not found.where:
+            return
+        for reading in self.evidence.readings:
+            if reading.tier is not Tier.WEB or not reading.places:
+                continue
+            for other in self.evidence.readings:
+                if other is reading or (
+                    found.source and plain(found.source) != plain(other.source)
+                ):
+                    continue
+                leads = any(_same_address(link, reading.places[0]) for link in other.links)
+                if leads and all(
+                    other.is_about(one) or any(self._record_has(r, one) for r in other.records)
+                    for one in found.where
+                ):
+                    for record in reading.records:
+                        yield _Spot(reading, record, (1, 0))
+
+    def _record_has(self, record: Record, literal: str) -> bool:
+        wanted = plain(literal)
+        if any(_names_value(wanted, one) for one in record.values):
+            return True
+        amounts = amounts_said(literal) if len(literal) <= 32 else ()
+        if len(amounts) == 1 and round(amounts[0], 2) in record.numbers:
+            return True
+        return any(record.holds(one) for one in self._stands_for(literal))
+
+    # -- paths and addresses -----------------------------------------------------------------------
+
+    def _means_path(self, path: str) -> bool:
+        wanted = plain_path(path)
+        if wanted is None:
+            return False
+        if self.kind is DeedKind.DELETE and self._is_container(path):
+            return False
+        literals = [plain_path(one) for one in self.effect.targets]
+        if wanted in literals or self._is_in_named_folder(wanted):
+            return True
+        if self.kind is DeedKind.SEND and self._is_named_place(path):
+            return True
+        if any(
+            found.what in (Wanted.PATH, Wanted.NAME) and self._is_found(found, path)
+            for found in self.effect.found
+        ):
+            return True
+        if self.effect.kind == FOLLOW and self.kind is DeedKind.WRITE:
+            return not path.startswith(("/", "~", "..", "$")) and any(
+                stands_in(plain(path), text) for text in self._texts_followed
+            )
+        coins = self.kind is DeedKind.WRITE and not any(map(_is_path, self.effect.targets))
+        return coins and self._is_new(path) and self.evidence.brought_by(path) is None
+
+    def _is_named_place(self, path: str) -> bool:
+        """Tell whether a file is one that the request says to send or to take a text from."""
+        wanted = plain_path(path)
+        literals = [one for found in self.effect.found for one in found.where]
+        return wanted is not None and wanted in [plain_path(one) for one in literals]
+
+    def _is_new(self, path: str) -> bool:
+        """Tell whether a name that nobody gave could only be that of something new of the agent's.
+
+        A word of it must be the request's, so that it does not overwrite what is there.
+        """
+        name = posixpath.normpath(path.replace("\\", "/"))
+        if name.startswith(("/", "~", "..")) or ":" in name:
+            return False
+        if any(part.startswith(".") and part != "." for part in name.split("/")):
+            return False
+        words = re.findall(r"[^\W\d_]{3,}", posixpath.splitext(posixpath.basename(name))[0])
+        return any(self.evidence.says(word) for word in words)
+
+    def _is_in_named_folder(self, path: str) -> bool:
+        """Tell whether a file of a name is in the folder that is named, or the one that has it."""
+        folder, _, name = path.rpartition("/")
+        if _is_path(posixpath.basename(folder)):
+            return False
+        if not folder or not any(same(plain(name), plain(one)) for one in self.effect.targets):
+            return False
+        named = (*self.effect.targets, *self.effect.within)
+        if all(any(part == one for one in named) for part in folder.split("/")) or folder in named:
+            return True
+        having = {
+            plain_path(place)
+            for reading in self.evidence.readings
+            if reading.results.fields
+            for place in reading.places
+            if any(record.holds(name) for record in reading.records)
+        }
+        return having == {folder}
+
+    def _leads_to(self, address: str) -> bool:
+        """Tell whether an address was named, or is a link where the request says."""
+        parts = address_of(address)
+        if parts is None or parts.user is not None:
+            return False
+        fragment = parts.rest.partition("#")[2]
+        if fragment and self.evidence.brought_by(fragment) is not None:
+            return False
+        if any(
+            _same_address(literal, address) or self._is_on_host(literal, address, parts)
+            for literal in self.effect.targets
+        ):
+            return True
+        for found in self.effect.found:
+            if found.what not in (Wanted.LINK, Wanted.ADDRESS):
+                continue
+            for spot in self._spots(found):
+                page = spot.reading.tier is Tier.WEB
+                links = spot.reading.links if page else spot.record.links
+                if spot.told and any(_same_address(link, address) for link in links):
+                    return True
+        return False
+
+    def _is_on_host(self, literal: str, address: str, parts: Address) -> bool:
+        """Tell whether a host is named, and an address on it carries nothing that was read."""
+        named = address_of(literal)
+        if named is None or named.rest.strip("/") or not _same_host(named.host, parts.host):
+            return False
+        if parts.scheme not in ("", "http", "https", named.scheme):
+            return False
+        if (parts.port or None) != (named.port or None):
+            return False
+        return self._is_plain(parts.rest) or self._is_linked_from(parts.host, address)
+
+    def _is_plain(self, rest: str) -> bool:
+        """Tell whether all that an address carries beyond its host are words of the request."""
+        rest = rest.partition("#")[0]
+        if any(sign in rest for sign in "?;@%\\"):
+            return False
+        parts = [one for one in rest.split("/") if one]
+        return all(self.evidence.says(one) for one in parts)
+
+    def _is_linked_from(self, host: str, address: str) -> bool:
+        """Tell whether a page of the same host has an address as a link."""
+        for reading in self.evidence.readings:
+            own = address_of(reading.places[0]) if reading.places else None
+            if own is None or not _same_host(own.host, host) or reading.tier is not Tier.WEB:
+                continue
+            if _leads_elsewhere(address):
+                continue
+            if any(_same_address(link, address) for link in reading.links):
+                return True
+        return False
+
+    # -- how much ----------------------------------------------------------------------------------
+
+    def _amount(self) -> Doubt | None:
+        deed = self.deed
+        if deed.amount_unreadable:
+            return self._because("the amount", "", "cannot be read")
+        if deed.amount is None:
+            return None
+        unit = self._foreign_unit()
+        if unit:
+            return self._not_asked("unit", unit)
+        amount = round(deed.amount, 2)
+        return None if self._is_amount(amount) else self._not_asked("amount", f"{amount:g}")
+
+    def _is_amount(self, amount: float) -> bool:
+        """Tell whether an amount was said, is found where the request says, or is worked out."""
+        literal = self._literal_amounts()
+        several = len(self.deed.recipients) > 1
+        if self.effect.computed:
+            known = {*literal, *numbers_in(self.evidence.text.request)}
+            known = known.union(*self._amounts_found())
+            return amount in worked_out(known, self.effect.computed)
+        if amount in literal or (several and amount == round(sum(literal), 2)):
+            return True
+        kept, told = self._amounts_found()
+        if self.effect.kind == FOLLOW:
+            # A text may set the amount of an order that is there, but not to any.
+            most = 2 * max(kept, default=0.0)
+            sums = worked_out(kept | told, "more") | worked_out(kept | told, "less")
+            return amount in kept or (0 < amount <= most and amount in told | sums)
+        if amount in kept or amount in told:
+            return True
+        # One of it, where nothing is said of how many.
+        return not self.deed.recipients and not self.effect.amounts and amount == 1
+
+    def _literal_amounts(self) -> set[float]:
+        """Return the amounts of the request that are for these recipients."""
+        amounts = [amounts_said(text) for text in self.effect.amounts]
+        targets = self.effect.targets
+        if self.kind is DeedKind.PAY and len(targets) > 1 and len(amounts) > 1:
+            # Amounts go with their own payee, in the order in which they stand.
+            own = [
+                amounts[place]
+                for place, one in enumerate(targets)
+                if len(amounts) == len(targets) and self._is_recipient(one)
+            ]
+            amounts = own
+        return {round(one, 2) for group in amounts for one in group}
+
+    def _is_recipient(self, literal: str) -> bool:
+        known = (literal, *self._stands_for(literal))
+        return any(is_among(one, known) for one in self.deed.recipients)
+
+    def _foreign_unit(self) -> str:
+        """Return the unit of an amount if the request speaks of another one."""
+        spoken = currencies_in(self.evidence.text.request)
+        for unit in self.deed.unit.split():
+            if spoken and currency_of(unit) not in spoken and not self.evidence.says(unit):
+                return unit
+        return ""
+
+    def _amounts_found(self) -> tuple[set[float], set[float]]:
+        """Return amounts that a system keeps, and those that a named place tells in its text."""
+        kept: set[float] = set()
+        told: set[float] = set()
+        follows = self.effect.kind == FOLLOW
+        if follows:
+            kept = {number for record in self._followed for number in record.numbers}
+        for found in self.effect.found:
+            if found.what is not Wanted.AMOUNT and not follows:
+                continue
+            for spot in self._spots(found):
+                # Who writes into the bank's records has to move what they say.
+                kept |= spot.record.numbers
+                if spot.told and not (spot.reading.owned or spot.reading.results.accounts):
+                    told |= amounts_told(spot.record.prose)
+        return kept, told
+
+    # -- what it contains --------------------------------------------------------------------------
+
+    def _content(self) -> Doubt | None:
+        if self.kind is DeedKind.GRANT and not self.deed.recipients:
+            return self._dictated(self.deed.content)
+        own_file = self.kind is DeedKind.WRITE and not self.deed.recipients and self.deed.paths
+        for text in self.deed.content:
+            if len(text) > _MAX_CONTENT:
+                return self._because("a text of this length", "", "cannot be judged")
+            doubt = self._attached(text) or self._links_in(text, own_file=bool(own_file))
+            doubt = doubt or self._tells(text)
+            if not own_file:
+                doubt = doubt or self._filled_in(text)
+            if doubt is not None:
+                return doubt
+        return self._replaced()
+
+    def _attached(self, text: str) -> Doubt | None:
+        """Doubt the path of a file that goes with a message, if the request does not name it."""
+        if self.kind is not DeedKind.SEND or not _ATTACHED.fullmatch(text.strip()):
+            return None
+        path = text.strip()
+        if self.evidence.says(path) or self._means_path(path):
+            return None
+        return self._not_asked("file", path)
+
+    def _replaced(self) -> Doubt | None:
+        """Doubt texts that say something else than what the request dictates."""
+        dictated = [plain(one).strip(MARKS) for one in self.effect.content]
+        dictated = [one for one in dictated if one]
+        if not dictated or any(one.what is Wanted.TEXT for one in self.effect.found):
+            return None
+        if self.kind not in (DeedKind.SEND, DeedKind.WRITE):
+            return None
+        if self.kind is DeedKind.WRITE and not self.deed.paths:
+            return None  # values of fields are judged one by one
+        longest = max(dictated, key=len)
+        texts = [plain(text) for text in self.deed.content]
+        said = [longest] if any(longest in text for text in texts) else []
+        said = said or [one for text in texts if (one := reported(longest, text))]
+        if not said:
+            return self._because("what was dictated", "", "is not in it")
+        for text in self.deed.content:
+            doubt = self._beside(text, (*dictated, *said))
+            if doubt is not None:
+                return doubt
+        return None
+
+    def _beside(self, text: str, dictated: Sequence[str]) -> Doubt | None:
+        """Doubt what stands beside a dictated text, but for a greeting and a name below it."""
+        lines = "\n".join(plain(line) for line in text.splitlines())
+        parts = [one for one in dictated if one in plain(text)]
+        if not parts:
+            short = word_count(lines) <= _MAX_SUBJECT and not self._has_new_digits(lines)
+            return None if short else self._not_asked("text", " ".join(lines.split()))
+        said = plain(text)
+        if said.strip(MARKS) in parts:
+            return None
+        first, last = spread(said, parts)
+        before, after = said[:first], said[last:]
+        between = said[first:last]
+        for one in sorted(parts, key=len, reverse=True):
+            between = between.replace(one, " ")
+        closing = after.strip(MARKS)
+        more = (
+            self._new_words(before) > _MAX_GREETING
+            or len(between.strip(MARKS)) > _MAX_MARK
+            or (bool(closing) and not is_signature(lines, closing) and not is_ending(closing))
+            or self._has_new_digits(f"{before} {closing}")
+        )
+        if more:
+            return self._not_asked("text", " ".join((before + between + after).split()))
+        return None
+
+    def _new_words(self, text: str) -> int:
+        """Return how many words of a greeting are neither the request's nor somebody's name."""
+        names = " ".join(
+            name
+            for reading in self.evidence.readings
+            for one in reading.records
+            for name in one.names
+        )
+        words = [word.strip(MARKS) for word in text.split() if word.strip(MARKS)]
+        new = [one for one in words if not (self.evidence.says(one) or stands_in(one, names))]
+        return word_count(" ".join(new))
+
+    def _has_new_digits(self, text: str) -> bool:
+        """Tell whether a text has numbers that the request does not have."""
+        return any(
+            any(map(str.isdigit, word)) and not self.evidence.says(word.strip(MARKS))
+            for word in text.split()
+        )
+
+    def _dictated(self, texts: Sequence[str]) -> Doubt | None:
+        """A command and a password must be the owner's, word by word and whole."""
+        dictated = [one.strip("`\"' ") for one in self.effect.content]
+        if self.kind is DeedKind.RUN and texts and " ".join(texts).strip() in dictated:
+            return None  # a command, maybe as a list of its words
+        if not any(text.strip() for text in texts):
+            return self._because("what was dictated", "", "is not in it")
+        for text in texts:
+            if text not in dictated:
+                return self._not_asked("text", text)
+        return None
+
+    def _links_in(self, text: str, *, own_file: bool = False) -> Doubt | None:
+        """Doubt a link that nobody trusted named: whoever gets it takes it for the owner's.
+
+        Into a file of the owner's may go what stands where the request says.
+        """
+        links = links_in(text)
+        if len(links) > _MAX_TELLING:
+            return self._because("so many links", "", "cannot be judged")
+        for link in links:
+            if self.evidence.says(link) or self.evidence.says(_bare(link)):
+                continue
+            if any(_same_address(link, one) for one in self.effect.targets):
+                continue
+            if self._is_own(link) or self._is_covered_link(link):
+                continue
+            if own_file and (
+                self.evidence.brought_by(link) is None or as_seen(link) in self._covered_text
+            ):
+                continue
+            return self._not_asked("link", link)
+        return None
+
+    def _is_own(self, link: str) -> bool:
+        """Tell whether a link is an address that the owner's side keeps, or where was read."""
+        for reading in self.evidence.readings:
+            if reading.owned and any(_same_address(link, one) for one in reading.links):
+                return True
+        return any(
+            _same_address(link, one) for spot in self._covered for one in spot.reading.places
+        )
+
+    def _is_covered_link(self, link: str) -> bool:
+        mail = "@" in link and "://" not in link
+        for found in self.effect.found:
+            if found.what is not Wanted.LINK and not (mail and found.what is Wanted.ADDRESS):
+                continue
+            for spot in self.direct_spots(found):
+                links = spot.record.links if spot.told else ()
+                if any(_same_address(link, one) for one in links):
+                    return True
+        return False
+
+    def _tells(self, text: str) -> Doubt | None:
+        """Doubt a text that tells what was read where the request does not speak of."""
+        words = dict.fromkeys(one.strip(".:!?*_-/") for one in _TELLING.findall(text))
+        telling = [*dict.fromkeys(_ACCOUNT.findall(text)), *filter(_is_telling, words)]
+        if len(telling) > _MAX_TELLING:
+            return self._because("so much", "", "cannot be judged")
+        for word in telling:
+            if not self._may_tell(word):
+                return self._not_asked("value", word)
+        leak = self._leaks.first(text)
+        if leak:
+            return self._because("value", leak, "was read where the request does not speak of")
+        # A subject or the note of a payment may echo what it answers; what is told may not.
+        told = self.kind is DeedKind.SEND and text == max(self.deed.content, key=len)
+        foreign = self._words_from_elsewhere(text) if told else ""
+        if foreign:
+            return self._because("text", foreign, "was read where the request does not speak of")
+        quoted = self._quoted_from_elsewhere(text)
+        if quoted:
+            return self._because("text", quoted, "was read where the request does not speak of")
+        return None
+
+    def _may_tell(self, value: str) -> bool:
+        """Tell whether a value comes from a place that the request speaks of."""
+        if self.evidence.says(value):
+            return True
+        wanted = as_seen(value)
+        if wanted in self._covered_text or squeezed(wanted) in self._covered_tight:
+            return True
+        if any(one.brings(value) for one in self.evidence.readings):
+            return False
+        # Nobody has said it: a model may write new numbers, and nothing that looks encoded.
+        return not (_ODD.fullmatch(value) or _ODD_HEX.fullmatch(value))
+
+    def _words_from_elsewhere(self, text: str) -> str:
+        """Return the words of a text if most of them stand only where the request does not name."""
+        words = long_words(text[:MAX_QUOTED])
+        untrusted = [one for one in self.evidence.readings if not one.tier.trusted]
+        foreign = [one for one in words if any(one in reading.words for reading in untrusted)]
+        if len(foreign) <= len(words) / 2:
+            return ""
+        known = long_words(self.evidence.text.everything) | long_words(self._covered_text)
+        foreign = [one for one in foreign if one not in known]
+        derived = any(one.what is Wanted.TEXT for one in self.effect.found)
+        few = 1 if derived and len(text.split()) > 1 else _MIN_FOREIGN
+        if len(foreign) < few or len(foreign) <= len(words) / 2:
+            return ""
+        return " ".join(sorted(foreign))
+
+    def _quoted_from_elsewhere(self, text: str) -> str:
+        """Return a piece of a text that stands in a reading which the request does not name."""
+        pieces = dict.fromkeys(pieces_of(text[:MAX_QUOTED]))
+        if not pieces:
+            return ""
+        untrusted = [one for one in self.evidence.readings if not one.tier.trusted]
+        quoted = [one for one in pieces if any(one in reading.pieces for reading in untrusted)]
+        if not quoted:
+            return ""
+        known = {
+            *pieces_of(self.evidence.text.everything[-MAX_QUOTED:]),
+            *(
+                piece
+                for spot in self._covered
+                for piece in pieces_of(spot.record.text[:MAX_QUOTED])
+            ),
+        }
+        return next((one for one in quoted if one not in known), "")
+
+    @cached_property
+    def _leaks(self) -> Leaks:
+        """What tells whether a text carries what was read where the request does not speak of."""
+        covered = {id(spot.record) for spot in self._covered}
+        secret = "\n".join(
+            record.text
+            for reading in self.evidence.readings
+            if not reading.tier.trusted
+            for record in reading.records
+            if id(record) not in covered
+        )
+        said = f"{self.evidence.text.everything}\n{self._covered_raw}"
+        return Leaks(secret[:_MAX_CONTENT], said)
+
+    @cached_property
+    def _covered_raw(self) -> str:
+        return "\n".join(spot.record.text for spot in self._covered)
+
+    @cached_property
+    def _covered_tight(self) -> str:
+        return squeezed(self._covered_text)
+
+    @cached_property
+    def _covered_text(self) -> str:
+        return as_seen(self._covered_raw)
+
+    @cached_property
+    def _covered(self) -> list[_Spot]:
+        """What a text may be made from: places that the request names."""
+        effect = self.effect
+        covered = [spot for found in effect.found for spot in self._spots(found)]
+        for reading in self.evidence.readings:
+            named = any(
+                same(plain(place), plain(one)) or _same_address(place, one)
+                for place in reading.places
+                for one in (target for effect in self.fitting for target in effect.targets)
+            )
+            if named or any(self.evidence.says(place) for place in reading.places):
+                covered += [_Spot(reading, record) for record in reading.records]
+        return covered
+
+    def _filled_in(self, text: str) -> Doubt | None:
+        """Doubt the new value of a field that nobody dictated and no named place has."""
+        if self.kind is not DeedKind.WRITE or self.evidence.says(text) or len(text) < 2:
+            return None
+        derived = any(one.what is Wanted.TEXT for one in self.effect.found)
+        if self.effect.content and not derived:
+            return None if self._is_dictated_value(text) else self._not_asked("value", text)
+        if len(text.split()) > _MAX_SHORT_WORDS:
+            return None
+        brought = self.evidence.brought_by(text)
+        if brought is None:
+            return None
+        wanted = plain(text)
+        for spot in self._covered:
+            record = spot.record
+            if record.holds(text) or stands_in(wanted, plain(record.text)):
+                return None
+        return self._because("value", text, f"is named only by what {brought.tool} brought in")
+
+    def _is_dictated_value(self, text: str) -> bool:
+        """Tell whether a value is dictated as a whole, or is a word of the request inflected."""
+        wanted = plain(text).strip(MARKS)
+        if any(wanted == plain(one).strip(MARKS) for one in self.effect.content):
+            return True
+        words = self.evidence.text.request.split()
+        return " " not in wanted and any(inflects(plain(one).strip(MARKS), wanted) for one in words)
+
+    def query(self) -> Doubt | None:
+        """Judge what is searched for outside: it leaves, and whoever is asked reads it."""
+        private = [one for one in self.evidence.readings if one.tier is not Tier.WEB]
+        for text in self.deed.content:
+            words = [one.strip(".,:;!?\"'()") for one in text.split()]
+            if all(self.evidence.says(one) or len(one) < 3 for one in words):
+                continue
+            dictated = [one for effect in self.fitting for one in effect.content]
+            if any(plain(text) == plain(one) for one in dictated):
+                continue
+            if dictated:
+                return self._not_asked("query", text)
+            if private and not self.fitting:
+                return self._not_asked("query", text)
+            doubt = self._links_in(text) or self._tells(text)
+            if doubt is not None:
+                return doubt
+        return None
 
     # -- whatever ----------------------------------------------------------------------------------
 
     def _anything(self) -> Doubt | None:
+        """A tool that does not say what it does may be given what one effect of the request has."""
+        literals = [*self.effect.targets, *self.effect.amounts, *self.effect.content]
         for text in (*self.deed.targets, *self.deed.content):
-            if not self.readings.named(text):
-                return self._because("argument", text, "is named by nobody who is trusted")
-        if self.kind is DeedKind.RUN:
-            return self._asked()
+            if not any(same(plain(text), plain(one)) for one in literals):
+                return self._not_asked("argument", text)
+        if not (self.deed.targets or self.deed.content):
+            return self._because("what it does", "", "is not declared")
         return None
 
 
-def _holds(address: str, text: str) -> bool:
-    at = text.find(address)
-    end = at + len(address)
-    return at >= 0 and (end == len(text) or not (text[end].isalnum() or text[end] in "/?&=#%-_"))
+_PEOPLE = frozenset({Wanted.ADDRESS, Wanted.NAME})
+_THINGS = frozenset({Wanted.ID, Wanted.NAME, Wanted.PATH, Wanted.ADDRESS})
 
 
-def _is_plainly_one(address: str) -> bool:
-    """Tell an address from two words without a space between their sentences."""
-    return "://" in address or "@" in address or address.startswith("www.")
-
-
-def _bare(address: str) -> str:
-    """Return an address without its scheme and the slash at its end."""
-    return re.sub(r"^[a-z]+://", "", address.strip(), flags=re.IGNORECASE).rstrip("/")
-
-
-def _harmless(path: str) -> bool:
-    """Tell whether a name that nobody gave could only be that of something new of the agent's."""
-    plain = posixpath.normpath(path.replace("\\", "/"))
-    if plain.startswith(("/", "~", "..")) or ":" in plain:
+def _is_telling(word: str) -> bool:
+    """Tell whether a word says more than a common one: it has digits, and is no date."""
+    if _ODD.fullmatch(word):
+        return True
+    if not any(char.isdigit() for char in word) or _WHEN.fullmatch(word.casefold()):
         return False
-    return not any(part.startswith(".") and part != "." for part in plain.split("/"))
+    return len(word) >= 4
+
+
+def _accounts(record: Record) -> list[str]:
+    """Return what of a record can be paid: of several that look like accounts, none."""
+    accounts = list(dict.fromkeys(record.accounts))
+    if not record.guessed:
+        return accounts
+    numbers = [one for one in accounts if _IBAN.fullmatch(squeezed(one))]
+    numbers = numbers or [one for one in accounts if _ACCOUNT.fullmatch(one)]
+    if len({plain(one) for one in numbers}) > 1:
+        accounts = [one for one in accounts if one not in numbers]
+    return accounts
+
+
+def _address_alone(recipient: str) -> str:
+    """Return the address of `Bob Stone <bob@stone.example>` or `mailto:bob@stone.example`."""
+    if "@" not in recipient:
+        return recipient
+    named = recipients_in(recipient)
+    return named[0] if named is not None and len(named) == 1 else recipient
+
+
+def _leads_elsewhere(address: str) -> bool:
+    """Tell whether an address carries another one, as links do that lead on to anywhere."""
+    rest = unquote(unquote(address)).partition("?")[2]
+    return "//" in rest
+
+
+def _begins_name(wanted: str, name: str) -> bool:
+    """Tell whether somebody's name begins with a name: `Bob` for Bob Stone, not for Bobby."""
+    parts = [part.strip() for part in re.split(r"[(),;/]", name)]
+    return any(
+        part == wanted or (part.startswith(wanted) and part[len(wanted)] in " ・·")
+        for part in parts
+    )
+
+
+def _is_declined(wanted: str, name: str) -> bool:
+    """Tell whether a name stands in another case, in scripts of languages that decline names."""
+    first = name.partition(" ")[0]
+    return "\u0400" <= wanted[:1] <= "\u04ff" and inflects(wanted, first)
+
+
+def _names_value(wanted: str, value: str) -> bool:
+    return (
+        same(wanted, value) or _begins_word(wanted, value) or _begins_word(wanted, _as_words(value))
+    )
+
+
+def _in_text(record: Record, literal: str) -> bool:
+    return _begins_word(plain(literal), record.plain_prose)
+
+
+def _in_title(record: Record, literal: str) -> bool:
+    """Tell whether a field of few words has a literal, or one begins with it."""
+    wanted = plain(literal)
+    return any(
+        _begins_word(wanted, part) and (word_count(part) <= _MAX_TITLE or part.startswith(wanted))
+        for part in map(plain, record.prose_parts)
+    )
+
+
+def _is_part(record: Record, literal: str) -> bool:
+    """Tell whether a whole field of a record says just this."""
+    wanted = plain(literal)
+    return any(same(wanted, plain(one)) for one in (*record.prose_parts, *record.values))
+
+
+def _as_words(name: str) -> str:
+    """Return the name of a file or a channel as the words that it is made of."""
+    return name.replace("-", " ").replace("_", " ") if len(name) <= 200 else name
+
+
+def _begins_word(name: str, text: str) -> bool:
+    """Tell whether a name stands in a text, or begins a word of it."""
+    if stands_in(name, text):
+        return len(name) >= 3 or not name.isascii()
+    at = text.find(name)
+    return len(name) >= 4 and at >= 0 and (at == 0 or text[at - 1] in " /\n")
+
+
+def _same_host(one: str, other: str) -> bool:
+    return one.removeprefix("www.") == other.removeprefix("www.")
+
+
+def _same_address(one: str, other: str) -> bool:
+    if one == other:
+        return True
+    if "@" in one and "://" not in one:
+        return plain(one) == plain(other)
+    first, second = address_of(one), address_of(other)
+    if first is None or second is None or first.user != second.user:
+        return False
+    schemes = {first.scheme, second.scheme} - {"", "http", "https"}
+    if schemes and first.scheme != second.scheme:
+        return False
+    return (
+        _same_host(first.host, second.host)
+        and first.port == second.port
+        and _way(first.rest) == _way(second.rest)
+    )
+
+
+def _way(rest: str) -> str:
+    """Return path and query of an address; what stands behind `#` is not sent to the host."""
+    return unquote(rest.partition("#")[0]).rstrip("/")
+
+
+def _bare(link: str) -> str:
+    """Return a link without its scheme and the slash at its end."""
+    return re.sub(r"^[a-zA-Z]{1,32}:(?://)?", "", link.strip()).rstrip("/")
+
+
+def _is_path(text: str) -> bool:
+    return "/" in text or bool(re.fullmatch(r"[^\s@]{1,200}\.[A-Za-z0-9]{1,5}", text))
 
 
 def _words(kind: DeedKind) -> str:
@@ -320,3 +1348,31 @@ def _words(kind: DeedKind) -> str:
         DeedKind.GRANT: "change who has access",
         DeedKind.UNDECLARED: "do something that its tool does not declare",
     }[kind]
+
+
+def places_of(deeds: Iterable[Deed]) -> tuple[str, ...]:
+    """Return which arguments of a reading call say what is read."""
+    return tuple(target for one in deeds for target in one.targets)
+
+
+def reading_of(
+    tool: str,
+    value: Any,
+    tier: Tier,
+    arguments: dict[str, Any],
+    deeds: Iterable[Deed],
+    results: Results,
+    key: str = "",
+) -> Reading:
+    """Return a result of a call as something that was read."""
+    done = tuple(deeds)
+    return Reading(
+        tool,
+        value,
+        tier,
+        arguments=arguments,
+        places=places_of(done),
+        results=results,
+        deeds=done,
+        key=key,
+    )

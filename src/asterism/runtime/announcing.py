@@ -13,16 +13,15 @@ from asterism.runtime.pump import Pump
 from asterism.runtime.reviewers import Place, bound, origin_of, reach
 from asterism.store import approvals, events, journal, notices, outbox
 from asterism.store.database import Connection, Database
-from asterism.types.approvals import Answer, Approval, deeds_in_words, pretty
+from asterism.types.approvals import Answer, Approval
+from asterism.types.call_text import announcement
 from asterism.types.events import Event, home_chain
 from asterism.types.ids import new_id
 from asterism.types.messages import Notice
 from asterism.types.people import OWNER
 from asterism.types.turns import TurnRecord
-from asterism.types.wire import plain
 
 _AT_ONCE = 100
-_LONGEST_CALL = 3_000
 NOBODY_ANSWERED = "asterism"
 """Who denies what nobody has answered in time."""
 
@@ -194,20 +193,6 @@ def _escalations(
     ]
     due = [rule for rule in fit if now >= approval.asked_at + rule.after]
     return due, [approval.asked_at + rule.after for rule in fit if rule not in due]
-
-
-def announcement(approval: Approval) -> str:
-    """Return a question as people read it in a channel: the exact call, why, how to answer."""
-    again = f" (asked {approval.rounds} times)" if approval.rounds > 1 else ""
-    lines = [f"{approval.question}{again}"]
-    if approval.tool:
-        lines.append(f"{approval.tool} {pretty(approval.arguments)}"[:_LONGEST_CALL])
-    if does := deeds_in_words(approval):
-        lines.append(f"It would {does}.")
-    if approval.reason and approval.reason not in approval.question:
-        lines.append(f"Asked because {approval.reason}.")
-    lines.append(f'Answer "approve {approval.id}" or "deny {approval.id} WHY".')
-    return plain("\n".join(lines))
 
 
 def _span(ms: int) -> str:

@@ -12,9 +12,9 @@ from asterism.runtime.reviewers import Place, origin_of
 from asterism.store import approvals, events, grants, inbox, outbox
 from asterism.store import people as stored_people
 from asterism.store.database import Connection
-from asterism.types.approvals import Answer, Approval
+from asterism.types.approvals import Answer, Approval, plain_deeds
 from asterism.types.events import Event, home_chain
-from asterism.types.grants import Grant
+from asterism.types.grants import Grant, told_of
 from asterism.types.ids import new_id
 from asterism.types.messages import Delivery, Receipt
 from asterism.types.turns import TurnRecord
@@ -55,6 +55,14 @@ async def settle(
         "approved": answer.approved,
         "note": answer.note,
         "by": answer.name,
+        "person": answer.by,
+        "approval": approval.id,
+        # What a person saw: only that is run.
+        "definition": approval.definition if answer.definition is None else answer.definition,
+        "deeds": plain_deeds(approval.deeds if answer.deeds is None else answer.deeds),
+        "reviewers": approval.reviewers,
+        "trust": answer.label.trust.value,
+        "audience": str(answer.label.audience),
     }
     if answer.edited is not None:
         told["arguments"] = answer.edited
@@ -138,16 +146,3 @@ async def _audit(
     if grant is not None:
         written.append(Event("grant.given", actor, at, told_of(grant), *where))
     await events.append(tx, home_chain(constellation), written)
-
-
-def told_of(grant: Grant) -> dict[str, Any]:
-    """Return a grant as an event tells it."""
-    return {
-        "what": grant.id,
-        "tool": grant.tool,
-        "pattern": dict(grant.pattern),
-        "turn": grant.turn_id,
-        "until": grant.until,
-        "uses": grant.uses,
-        "approval": grant.approval_id,
-    }

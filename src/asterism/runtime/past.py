@@ -15,8 +15,9 @@ from asterism.store import inbox, journal
 from asterism.store.database import Connection
 from asterism.store.journal import Draft
 from asterism.types.ids import new_id, turn_id_for
+from asterism.types.marks import unmarked
 from asterism.types.messages import Imported, PastMessage
-from asterism.types.people import Account
+from asterism.types.people import OWNER, Account, Tier, least_trusted
 from asterism.types.turns import EntryKind, Reply, TurnRecord, TurnState
 from asterism.types.wire import message_wire
 
@@ -30,12 +31,18 @@ class PastTurn:
 
     id: str
     speaker: str | None
-    """None: the owner."""
+    """None: whoever imports it."""
     drafts: list[Draft] = field(default_factory=list[Draft])
 
 
-def read_past(messages: Sequence[PastMessage | tuple[str, str]], now: int) -> list[PastTurn]:
-    """Return a conversation as turns, each begun by a message of a person."""
+def read_past(
+    messages: Sequence[PastMessage | tuple[str, str]], now: int, by: str = OWNER
+) -> list[PastTurn]:
+    """Return a conversation as turns, each begun by a message of a person.
+
+    What names no speaker was said by whoever imports it: `by` is their id.
+    """
+    unnamed = None if by == OWNER else orjson.dumps({"company": people.alone_with(by)}).decode()
     past: list[PastTurn] = []
     before: int | None = None
     for index, given in enumerate(messages, 1):
@@ -46,10 +53,10 @@ def read_past(messages: Sequence[PastMessage | tuple[str, str]], now: int) -> li
                 "messages of 'user' and 'assistant', the first of 'user'. Nothing was imported."
             )
         at = before = _time(index, one, before, now)
-        body = message_wire(one.role, check_text(one.text))
+        body = message_wire(one.role, unmarked(check_text(one.text)))
         if one.role == "user":
             turn = PastTurn(turn_id_for(new_id("msg")), _speaker(index, one))
-            meta = orjson.dumps({"sender": turn.speaker}).decode() if turn.speaker else None
+            meta = orjson.dumps({"sender": turn.speaker}).decode() if turn.speaker else unnamed
             turn.drafts.append(Draft(EntryKind.MESSAGE, "in", body, at, meta))
             past.append(turn)
         else:
@@ -79,7 +86,7 @@ def _time(index: int, one: PastMessage, before: int | None, now: int) -> int:
 
 
 def _speaker(index: int, one: PastMessage) -> str | None:
-    """Return who said a message, None being the owner."""
+    """Return who said a message, None being whoever imports it."""
     if one.speaker is None:
         return None
     if one.role != "user":
@@ -90,8 +97,8 @@ def _speaker(index: int, one: PastMessage) -> str | None:
         )
     if not one.speaker.strip():
         raise InvalidInput(
-            f"Message {index} names a speaker without a name. Give the name, or None for the "
-            "owner. Nothing was imported."
+            f"Message {index} names a speaker without a name. Give the name, or None for "
+            "whoever imports it. Nothing was imported."
         )
     check_field("speaker", one.speaker)
     return one.speaker
@@ -105,9 +112,17 @@ def _shown(at: int) -> str:
 
 
 async def append_past(
-    tx: Connection, constellation: str, agent_id: str, past: Sequence[PastTurn], now: int
+    tx: Connection,
+    constellation: str,
+    agent_id: str,
+    past: Sequence[PastTurn],
+    now: int,
+    tier: Tier = Tier.OWNER,
 ) -> Imported:
-    """Append finished turns to the journal of an agent that has nothing to do."""
+    """Append finished turns to the journal of an agent that has nothing to do.
+
+    `tier` says how far whoever imports it is trusted, and so at most all that they bring.
+    """
     # The claim voids what is in the memory of other processes, and keeps messages out till the end.
     if await journal.claim(tx, agent_id) is None:
         raise NotFound(f"There is no agent {agent_id}. Nothing was imported.")
@@ -119,7 +134,7 @@ async def append_past(
     standing = await journal.standing(tx, agent_id)
     assert standing is not None
     claim, length = standing
-    tiers = await _meet(tx, constellation, past, now)
+    tiers = await _meet(tx, constellation, past, now, tier)
     ended: list[tuple[TurnRecord, list[Draft]]] = []
     ids: list[str] = []
     last = length
@@ -144,12 +159,12 @@ async def append_past(
 
 
 async def _meet(
-    tx: Connection, constellation: str, past: Sequence[PastTurn], now: int
+    tx: Connection, constellation: str, past: Sequence[PastTurn], now: int, tier: Tier
 ) -> dict[str | None, str | None]:
     """Note who has spoken; return how far each is trusted, as turns have it: None is the owner."""
-    tiers: dict[str | None, str | None] = {None: None}
+    tiers: dict[str | None, str | None] = {None: None if tier is Tier.OWNER else tier.value}
     # In one order, so that two imports with the same speakers do not wait for each other.
     for speaker in sorted({turn.speaker for turn in past if turn.speaker is not None}):
         person = await people.person_for(tx, constellation, Account(CHANNEL, speaker), now)
-        tiers[speaker] = person.tier.value
+        tiers[speaker] = least_trusted((person.tier, tier)).value
     return tiers

@@ -28,6 +28,7 @@ from asterism.store.sqlite import open_sqlite
 from asterism.tools.tool import Tool, Toolbox, ToolContext
 from asterism.types.agents import Agent
 from asterism.types.approvals import Answer
+from asterism.types.deeds import Does
 from asterism.types.rules import stored_rules
 from asterism.types.turns import (
     WIRE_KINDS,
@@ -42,7 +43,7 @@ from asterism.types.turns import (
 )
 from asterism.types.wire import text_of
 
-_OF_THE_CONTEXT = ("epoch", "skipped", "compact")
+_OF_THE_CONTEXT = ("epoch", "skipped", "compact", "trust")
 
 
 class _EndOfRecording(ModelError):
@@ -87,7 +88,13 @@ class _RecordedTool(Tool):
 
     def __init__(self, name: str, results: dict[str, Entry]) -> None:
         super().__init__(
-            _nothing, name=name, effect=Effect.REPEATABLE, check=None, ask=False, timeout=None
+            _nothing,
+            name=name,
+            effect=Effect.REPEATABLE,
+            check=None,
+            ask=False,
+            timeout=None,
+            does=Does("read"),
         )
         self._results = results
 
@@ -230,7 +237,7 @@ async def _run(
     await runtime.serve(agent.id, None)
     for entry in entries:
         if entry.kind is EntryKind.ONCE and entry.key.endswith("/decision"):
-            await _decide_again(scratch, record, entry)
+            await _decide_again(scratch, record, entry, entries)
             await runtime.serve(agent.id, None)
     outcome = await runtime.outcome(record.id)
 
@@ -243,14 +250,21 @@ async def _run(
     return outcome, [_with_old_ids(entry, entries, asked) for entry in written]
 
 
-async def _decide_again(scratch: Database, record: TurnRecord, entry: Entry) -> None:
+async def _decide_again(
+    scratch: Database, record: TurnRecord, entry: Entry, entries: list[Entry]
+) -> None:
     said: dict[str, Any] = orjson.loads(entry.body)
     answer = Answer(said["approved"], said["by"], said["by"], said["note"], said.get("arguments"))
+    outcome = next((one for one in entries if one.key == f"{said['key']}/outcome"), None)
+    asked_again = outcome is not None and '"parked"' in (outcome.meta or "")
 
     async def work(tx: Connection) -> None:
         for approval in await approvals.of_turn(tx, record.id):
             if approval.key == said["key"] and approval.decided_at is None:
-                await settle(tx, "replay", approval, record, answer, record.opened_at)
+                # Its tool had changed by then, or (edited arguments) is not there to look.
+                known = "another" if asked_again else ""
+                asked = replace(approval, definition=known)
+                await settle(tx, "replay", asked, record, answer, record.opened_at)
 
     await scratch.write(work)
 
@@ -259,7 +273,7 @@ def _with_old_ids(entry: Entry, recorded: list[Entry], asked: dict[str, str]) ->
     """Return an entry with the approval ids of the recording instead of new ones."""
     body = entry.body
     for old in recorded:
-        if old.kind is EntryKind.RESULT and old.meta and old.key in asked:
+        if old.meta and old.key in asked:
             former: str = orjson.loads(old.meta).get("parked", asked[old.key])
             body = body.replace(asked[old.key].encode(), former.encode())
     return replace(entry, body=body)

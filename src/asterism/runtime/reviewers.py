@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import orjson
 
 from asterism.config.contacts import Contacts, Hours
 from asterism.memory import people
@@ -47,16 +44,6 @@ def origin_of(record: TurnRecord | None) -> Place | None:
     return Place(record.channel, record.reply_to)
 
 
-async def opener_of(tx: Connection, record: TurnRecord) -> str:
-    """Return the id of the person who opened a turn."""
-    company = await approvals.company_of(tx, record)
-    if company is None:
-        return OWNER
-    told: dict[str, Any] = orjson.loads(company)
-    persons: list[str] = told.get("persons") or [""]
-    return persons[0]
-
-
 async def may_answer(
     tx: Connection, record: TurnRecord, approval: Approval, person: Person
 ) -> bool:
@@ -65,7 +52,7 @@ async def may_answer(
         return True
     if not person.id:
         return False
-    opener = await opener_of(tx, record) if PRESENT in approval.reviewers else ""
+    opener = await approvals.opener_of(tx, record) if PRESENT in approval.reviewers else ""
     return any(_is_named(one, person, opener) for one in approval.reviewers)
 
 
@@ -101,7 +88,7 @@ async def reach(
 ) -> list[Place]:
     """Return where those are reached whom reviewers stand for, each place once."""
     wanted = tuple(reviewers)
-    opener = await opener_of(tx, record) if PRESENT in wanted else ""
+    opener = await approvals.opener_of(tx, record) if PRESENT in wanted else ""
     everybody = await people.everyone(tx, constellation)
     asked = {one.id for one in everybody if any(_is_named(word, one, opener) for word in wanted)}
     found: dict[str, Place] = {}

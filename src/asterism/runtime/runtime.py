@@ -132,6 +132,11 @@ class Runtime:
         if live is not None:
             self._live_bytes -= live.counted
 
+    def forget_all(self) -> None:
+        """Drop what is in memory of all agents."""
+        for agent_id in {*self._live, *self._loading}:
+            self.forget(agent_id)
+
     def _memory_changed(self, agent_id: str) -> None:
         if agent_id:
             changed = [live] if (live := self._live.get(agent_id)) is not None else []
@@ -175,7 +180,7 @@ class Runtime:
         message_id, at = new_id("msg"), self._means.clock()
         # Whoever acts as a person answers questions by the verb for it.
         words = text if not images and schema is None and speaker is None else ""
-        take = self._as_answer(words, channel, sender, reply_to, external_id, at)
+        take = self._as_answer(words, agent_id, channel, sender, reply_to, external_id, at)
 
         async def work(tx: Connection) -> InboxItem | Receipt:
             if (answered := await take(tx)) is not None:
@@ -228,6 +233,7 @@ class Runtime:
     def _as_answer(
         self,
         text: str,
+        agent_id: str,
         channel: str,
         sender: str | None,
         reply_to: str | None,
@@ -243,6 +249,7 @@ class Runtime:
             return await taking.take(
                 tx,
                 said,
+                agent_id=agent_id,
                 channel=channel,
                 sender=sender,
                 reply_to=reply_to,
@@ -481,6 +488,8 @@ class Runtime:
 
     async def wait(self, receipt: Receipt) -> Outcome:
         """Return the outcome of the turn that answers a message, when it has one."""
+        if receipt.told is not None:
+            return Outcome(receipt.turn_id, receipt.agent_id, TurnState.DONE, receipt.told)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Outcome] = loop.create_future()
         waiting = self._waiting.setdefault(receipt.turn_id, [])

@@ -216,7 +216,8 @@ _LD, _JEQ, _JGT, _JSET, _RET = 0x20, 0x15, 0x25, 0x45, 0x06
 _ALLOW, _KILL, _ERROR = 0x7FFF0000, 0x80000000, 0x00050000
 _EPERM, _ENOSYS, _EAFNOSUPPORT = 1, 38, 97
 _NEW_NAMESPACES = 0x7E020000
-_NUMBER, _MACHINE_AT, _FIRST, _SECOND = 0, 4, 16, 24
+_NUMBER, _MACHINE_AT, _FIRST, _SECOND, _THIRD = 0, 4, 16, 24, 32
+_ALL_BITS, _LIMIT_OF_CORES = 0xFFFFFFFF, 4
 _LOCAL, _INTERNET = (1,), (2, 10)
 
 
@@ -228,13 +229,14 @@ def _refuse(error: int) -> bytes:
     return _i(_RET, _ERROR | error)
 
 
-def filter_program(*, internet: bool, local: bool, others_in_sight: bool) -> bytes:
+def filter_program(*, internet: bool, local: bool, others_in_sight: bool, own_ipc: bool) -> bytes:
     """Assemble the filter of system calls.
 
     Args:
         internet: Sockets of the internet may be made.
         local: Sockets of this machine may be made.
         others_in_sight: Processes outside of the sandbox can be reached by their number.
+        own_ipc: Shared memory, queues and semaphores are those of the sandbox alone.
     """
     table = {**(calls.X86_64 if MACHINE == "x86_64" else calls.ARM64), **calls.SHARED}
     parts = [
@@ -248,6 +250,8 @@ def filter_program(*, internet: bool, local: bool, others_in_sight: bool) -> byt
     refused = set(table) - set(calls.JUDGED) - {"pidfd_open"}
     if not others_in_sight:
         refused -= set(calls.AT_OTHERS)
+    if own_ipc:
+        refused -= set(calls.BETWEEN_PROGRAMS)
     for name in sorted(refused):
         parts += [_i(_JEQ, table[name], 0, 1), _refuse(_EPERM)]
     # The flags of clone3 are out of a filter's sight; told that it is missing, libraries use clone.
@@ -267,8 +271,22 @@ def filter_program(*, internet: bool, local: bool, others_in_sight: bool) -> byt
     judge("ioctl", _i(_LD, _SECOND), tiocsti, forbid, tioclinux, forbid, allow)
     usual = (_i(_JEQ, 0, 1, 0), _i(_JEQ, 0xFFFFFFFF, 0, 1))
     judge("personality", _i(_LD, _FIRST), *usual, allow, forbid)
-    if others_in_sight:
-        judge("prlimit64", _i(_LD, _FIRST), _i(_JEQ, 0, 0, 1), allow, forbid)
+    # The limit of core files stays at 1 (see the launcher). Some programs end if they cannot set
+    # it to 0, so that they are told that it is done.
+    done = _refuse(0)
+    judge("setrlimit", _i(_LD, _FIRST), _i(_JEQ, _LIMIT_OF_CORES, 0, 1), done, allow)
+    cores = (
+        _i(_LD, _SECOND),
+        _i(_JEQ, _LIMIT_OF_CORES, 0, 5),
+        # The third argument is where the new limit stands; 0: it is only asked for.
+        _i(_LD, _THIRD),
+        _i(_JSET, _ALL_BITS, 2, 0),
+        _i(_LD, _THIRD + 4),
+        _i(_JSET, _ALL_BITS, 0, 1),
+        done,
+    )
+    whose = (_i(_LD, _FIRST), _i(_JEQ, 0, 0, 1), allow, forbid) if others_in_sight else (allow,)
+    judge("prlimit64", *cores, *whose)
     parts.append(allow)
     return b"".join(parts)
 

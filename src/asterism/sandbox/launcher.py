@@ -2,7 +2,7 @@
 
 It is started as a script with nothing but the standard library, so that nothing of the home's
 memory is in it. It reads a plan from one descriptor, and on another says what became of it:
-`failed …`, or `exit N`, `time`, `disk`, `memory`, `stopped`.
+`failed …`, or `exit N`, `time`, `disk`, `files`, `memory`, `stopped`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ else:  # beside this file, since a script does not know the package
 _stops: list[str] = []
 """Why the program has to end before its time; the first reason counts."""
 INSIDE = "/workspace"
-_LOOK_EVERY = 0.5
+_FIRST_LOOK, _LOOK_EVERY = 0.1, 0.5
 
 
 def _stopped(_: int, __: object) -> None:
@@ -105,7 +105,8 @@ def _fork(then: Any) -> int:
 def _watch(plan: Plan, child: int) -> str:
     """Wait for the program; end it when its time is up or its folder too full."""
     ends = time.monotonic() + plan["seconds"] if plan["seconds"] else float("inf")
-    look = time.monotonic() + _LOOK_EVERY
+    look = time.monotonic() + _FIRST_LOOK
+    room = _Room(plan)
     stop = _stops
     handle = os.pidfd_open(child)
     while not _ended(handle, min(ends, look)):
@@ -113,10 +114,12 @@ def _watch(plan: Plan, child: int) -> str:
         if now >= ends:
             stop.append("time")
         elif now >= look:
-            if plan["disk"] and used(plan["workspace"], plan["disk"]) > plan["disk"]:
-                stop.append("disk")
-            # A large folder takes long to look through, and is looked at less often.
-            look = time.monotonic() + max(_LOOK_EVERY, 20 * (time.monotonic() - now))
+            if full := room.look():
+                stop.append(full)
+            # A large folder takes long to look through, and is looked at less often, unless it
+            # fills up quickly.
+            took = time.monotonic() - now
+            look = time.monotonic() + max(_LOOK_EVERY, took * (2 if room.is_filling else 20))
         if stop:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
@@ -128,6 +131,33 @@ def _watch(plan: Plan, child: int) -> str:
     return f"exit {128 + os.WTERMSIG(status) if signalled else os.WEXITSTATUS(status)}"
 
 
+class _Room:
+    """What the workspace holds, against what it may hold.
+
+    A program that finds it too full may go on while it makes room.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._place: str = plan["workspace"]
+        self._most: dict[str, int] = {name: plan[name] for name in ("disk", "files") if plan[name]}
+        self._before: dict[str, int] = {}
+        self.is_filling = False
+        """Whether a tenth of what fits was added since the look before."""
+
+    def look(self) -> str:
+        """Return what there is too much of, or nothing."""
+        size, count = used(self._place, self._most)
+        found: dict[str, int] = {"disk": size, "files": count}
+        before, self._before = self._before, found
+        self.is_filling = any(
+            found[name] - before.get(name, 0) > most // 10 for name, most in self._most.items()
+        )
+        for name, most in self._most.items():
+            if found[name] > most and found[name] >= before.get(name, sys.maxsize):
+                return name
+        return ""
+
+
 def _ended(handle: int, until: float) -> bool:
     """Wait until a process has ended, a signal has come, or a time is reached."""
     # A signal that only notes something does not end a wait by itself, so waits are short.
@@ -135,18 +165,23 @@ def _ended(handle: int, until: float) -> bool:
     return bool(select.select([handle], [], [], wait)[0])
 
 
-def used(place: str, most: int) -> int:
-    """Return how many bytes a folder takes up on the disk, counting no further than `most`."""
-    total, waiting = 0, [place]
-    while waiting and total <= most:
+def used(place: str, most: dict[str, int]) -> tuple[int, int]:
+    """Return how many bytes a folder takes up on the disk, and how many files it holds.
+
+    It is counted beyond what it may hold, to see it grow or shrink there, but not endlessly.
+    """
+    total, count, waiting = 0, 0, [place]
+    last, last_file = (4 * most.get(name, sys.maxsize) for name in ("disk", "files"))
+    while waiting and total <= last and count <= last_file:
         with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
             for entry in entries:
+                count += 1
                 with contextlib.suppress(OSError):
                     found = entry.stat(follow_symlinks=False)
                     total += found.st_blocks * 512 + 256
                     if stat.S_ISDIR(found.st_mode):
                         waiting.append(entry.path)
-    return total
+    return total, count
 
 
 def _end_descendants() -> None:
@@ -316,7 +351,8 @@ def _devices(root: str, plan: Plan) -> None:
     ):
         os.symlink(source, f"{root}/dev/{name}")
     flags = kernel.MS_NOSUID | kernel.MS_NODEV
-    kernel.mount("tmpfs", f"{root}/dev/shm", "tmpfs", flags, f"mode=1777,size={plan['scratch']}")
+    room = f"mode=1777,size={plan['scratch']},nr_inodes=65536"
+    kernel.mount("tmpfs", f"{root}/dev/shm", "tmpfs", flags, room)
 
 
 # -- becoming the program -------------------------------------------------------------------------
@@ -376,13 +412,25 @@ def _limit(plan: Plan) -> None:
         (resource.RLIMIT_NPROC, plan["processes"], plan["processes"]),
         (resource.RLIMIT_NOFILE, plan["open_files"], plan["open_files"]),
         (resource.RLIMIT_FSIZE, plan["file_size"], plan["file_size"]),
-        (resource.RLIMIT_CORE, 0, 0),
+        # At 0 a crash would still be handed to a program of the host (core_pattern with a pipe);
+        # 1 byte is too little for both. A file of 1 byte is not written. core(5), 2026-11.
+        (resource.RLIMIT_CORE, 1, 1),
         (resource.RLIMIT_MEMLOCK, 0, 0),
         (resource.RLIMIT_MSGQUEUE, 0, 0),
     ):
-        most = resource.getrlimit(kind)[1]
+        most = _hard_limit(kind, hard)
         bound = sys.maxsize if most == resource.RLIM_INFINITY else most
         resource.setrlimit(kind, (min(soft, bound), min(hard, bound)))
+
+
+def _hard_limit(kind: int, wanted: int) -> int:
+    """Return how far a limit can be set; root can also raise it."""
+    most = resource.getrlimit(kind)[1]
+    if 0 <= most < wanted:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(kind, (wanted, wanted))
+            return wanted
+    return most
 
 
 def _bubblewrap(plan: Plan) -> NoReturn:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import stat
 import sys
 import zlib
 from pathlib import Path
 from typing import Any
 
+from asterism.private import make_directory
 from asterism.sandbox.facts import NEEDED_FOR_NETWORK, NEEDED_OF_ETC
 from asterism.sandbox.view import Bounds, Kind, View
 
@@ -37,6 +39,7 @@ def make_plan(
             # Landlock does.
             local=own_network or version >= 6,
             others_in_sight=inside != INSIDE and version < 6,
+            own_ipc=inside == INSIDE,
         )
     readable, links = _system(view)
     temporary = "/tmp" if inside == INSIDE else f"{view.workspace}/.tmp"
@@ -71,6 +74,7 @@ def make_plan(
         "open_files": bounds.open_files,
         "file_size": bounds.file_size,
         "disk": bounds.disk,
+        "files": bounds.files,
         "scratch": bounds.scratch,
         "groups": control_groups(),
     }
@@ -163,7 +167,8 @@ def control_groups() -> list[str]:
 
 def own_workspace(place: Path) -> None:
     """Make a workspace; root gives it to a user that owns nothing else."""
-    place.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_directory(place.parent)
+    make_directory(place)
     if os.geteuid() != 0 or place.stat().st_uid != 0:
         return
     # The same place gets the same user, and two places hardly ever share one.
@@ -177,4 +182,7 @@ def own_workspace(place: Path) -> None:
             for name in (*folders, *files):
                 with contextlib.suppress(OSError):
                     os.chown(os.path.join(root, name), one, one, follow_symlinks=False)
+        # That user has to get there: through the data directory, of which it sees nothing else.
+        for above in place.parents[:2]:
+            above.chmod(stat.S_IMODE(above.stat().st_mode) | 0o001)
         return

@@ -23,15 +23,44 @@ _GRACE = 15.0
 _CHUNK = 1 << 16
 
 
+class _Names:
+    """What is said of the workspace: the path that programs see, not where the data lies."""
+
+    def __init__(self, workspace: Path, *, inside: str) -> None:
+        self._workspace = str(workspace)
+        self._inside = inside
+        # The folders of the data directory above it: a short one may be any folder.
+        self._above = [str(one) for one in workspace.parents[:2] if len(one.parts) > 2]
+
+    def in_output(self, said: bytes) -> bytes:
+        """Return what a program said; where it has another path, it has no use for ours."""
+        if self._inside == self._workspace:
+            return said
+        return said.replace(os.fsencode(self._workspace), self._inside.encode())
+
+    def in_error(self, text: str) -> str:
+        """Return what the launcher said."""
+        text = text.replace(self._workspace, INSIDE)
+        for one in self._above:
+            text = text.replace(one, "…")
+        return text
+
+
 class Running:
     """A program under way."""
 
     def __init__(
-        self, process: asyncio.subprocess.Process, report: int, bounds: Bounds, stdin: bytes
+        self,
+        process: asyncio.subprocess.Process,
+        report: int,
+        bounds: Bounds,
+        stdin: bytes,
+        names: _Names,
     ) -> None:
         self._process = process
         self._report = report
         self._bounds = bounds
+        self._names = names
         self._began = time.monotonic()
         self._kept = bytearray()
         self.said = 0
@@ -58,7 +87,11 @@ class Running:
     @property
     def output(self) -> bytes:
         """What it said lately."""
-        return bytes(self._kept)
+        return self._names.in_output(bytes(self._kept))
+
+    def drop_output(self) -> None:
+        """Drop what it has said so far."""
+        self._kept.clear()
 
     async def wait(self) -> Ran:
         """Wait for its end; who stops waiting stops the program, too."""
@@ -92,14 +125,16 @@ class Running:
         if not told and code == -signal.SIGTERM:
             how = "stopped"  # before it had begun
         elif how == "failed" or not told:
-            rest = rest or f"the launcher ended with {code}"
+            rest = self._names.in_error(rest) or f"the launcher ended with {code}"
             raise SandboxError(
                 f"The program was not run: the sandbox could not be set up ({rest}). "
                 '"asterism doctor" says more.'
             )
         ended = "output" if self._too_much else "" if how == "exit" else how
         exit_code = int(rest) if how == "exit" and not self._too_much else None
-        return Ran(exit_code, bytes(self._kept), self.said, seconds, ended)
+        output = self.output
+        said = self.said - len(self._kept) + len(output)
+        return Ran(exit_code, output, said, seconds, ended)
 
     async def _feed(self, stdin: bytes) -> None:
         pipe = self._process.stdin
@@ -173,7 +208,14 @@ class Sandbox:
     ) -> Running:
         """Start a program and return it."""
         within = bounds or Bounds()
-        plan = await asyncio.to_thread(self._plan, tuple(command), view, within)
+        names = _Names(view.workspace, inside=self.inside(view))
+        try:
+            plan = await asyncio.to_thread(self._plan, tuple(command), view, within)
+        except OSError as error:
+            raise SandboxError(
+                "The program was not run: its folder could not be made ready "
+                f"({names.in_error(error.strerror or type(error).__name__)})."
+            ) from None
         told, tells = os.pipe()
         try:
             with tempfile.TemporaryFile() as file:
@@ -200,7 +242,7 @@ class Sandbox:
             raise
         finally:
             os.close(tells)
-        return Running(process, told, within, stdin)
+        return Running(process, told, within, stdin, names)
 
     def _plan(self, command: tuple[str, ...], view: View, bounds: Bounds) -> dict[str, object]:
         own_workspace(view.workspace)
@@ -275,6 +317,7 @@ def _lacks(kind: Kind) -> tuple[str, ...]:
         found.append("there is no Landlock beside the namespaces")
     if kind is Kind.LANDLOCK:
         found.append("there is no /proc, and /tmp is a folder of the workspace")
+        found.append("programs see the path of their folder, and with it that of the data")
         if version < 4:
             found.append("without a filter of system calls the network would be open")
     return tuple(found)

@@ -36,6 +36,8 @@ class Bounds:
     file_size: int = 256 << 20
     disk: int = 1 << 30
     """Bytes that the workspace may hold."""
+    files: int = 100_000
+    """Files and folders that the workspace may hold."""
     scratch: int = 256 << 20
     """Bytes of /tmp."""
     output: int = 32 << 20
@@ -67,7 +69,7 @@ class Ran:
     """How many bytes it said in all."""
     seconds: float
     ended: str = ""
-    """Why it was ended: `time`, `output`, `disk`, `memory` or `stopped`."""
+    """Why it was ended: `time`, `output`, `disk`, `files`, `memory` or `stopped`."""
 
     @property
     def text(self) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from asterism.errors import ConfigError
+from asterism.private import make_directory
 from asterism.secrets.sealing import SIZE, new_key
 
 VARIABLE = "ASTERISM_KEY"
@@ -95,7 +96,7 @@ class FileKeeper:
         """Write the file anew, in one go."""
         text = "".join(f"{base64.b64encode(key).decode()}\n" for key in keys)
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_directory(self._path.parent)
             handle, name = tempfile.mkstemp(prefix=".master", dir=self._path.parent)
             try:
                 with os.fdopen(handle, "w", encoding="ascii") as file:

@@ -7,13 +7,13 @@ from typing import Any
 import orjson
 
 from asterism.store.database import Connection, Row
-from asterism.types.approvals import Answer, Approval
+from asterism.types.approvals import OWNER, Answer, Approval
 from asterism.types.turns import TurnRecord
 
 _COLUMNS = (
     "id, agent_id, turn_id, key, question, asked_at, tool, arguments, deeds, reason, reviewers,"
     " rounds, next_at, expires_at, approved, note, decided_by, decided_at, place, edited, grant_id,"
-    " announced, announced_at"
+    " announced, announced_at, definition"
 )
 _OPEN = (
     "decided_at IS NULL AND agent_id IN (SELECT id FROM agents WHERE constellation = ?)"
@@ -35,8 +35,8 @@ async def put(tx: Connection, approval: Approval) -> None:
     due = approval.asked_at if approval.next_at is None else approval.next_at
     await tx.run(
         "INSERT INTO approvals (id, agent_id, turn_id, key, question, asked_at, tool, arguments,"
-        " deeds, reason, reviewers, next_at, expires_at)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        " deeds, reason, reviewers, next_at, expires_at, definition)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
         (
             approval.id,
             approval.agent_id,
@@ -51,6 +51,7 @@ async def put(tx: Connection, approval: Approval) -> None:
             _json(approval.reviewers),
             due,
             approval.expires_at,
+            approval.definition,
         ),
     )
     await tx.notify("approval", approval.id)
@@ -175,6 +176,16 @@ async def look_at_all(tx: Connection, constellation: str, now: int) -> None:
 
 def _json(value: Any) -> str:
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+
+
+async def opener_of(tx: Connection, record: TurnRecord) -> str:
+    """Return the id of the person who opened a turn."""
+    company = await company_of(tx, record)
+    if company is None:
+        return OWNER
+    told: dict[str, Any] = orjson.loads(company)
+    persons: list[str] = told.get("persons") or [""]
+    return persons[0]
 
 
 async def company_of(tx: Connection, record: TurnRecord) -> str | None:

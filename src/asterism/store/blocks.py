@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from asterism.store.database import Connection, Row
-from asterism.types.memory import CONSTELLATION, Line, Mark
+from asterism.types.labels import Label
+from asterism.types.memory import CONSTELLATION, Line
 from asterism.types.people import Audience, Tier
 
 OPEN = 0
@@ -280,20 +281,20 @@ async def folded_eras(tx: Connection, constellation: str) -> list[tuple[str, Era
 
 # -- lines -----------------------------------------------------------------------------------------
 
-Blame = tuple[tuple[int, ...], Mark]
+Blame = tuple[tuple[int, ...], Label]
 """The edits a line comes from, who may hear it and how far it is trusted."""
 
 
 @lru_cache(4_096)
-def _mark(audience: str, tier: str) -> Mark:
-    return Mark(Audience.read(audience), Tier(tier))
+def _label(audience: str, tier: str) -> Label:
+    return Label(Tier(tier), Audience.read(audience))
 
 
 def read_blame(runs: Iterable[Any]) -> list[Blame]:
     """Read runs of lines, `[count, audience, tier, edits …]`, as one entry a line."""
     found: list[Blame] = []
     for count, audience, tier, *numbers in runs:
-        found += [(tuple(numbers), _mark(audience, tier))] * count
+        found += [(tuple(numbers), _label(audience, tier))] * count
     return found
 
 
@@ -307,10 +308,10 @@ def blame_runs(blame: Iterable[Blame]) -> list[list[Any]]:
             runs[-1][0] += 1
             continue
         latest = one
-        numbers, mark = one
-        if id(mark) not in told:  # most lines of a block have the same few marks
-            told[id(mark)] = (str(mark.audience), mark.tier.value)
-        runs.append([1, *told[id(mark)], *numbers])
+        numbers, label = one
+        if id(label) not in told:  # most lines of a block have the same few labels
+            told[id(label)] = (str(label.audience), label.trust.value)
+        runs.append([1, *told[id(label)], *numbers])
     return runs
 
 
@@ -320,11 +321,11 @@ def read_lines(text: str, runs: str) -> list[Line]:
     if not blame:
         return []
     return [
-        Line(line, numbers, mark)
-        for line, (numbers, mark) in zip(text.split("\n"), blame, strict=True)
+        Line(line, numbers, label)
+        for line, (numbers, label) in zip(text.split("\n"), blame, strict=True)
     ]
 
 
 def write_lines(lines: Iterable[Line]) -> str:
     """Return the column `lines`."""
-    return orjson.dumps(blame_runs((line.edits, line.mark) for line in lines)).decode()
+    return orjson.dumps(blame_runs((line.edits, line.label) for line in lines)).decode()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, TypeVar
@@ -12,17 +12,20 @@ import orjson
 from asterism.errors import StoreError, StoreUnavailable
 from asterism.store.database import Connection, Database, Row
 from asterism.store.events import heads
-from asterism.types.events import ANCHORED, NOTHING, Flaw, Head, Verified, is_home
+from asterism.types.events import ANCHORED, EMPTIED, NOTHING, Flaw, Head, Verified, is_home
 
 T = TypeVar("T")
 
 _BATCH = 5_000
 _MOST_FLAWS = 20
 _COLUMNS = "number, at, kind, actor, agent_id, turn_id, body, salt, digest, hash"
+_OF_THE_LOG = (ANCHORED, EMPTIED)
 _UNREADABLE = (UnicodeDecodeError, StoreError)
 
 Anchors = dict[str, dict[int, str]]
 """By chain, the hashes that it had at some lengths."""
+Spans = list[tuple[int, int]]
+"""First and last number of runs of events."""
 
 
 @dataclass(slots=True)
@@ -35,10 +38,16 @@ class _Walk:
     """Hashes of this chain that others know."""
     known: Anchors
     """Takes in what this chain says of others."""
+    named: dict[str, Spans]
+    """Takes in which bodies this chain says were forgotten, by chain."""
     number: int = 0
     hash: bytes = NOTHING
     events: int = 0
     forgotten: int = 0
+    emptied: Spans = field(default_factory=Spans)
+    """Events without a body."""
+    about: set[str | None] = field(default_factory=set[str | None])
+    """The agents that its events are about."""
     noted: int = field(default=0)
 
     def flaw(self, number: int | None, what: str) -> None:
@@ -59,7 +68,7 @@ class _Walk:
                 expected = number
             try:
                 if body is None or salt is None:
-                    self.forgotten += 1
+                    self._empty(number)
                     if body is not salt:
                         self.flaw(number, "its body or its salt is gone, and not both of them")
                 elif sha256(salt + body).digest() != digest:
@@ -72,8 +81,9 @@ class _Walk:
                 before = own
             except (TypeError, AttributeError):  # not even of the types that were written
                 self.flaw(number, "it cannot be read as it was written")
-            if gathers and kind == ANCHORED and body is not None:
-                self._gather(number, body)
+            if gathers and kind in _OF_THE_LOG and body is not None:
+                (self._gather if kind == ANCHORED else self._gather_emptied)(number, body)
+        self.about.update(row[4] for row in rows)
         self.hash, self.number = before, expected
         self.events += len(rows)
 
@@ -91,6 +101,35 @@ class _Walk:
                 self.known.setdefault(chain, {})[length] = known
         except (ValueError, KeyError, TypeError, AttributeError):
             self.flaw(number, "it does not say how far other chains had come")
+
+    def _empty(self, number: int) -> None:
+        self.forgotten += 1
+        if self.emptied and self.emptied[-1][1] == number - 1:
+            self.emptied[-1] = (self.emptied[-1][0], number)
+        else:
+            self.emptied.append((number, number))
+
+    def _gather_emptied(self, number: int, body: bytes) -> None:
+        try:
+            for chain, spans in orjson.loads(body)["emptied"].items():
+                self.named.setdefault(chain, []).extend((int(one), int(two)) for one, two in spans)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            self.flaw(number, "it does not say which bodies were forgotten")
+
+    def unnamed(self) -> Iterator[int]:
+        """Yield the events whose body is gone although no event says that it was forgotten."""
+        named = iter(sorted(self.named.get(self.chain, ())))
+        span = next(named, None)
+        for first, last in sorted(self.emptied):
+            number = first
+            while number <= last:
+                while span is not None and span[1] < number:
+                    span = next(named, None)
+                if span is not None and span[0] <= number:
+                    number = span[1] + 1
+                else:
+                    yield number
+                    number += 1
 
     def end(self, head: Head | None) -> None:
         """Compare the end of the walk with where the chain's head says that it is."""
@@ -112,18 +151,93 @@ async def verify(
     """Go through all chains of a database, in batches; events may be appended meanwhile."""
     found = Verified()
     known: Anchors = {}
+    named: dict[str, Spans] = {}
+    walks: list[tuple[_Walk, _End]] = []
+    # First, since an agent that is made meanwhile has its event in the same transaction.
+    there = await _there(database, found)
     names = await _names(database.read, found)
     # What the home's chain knows of the others has to be read before them.
     for chain in sorted(names, key=lambda one: (not is_home(one), one)):
-        walk = _Walk(chain, found.flaws, known.pop(chain, {}), known)
-        head = await _follow(database.read, walk, batch, found, progress)
+        walk = _Walk(chain, found.flaws, known.pop(chain, {}), known, named)
+        end = await _follow(database.read, walk, batch, found, progress)
         found.events += walk.events
+        walks.append((walk, end))
+    walks = await _read_on(database, walks, batch, found)
+    for walk, end in walks:
         found.forgotten += walk.forgotten
-        if head is not None:
-            found.heads.append(head)
+        if end.reached:
+            walk.end(end.head)
+        if end.head is not None:
+            found.heads.append(end.head)
+        for number in walk.unnamed():
+            walk.flaw(number, "its body is gone, and no forgetting has named it")
     for chain in sorted(known):
         found.flaws.append(Flaw(chain, None, "the home's chain knows it, and all of it is missing"))
+    # A chain that cannot be read is told as such; what it says is not missing.
+    if all(end.reached for _, end in walks):
+        # What is told of a chain above is told once.
+        about: set[str | None] = {flaw.chain for flaw in found.flaws}
+        about.update(*(walk.about for walk, _ in walks))
+        found.flaws += _without_events(there, about)
     return found
+
+
+async def _there(database: Database, found: Verified) -> dict[str, int]:
+    """Return the agents that there are, or of which there are turns, each with how many."""
+
+    async def read(tx: Connection) -> dict[str, int]:
+        made = await tx.all("SELECT id FROM agents")
+        turns = await tx.all("SELECT agent_id, COUNT(*) FROM turns GROUP BY agent_id")
+        return {row[0]: 0 for row in made} | {row[0]: int(row[1]) for row in turns}
+
+    try:
+        return await database.read(read)
+    except StoreUnavailable:
+        raise
+    except _UNREADABLE as error:
+        found.flaws.append(Flaw("", None, f"the agents and turns cannot be read ({error})"))
+        return {}
+
+
+def _without_events(there: dict[str, int], about: Collection[str | None]) -> Iterator[Flaw]:
+    """Tell of agents that no event is about: one is written when an agent is made."""
+    silent = {agent_id: turns for agent_id, turns in there.items() if agent_id not in about}
+    if silent and silent.keys() == there.keys():
+        turns = sum(silent.values())
+        said = f"there are {len(silent):,} agents and {turns:,} turns, and no event is about them"
+        yield Flaw("", None, said)
+        return
+    busy = [(agent_id, turns) for agent_id, turns in sorted(silent.items()) if turns]
+    for agent_id, turns in busy[:_MOST_FLAWS]:
+        yield Flaw(agent_id, None, f"there are {turns:,} turns of it, and no event is about it")
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """Where a walk has ended."""
+
+    reached: bool
+    """Whether it got to the end of the chain."""
+    head: Head | None
+
+
+async def _read_on(
+    database: Database, walks: list[tuple[_Walk, _End]], batch: int, found: Verified
+) -> list[tuple[_Walk, _End]]:
+    """Read what was appended to the homes' chains meanwhile, if a body is gone that none names.
+
+    It may have been forgotten since they were read; what names it is in the same transaction.
+    """
+    if not any(next(walk.unnamed(), None) for walk, _ in walks):
+        return walks
+    ends: list[tuple[_Walk, _End]] = []
+    for walk, end in walks:
+        if is_home(walk.chain) and end.reached:
+            before, walk.known = walk.events, {}  # the other chains were compared before
+            end = await _follow(database.read, walk, batch, found, None)  # noqa: PLW2901
+            found.events += walk.events - before
+        ends.append((walk, end))
+    return ends
 
 
 async def _names(
@@ -156,8 +270,8 @@ async def _follow(
     batch: int,
     found: Verified,
     progress: Callable[[int], None] | None,
-) -> Head | None:
-    """Walk along one chain to its end, and return its head."""
+) -> _End:
+    """Walk along one chain to its end, and return it."""
     limit = batch
 
     async def step(tx: Connection) -> tuple[bool, Head | None]:
@@ -183,14 +297,13 @@ async def _follow(
                 continue
             walk.flaw(walk.number + 1, f"it cannot be read ({error})")
             if not await _skip(read, walk):
-                return None
+                return _End(reached=False, head=None)
             continue
         limit = batch if limit == batch else min(batch, limit * 10)
         if progress is not None:
             progress(found.events + walk.events)
         if ended:
-            walk.end(head)
-            return head
+            return _End(reached=True, head=head)
 
 
 async def _skip(

@@ -24,27 +24,34 @@ from asterism.types.wire import plain
 
 _SALT = 16
 _COLUMNS = "chain, number, at, kind, actor, agent_id, turn_id, body, salt, digest, hash"
-_TAKE = "UPDATE chains SET length = length + ? WHERE id = ? RETURNING length, hash"
-_INSERT = f"INSERT INTO events ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _ANCHORS_AT_ONCE = 200
 
 
-async def append(tx: Connection, chain: str, events: Sequence[Event]) -> None:
-    """Append events to a chain, without any secret that is known; three statements."""
+async def append(tx: Connection, chain: str, events: Sequence[Event], *, place: str = "") -> None:
+    """Append events to a chain, without any secret that is known; three statements.
+
+    Args:
+        tx: A transaction.
+        chain: An agent's id, or that of a home.
+        events: In their order.
+        place: What stands before the names of the tables: nothing, or a snapshot's name and a dot.
+    """
     if not events:
         return
+    take = f"UPDATE {place}chains SET length = length + ? WHERE id = ? RETURNING length, hash"
     # The update locks the head, so that whoever else appends to this chain waits.
-    head = await tx.one(_TAKE, (len(events), chain))
+    head = await tx.one(take, (len(events), chain))
     if head is None:
         await tx.run(
-            "INSERT INTO chains (id, length, hash) VALUES (?, 0, ?) ON CONFLICT DO NOTHING",
+            f"INSERT INTO {place}chains (id, length, hash) VALUES (?, 0, ?) ON CONFLICT DO NOTHING",
             (chain, NOTHING),
         )
-        head = await tx.one(_TAKE, (len(events), chain))
+        head = await tx.one(take, (len(events), chain))
         assert head is not None
     rows = _linked(chain, int(head[0]) - len(events), bytes(head[1]), events)
-    await tx.run_many(_INSERT, rows)
-    await tx.run("UPDATE chains SET hash = ? WHERE id = ?", (rows[-1][10], chain))
+    values = ", ".join("?" * len(rows[0]))
+    await tx.run_many(f"INSERT INTO {place}events ({_COLUMNS}) VALUES ({values})", rows)
+    await tx.run(f"UPDATE {place}chains SET hash = ? WHERE id = ?", (rows[-1][10], chain))
 
 
 def _linked(chain: str, length: int, before: bytes, events: Sequence[Event]) -> list[Row]:

@@ -8,17 +8,25 @@ A place is what stands before a table's name: nothing, or a snapshot's name and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import apsw
 
 from asterism.errors import StoreError
+from asterism.store import events
 from asterism.store.database import Connection, Row, Work
 from asterism.store.sqlite import SQLiteConnection, drive
+from asterism.types.events import EMPTIED, Event, home_chain
 
 T = TypeVar("T")
+
+FORGOTTEN = "forgotten"
+"""The topic under which every process hears that something is forgotten, before and after."""
+# So few that the body of the event is not cut.
+_SPANS_AT_ONCE = 300
 
 
 async def page(
@@ -98,6 +106,61 @@ async def note_memory(tx: Connection, agent_ids: Sequence[str]) -> None:
     )
 
 
+# -- events ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetRequest:
+    """In which constellation something is forgotten, by whom, when, and for which receipt."""
+
+    constellation: str
+    by: str
+    at: int
+    receipt: str
+
+
+async def empty_events(
+    tx: Connection,
+    request: ForgetRequest,
+    which: Iterable[tuple[str, int]],
+    *,
+    place: str = "",
+) -> None:
+    """Take the bodies of events, given by chain and number, and name them in the home's chain.
+
+    `chains.verify` counts a body that is gone and that no such event names as a fault.
+    """
+    gone = sorted(set(which))
+    await tx.run_many(
+        f"UPDATE {place}events SET body = NULL, salt = NULL WHERE chain = ? AND number = ?", gone
+    )
+    spans = _spans(gone)
+    named: list[Event] = []
+    for first in range(0, len(spans), _SPANS_AT_ONCE):
+        emptied: dict[str, list[tuple[int, int]]] = {}
+        for chain, start, end in spans[first : first + _SPANS_AT_ONCE]:
+            emptied.setdefault(chain, []).append((start, end))
+        count = sum(end - start + 1 for some in emptied.values() for start, end in some)
+        body = {
+            "what": f"bodies of {count} events",
+            "receipt": request.receipt,
+            "emptied": emptied,
+        }
+        named.append(Event(EMPTIED, request.by, request.at, body))
+    await events.append(tx, home_chain(request.constellation), named, place=place)
+
+
+def _spans(sorted_events: Sequence[tuple[str, int]]) -> list[tuple[str, int, int]]:
+    """Return runs of numbers that follow each other, as chain, first and last."""
+    spans: list[tuple[str, int, int]] = []
+    for chain, number in sorted_events:
+        if spans and spans[-1][0] == chain and spans[-1][2] == number - 1:
+            spans[-1] = (chain, spans[-1][1], number)
+        else:
+            spans.append((chain, number, number))
+    return spans
+
+
 # -- tombstones --------------------------------------------------------------------------------
 
 
@@ -118,6 +181,7 @@ async def put_tombstone(tx: Connection, constellation: str, row: Row) -> None:
         " ON CONFLICT (id) DO UPDATE SET receipt = excluded.receipt",
         (constellation, *row),
     )
+    await tx.notify(FORGOTTEN, constellation)
 
 
 # -- other files -------------------------------------------------------------------------------

@@ -5,24 +5,27 @@ from __future__ import annotations
 import orjson
 
 from asterism.store.database import Connection, Row
+from asterism.types.approvals import read_deeds, write_deeds
 from asterism.types.grants import Grant
 
 _COLUMNS = (
     "id, constellation, tool, agent_id, pattern, turn_id, until, uses, given_by, given_at,"
-    " approval_id, revoked_at"
+    " approval_id, revoked_at, deeds, arguments, amount, per_day, definition"
 )
 
 
 def _grant(row: Row) -> Grant:
     values = list(row)
     values[4] = orjson.loads(row[4])
+    values[12] = read_deeds(row[12]) if row[12] is not None else None
     return Grant(*values)
 
 
 async def put(tx: Connection, grant: Grant) -> None:
     """Store a grant; it counts from the next call on."""
     await tx.run(
-        f"INSERT INTO grants ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        f"INSERT INTO grants ({_COLUMNS})"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             grant.id,
             grant.constellation,
@@ -36,18 +39,29 @@ async def put(tx: Connection, grant: Grant) -> None:
             grant.given_at,
             grant.approval_id,
             grant.revoked_at,
+            write_deeds(grant.deeds) if grant.deeds is not None else None,
+            grant.arguments,
+            grant.amount,
+            grant.per_day,
+            grant.definition,
         ),
     )
     await tx.notify("grant", grant.constellation)
 
 
-async def live(tx: Connection, constellation: str, agent_id: str, now: int) -> list[Grant]:
-    """Return what an agent has been granted and may still use, the oldest first."""
+async def live(
+    tx: Connection, constellation: str, agent_id: str, now: int, turn_id: str | None = None
+) -> list[Grant]:
+    """Return what an agent has been granted and may still use, the oldest first.
+
+    With a turn, without those that were given for other turns.
+    """
     rows = await tx.all(
         f"SELECT {_COLUMNS} FROM grants WHERE constellation = ? AND revoked_at IS NULL"
         " AND (agent_id IS NULL OR agent_id = ?) AND (until IS NULL OR until > ?)"
-        " AND (uses IS NULL OR uses > 0) ORDER BY given_at, id",
-        (constellation, agent_id, now),
+        " AND (uses IS NULL OR uses > 0) AND (turn_id IS NULL OR turn_id = COALESCE(?, turn_id))"
+        " ORDER BY given_at, id",
+        (constellation, agent_id, now, turn_id),
     )
     return [_grant(row) for row in rows]
 

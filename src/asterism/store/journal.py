@@ -294,6 +294,7 @@ class Told:
     trust: Tier
     """How far it is trusted."""
     key: str = ""
+    meta: str | None = None
 
     @staticmethod
     def from_row(row: Row) -> Told:
@@ -302,6 +303,7 @@ class Told:
             *(row[0], row[1], EntryKind(row[2]), row[3], row[4], row[5]),
             trust=trust_of(row[8], row[6]),
             key=row[7],
+            meta=row[8],
         )
 
 

@@ -28,6 +28,7 @@ from asterism.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
+from asterism.private import make_directory
 from asterism.store.database import Connection, Row, Values, Work
 from asterism.store.migrate import (
     Migration,
@@ -182,7 +183,7 @@ class SQLite:
     def _take_directory(self) -> None:
         directory = self.path.parent
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            make_directory(directory)
             fd = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise self._explain_os(error) from error
@@ -226,8 +227,20 @@ class SQLite:
                 '"asterism chat" creates it; --data names another directory.'
             )
 
+    def _create(self) -> None:
+        """Make the file for this user alone; SQLite gives its log and its index the same mode."""
+        try:
+            # Only a new one: to close a database lets go of the locks that this process has on it.
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        except FileExistsError:
+            pass
+        except OSError as error:
+            raise self._explain_os(error) from error
+
     def _connect(self, *, write: bool) -> apsw.Connection:
         flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+        if write:
+            self._create()
         if not write:
             flags = apsw.SQLITE_OPEN_READONLY
         raw = apsw.Connection(str(self.path), flags=flags, vfs=self._vfs, statementcachesize=200)
@@ -273,9 +286,11 @@ class SQLite:
         """Copy the database before its schema changes; whole or not at all."""
         directory = self.path.parent / "snapshots"
         try:
-            directory.mkdir(exist_ok=True)
+            make_directory(directory)
             unfinished = directory / f".schema-{version}.partial"
             unfinished.unlink(missing_ok=True)
+            # SQLite writes into an empty file, and keeps its mode.
+            unfinished.touch(mode=0o600)
             raw.execute("VACUUM INTO ?", (str(unfinished),))
             fd = os.open(unfinished, os.O_RDONLY)
             os.fsync(fd)

@@ -98,6 +98,7 @@ class Counts:
         "failovers",
         "model_calls",
         "model_seconds",
+        "outside_calls",
         "pace_seconds",
         "queue_seconds",
         "retries",
@@ -121,6 +122,7 @@ class Counts:
         self.retries = Tally(3)
         self.failovers = Tally(3)
         self.tool_calls = Tally(2)
+        self.outside_calls = Tally(1)
         self.tool_seconds = Spreads(1, CALL_SECONDS)
         self.deliveries = Tally(2)
         self.exports = Tally(2)

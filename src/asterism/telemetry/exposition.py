@@ -110,6 +110,12 @@ class _Counted(Collector):
             counts.failovers,
         )
         yield _counter("tool_calls", "Tool calls.", ("tool", "outcome"), counts.tool_calls)
+        yield _counter(
+            "outside_calls",
+            "Tool calls with an effect outside: allowed without asking, asked of a person, denied.",
+            ("verdict",),
+            counts.outside_calls,
+        )
         yield _spreads("tool_seconds", "Time that tools took.", ("tool",), counts.tool_seconds)
         yield _counter(
             "deliveries", "Tries to deliver a message.", ("channel", "outcome"), counts.deliveries

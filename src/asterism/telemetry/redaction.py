@@ -11,13 +11,19 @@ import html
 import json
 import re
 import threading
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, cast
 from urllib.parse import quote, quote_plus
+
+import orjson
+
+from asterism.errors import AsterismError
 
 SHORTEST = 8
 """A shorter secret is not taken out: half of all texts would hold it."""
 _LONG_LINE = 16
-_BASE64 = "[A-Za-z0-9+/_-]"
+_BASE64 = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/_-")
 _NAME = re.compile(r"[^\w.:/-]+")
 
 _SHAPES = (
@@ -68,14 +74,6 @@ _BEGINNINGS = (
 _LONGEST_HELD = 16_384
 
 
-def _forms(secret: str) -> Iterator[tuple[str, str]]:
-    """Yield the forms in which a secret may be written, each with the pattern that takes it out."""
-    for one in dict.fromkeys(_plain_forms(secret)):
-        yield one, re.escape(one)
-    raw = secret.encode()
-    yield from dict.fromkeys(_in_base64(raw))
-
-
 def _plain_forms(secret: str) -> Iterator[str]:
     yield secret
     dumped = (json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1])
@@ -89,21 +87,126 @@ def _plain_forms(secret: str) -> Iterator[str]:
     for quoted in (quote(secret, safe=""), quote(secret), quote_plus(secret)):
         yield quoted
         yield re.sub("%[0-9A-F]{2}", lambda found: found[0].lower(), quoted)
-    yield secret.encode().hex()
-    yield secret.encode().hex().upper()
 
 
-def _in_base64(raw: bytes) -> Iterator[tuple[str, str]]:
-    """Yield what Base64 makes of bytes, wherever they begin in what was encoded."""
+def _in_base64(raw: bytes) -> Iterator[tuple[bytes, bool, bool]]:
+    """Yield what Base64 makes of bytes, wherever they begin in what was encoded.
+
+    Two flags tell whether the character before and the one after hold bits of the secret, too.
+    """
     for before in range(3):
         bits, end = 8 * before, 8 * (before + len(raw))
         # The characters that hold nothing but bits of the secret.
         first, last = -(-bits // 6), end // 6
         for encode in (base64.b64encode, base64.urlsafe_b64encode):
-            core = encode(bytes(before) + raw + bytes(3)).decode()[first:last]
-            head = f"{_BASE64}?" if bits % 6 else ""
-            tail = f"{_BASE64}?" if end % 6 else ""
-            yield core, f"{head}{re.escape(core)}{tail}={{0,2}}"
+            core = encode(bytes(before) + raw + bytes(3))[first:last]
+            yield core, bool(bits % 6), bool(end % 6)
+
+
+class _Squeezed:
+    """A text without the characters that programs put in the middle of what they encode.
+
+    Each of its bytes stands for one character of the text, so that what is found in it is found
+    in the text.
+    """
+
+    def __init__(self, padded: bytes, left_out: bytes) -> None:
+        self._padded = padded
+        self._left_out = left_out
+        self.body = padded.translate(None, left_out)
+        self._runs: tuple[list[int], list[int]] | None = None
+
+    def place(self, at: int) -> int:
+        """Return where in the text the byte is that stands at a place of the body."""
+        if self._runs is None:
+            # Where each run of kept bytes begins: in the body, and in the text.
+            kept, places, count = list[int](), list[int](), 0
+            for run in re.finditer(b"[^" + re.escape(self._left_out) + b"]+", self._padded):
+                kept.append(count)
+                places.append(run.start())
+                count += run.end() - run.start()
+            self._runs = kept, places
+        kept, places = self._runs
+        run = bisect_right(kept, at) - 1
+        return places[run] + at - kept[run]
+
+
+_WHITE = b" \t\r\n\v\f\\"
+"""White space, and the backslash of an escape such as `\\n` in JSON within JSON."""
+
+
+_ESCAPE = re.compile(r"(?:\\+(?:u00|x)|0[xX]|%|&#[xX])\Z")
+_CUT_ESCAPE = re.compile(r"(?:, ?0?|\\u0?|0)\Z")
+"""What stands between hexadecimal digits, as far as it has come."""
+
+
+def _squeezed(text: str) -> tuple[_Squeezed, _Squeezed]:
+    """Return a text squeezed as for Base64, and as for hexadecimal digits."""
+    # One byte for each character: what is not ASCII is part of no encoded secret.
+    raw = text.encode("ascii", "replace")
+    if b"\\" in raw:
+        for escape in (b"\\n", b"\\r", b"\\t"):
+            raw = raw.replace(escape, b"  ")
+    digits = raw.lower()
+    for written, put in ((b"\\u00", b"    "), (b", 0x", b"    "), (b",0x", b"   "), (b"0x", b"  ")):
+        digits = digits.replace(written, put)
+    return _Squeezed(raw, _WHITE), _Squeezed(digits, _WHITE + b":-%&#x;")
+
+
+_WRITTEN = re.compile(
+    r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});"
+    r"|%[0-9a-fA-F]{2}|\\+(?:u00|x)[0-9a-fA-F]{2}"
+)
+"""A character that is written as a reference or an escape."""
+_CUT_WRITTEN = re.compile(
+    r"(?:&(?:#[xX]?[0-9a-fA-F]{0,6})?|%[0-9a-fA-F]?|\\+(?:u0{0,2}|x)?[0-9a-fA-F]?)\Z"
+)
+
+_LONGEST_WRITTEN = 12
+_MOST_CHARACTERS = 4_096
+
+
+class _Characters(dict[str, str]):
+    """What each reference or escape stands for."""
+
+    def __missing__(self, written: str) -> str:
+        if len(self) >= _MOST_CHARACTERS:
+            self.clear()
+        meant = html.unescape(written) if written[0] == "&" else chr(int(written[-2:], 16))
+        self[written] = meant
+        return meant
+
+
+_characters = _Characters()
+
+
+def _meant(text: str) -> str:
+    """Return a text with references and escapes read."""
+    return _WRITTEN.sub(lambda found: _characters[found[0]], text)
+
+
+class _Places:
+    """Where each character of what a text means is written."""
+
+    def __init__(self, text: str) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        done = 0
+        for found in _WRITTEN.finditer(text):
+            self._add(done, found.start())
+            size = len(_characters[found[0]])
+            self._starts += [found.start()] * size
+            self._ends += [found.end()] * size
+            done = found.end()
+        self._add(done, len(text))
+
+    def _add(self, first: int, last: int) -> None:
+        self._starts += range(first, last)
+        self._ends += range(first + 1, last + 1)
+
+    def span(self, first: int, last: int) -> tuple[int, int]:
+        """Return where the characters from one place up to another are written."""
+        return self._starts[first], self._ends[last - 1]
 
 
 class Secrets:
@@ -111,12 +214,15 @@ class Secrets:
 
     def __init__(self) -> None:
         self._values: set[str] = set()
-        self._forms: dict[str, tuple[re.Pattern[str], str]] = {}
+        self._plain: dict[str, str] = {}
+        self._base64: dict[bytes, tuple[bool, bool, str]] = {}
+        self._hex: dict[bytes, str] = {}
+        self._parts: dict[str, str] = {}
         self._lock = threading.Lock()
-        self.order: list[tuple[str, re.Pattern[str], str]] = []
-        """Forms with their patterns and what takes their place, the longest first."""
+        self.order: list[tuple[str, str]] = []
+        """Plain forms and what takes their place, the longest first."""
         self.beginnings: dict[str, list[str]] = {}
-        """Forms, and what looks like a secret begins with, by their first characters."""
+        """Plain forms, and what looks like a secret begins with, by their first characters."""
         self.longest = 0
         self._arrange()
 
@@ -130,33 +236,44 @@ class Secrets:
             self._values.add(value)
             # Of a key of many lines, each line may be written alone.
             for part in {value, *(one for one in value.split() if len(one) >= _LONG_LINE)}:
-                for form, pattern in _forms(part):
-                    self._forms.setdefault(form, (re.compile(pattern), put))
+                for form in _plain_forms(part):
+                    self._plain.setdefault(form, put)
+                self._parts.setdefault(part, put)
+                raw = part.encode("utf-8", "surrogatepass")
+                for form, before, after in _in_base64(raw):
+                    self._base64.setdefault(form, (before, after, put))
+                self._hex.setdefault(raw.hex().encode(), put)
             self._arrange()
 
     def _arrange(self) -> None:
-        forms = sorted(self._forms, key=len, reverse=True)
+        forms = sorted(self._plain, key=len, reverse=True)
         beginnings: dict[str, list[str]] = {}
         for form in (*forms, *_BEGINNINGS):
             beginnings.setdefault(form[0], []).append(form)
         self.beginnings = beginnings
         self.longest = max(map(len, (*forms[:1], *_BEGINNINGS)))
-        self.order = [(one, *self._forms[one]) for one in forms]
+        self.order = [(one, self._plain[one]) for one in forms]
+        # Replaced, never changed: other threads may be going through them.
+        self._base64, self._hex = dict(self._base64), dict(self._hex)
+        self._parts = dict(self._parts)
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
         """Yield where secrets are in a text."""
-        for form, pattern, _ in self.order:
-            if form in text:
-                yield from (found.span() for found in pattern.finditer(text))
+        yield from ((start, end) for start, end, _ in self._encoded(text))
+        for form, _ in self.order:
+            yield from ((at, at + len(form)) for at in _places(text, form))
         for begins, _, shape in _COMPILED:
             if begins in text:
                 yield from (found.span() for found in shape.finditer(text))
 
     def redact(self, text: str) -> str:
         """Return a text without secrets; the very same text if it holds none."""
-        for form, pattern, put in self.order:
-            if form in text:
-                text = pattern.sub(put, text)
+        if self.order:
+            if len(text) >= SHORTEST and (encoded := self._encoded(text)):
+                text = _replaced(text, encoded)
+            for form, put in self.order:
+                if form in text:
+                    text = text.replace(form, put)
         for sign, shapes in _BY_SIGN:
             if sign in text:
                 for begins, put, shape in shapes:
@@ -164,24 +281,123 @@ class Secrets:
                         text = shape.sub(put, text)
         return text
 
+    def _encoded(self, text: str) -> list[tuple[int, int, str]]:
+        """Return where secrets are in Base64 or hexadecimal, or written as references or escapes.
 
-_known = Secrets()
+        Base64 and hexadecimal may go over several lines.
+        """
+        if not self._hex:
+            return []
+        lines, digits = _squeezed(text)
+        found: list[tuple[int, int, str]] = []
+        for form, (before, after, put) in self._base64.items():
+            if form in lines.body:
+                for at in _places(lines.body, form):
+                    start, end = lines.place(at), lines.place(at + len(form) - 1) + 1
+                    start -= before and start > 0 and text[start - 1] in _BASE64
+                    end += after and text[end : end + 1] in _BASE64
+                    end += len(text[end : end + 2]) - len(text[end : end + 2].lstrip("="))
+                    found.append((start, end, put))
+        for form, put in self._hex.items():
+            if form in digits.body:
+                for at in _places(digits.body, form):
+                    start, end = digits.place(at), digits.place(at + len(form) - 1) + 1
+                    # Half an escape would leave no JSON behind.
+                    if escape := _ESCAPE.search(text, max(0, start - 8), start):
+                        start = escape.start()
+                    found.append((start, end + (text[end : end + 1] == ";"), put))
+        # Looking for one character is much faster than looking for a pattern.
+        if ("&" in text or "%" in text or "\\" in text) and _WRITTEN.search(text):
+            meant, places = _meant(text), None
+            for part, put in self._parts.items():
+                if part in meant:
+                    places = places or _Places(text)
+                    spans = (places.span(at, at + len(part)) for at in _places(meant, part))
+                    found += ((start, end, put) for start, end in spans)
+        return found
+
+    def begun(self, text: str) -> int:
+        """Return where at the end of a text an encoded secret may begin; its length if nowhere."""
+        place = len(text)
+        if not self._hex:
+            return place
+        shift = max(0, len(text) - _LONGEST_HELD)
+        end = text[shift:]
+        lines, digits = _squeezed(end)
+        looks: list[tuple[_Squeezed, Iterable[bytes]]] = [
+            (lines, self._base64),
+            (digits, self._hex),
+        ]
+        if cut := _CUT_ESCAPE.search(end, max(0, len(end) - 4)):
+            looks.append((_squeezed(end[: cut.start()])[1], self._hex))
+        for squeezed, forms in looks:
+            for form in forms:
+                at = _prefix_at_end(squeezed.body, form)
+                if at < len(squeezed.body):
+                    place = min(place, shift + squeezed.place(at))
+        return min(place, shift + self._begun_written(end))
+
+    def _begun_written(self, end: str) -> int:
+        """Return where a secret may begin that is written as references or escapes."""
+        cut = _CUT_WRITTEN.search(end, max(0, len(end) - _LONGEST_WRITTEN))
+        whole = end[: cut.start()] if cut else end
+        place = len(whole)
+        if cut or _WRITTEN.search(whole):
+            shift = max(0, place - _LONGEST_WRITTEN * max(map(len, self._parts)))
+            whole = whole[shift:]
+            meant, places = _meant(whole), _Places(whole)
+            for part in self._parts:
+                at = _prefix_at_end(meant, part)
+                if at < len(meant):
+                    place = min(place, shift + places.span(at, at + 1)[0])
+        return place
+
+
+def _prefix_at_end(body: Any, form: Any) -> int:
+    """Return where at the end of a body a form begins that is cut off; its length if nowhere."""
+    at = body.find(form[:1], max(0, len(body) - len(form) + 1))
+    while at >= 0 and not form.startswith(body[at:]):
+        at = body.find(form[:1], at + 1)
+    return at if at >= 0 else len(body)
+
+
+def _places(text: Any, form: Any) -> Iterator[int]:
+    """Yield where a form stands in a text or in bytes."""
+    at = text.find(form)
+    while at >= 0:
+        yield at
+        at = text.find(form, at + len(form))
+
+
+def _replaced(text: str, spans: list[tuple[int, int, str]]) -> str:
+    """Return a text with something else in place of parts of it, which may overlap."""
+    parts: list[str] = []
+    done = 0
+    for start, end, put in sorted(spans, key=lambda one: (one[0], -one[1])):
+        if start >= done:
+            parts += (text[done:start], put)
+        done = max(done, end)
+    return "".join((*parts, text[done:]))
+
+
+KNOWN = Secrets()
+"""The secrets of this process."""
 
 
 def know(name: str, value: str) -> None:
     """Take a secret out of everything that is written or sent from now on, in this process."""
-    _known.know(name, value)
+    KNOWN.know(name, value)
 
 
 def know_all(secrets: Iterable[tuple[str, str]]) -> None:
     """Take several secrets out, each given with its name."""
     for name, value in secrets:
-        _known.know(name, value)
+        KNOWN.know(name, value)
 
 
-def redact(text: str) -> str:
-    """Return a text without secrets; the very same text if it holds none."""
-    return _known.redact(text)
+redact = KNOWN.redact
+"""Returns a text without secrets; the very same text if it holds none."""
+AsterismError.cleaned = redact
 
 
 def redact_bytes(body: bytes) -> bytes:
@@ -190,8 +406,38 @@ def redact_bytes(body: bytes) -> bytes:
         text = body.decode()
     except UnicodeDecodeError:
         return body
-    changed = _known.redact(text)
+    changed = KNOWN.redact(text)
     return body if changed is text else changed.encode()
+
+
+def redact_json(text: str, secrets: Secrets | None = None) -> str:
+    """Return JSON text without secrets, also those that it spells with escapes.
+
+    Text that is not JSON is treated as any other.
+    """
+    known = KNOWN if secrets is None else secrets
+    text = known.redact(text)
+    if "\\" not in text:
+        return text
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text
+    changed = _in_value(value, known.redact)
+    return text if changed == value else orjson.dumps(changed).decode()
+
+
+def _in_value(value: Any, redact: Callable[[str], str]) -> Any:
+    match value:
+        case str():
+            return redact(value)
+        case list():
+            return [_in_value(one, redact) for one in cast("list[Any]", value)]
+        case dict():
+            items = cast("dict[str, Any]", value).items()
+            return {redact(key): _in_value(one, redact) for key, one in items}
+        case _:
+            return value
 
 
 class Stream:
@@ -201,7 +447,7 @@ class Stream:
     """
 
     def __init__(self, secrets: Secrets | None = None) -> None:
-        self._secrets = _known if secrets is None else secrets
+        self._secrets = KNOWN if secrets is None else secrets
         self._held = ""
 
     def feed(self, piece: str) -> str:
@@ -230,7 +476,8 @@ class Stream:
                     place = at
                     break
         begun = _BEGUN.search(text, max(0, len(text) - _LONGEST_HELD))
-        return min(place, begun.start()) if begun else place
+        place = min(place, begun.start()) if begun else place
+        return min(place, self._secrets.begun(text))
 
     def _uncut(self, text: str, at: int) -> int:
         """Return a place up to there that is in the middle of no secret."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import orjson
 
 from asterism.models import estimate_usage
 from asterism.types.turns import Reply
+from asterism.types.wire import text_of
 
 if TYPE_CHECKING:
     from asterism.ports import Emit, ModelRequest
@@ -23,8 +26,25 @@ PIECE = 7
 class ScriptedModel:
     """Answers with the lines of a script, one a request, and keeps the requests."""
 
-    def __init__(self, script: Iterable[Line] = (), *, delay: float = 0.0) -> None:
+    def __init__(
+        self,
+        script: Iterable[Line] = (),
+        *,
+        delay: float = 0.0,
+        intents: Mapping[str, Sequence[Any]] | None = None,
+    ) -> None:
+        """Make a model.
+
+        Args:
+            script: What it says, a line a request.
+            delay: Seconds that each answer takes.
+            intents: What it reads out of requests when it is asked what they ask for: effects in
+                JSON by the request's text. A request that is missing here it cannot read.
+        """
         self.requests: list[ModelRequest] = []
+        self.read: list[ModelRequest] = []
+        """Requests that asked it what somebody wants."""
+        self._intents = intents or {}
         self._script: Iterator[Line] = iter(script)
         self._delay = delay
 
@@ -35,6 +55,8 @@ class ScriptedModel:
 
     async def complete(self, request: ModelRequest, emit: Emit | None = None) -> Reply:
         """Say the next line; with `emit`, in small pieces that ignore where words end."""
+        if "/intent/" in request.key:
+            return self._read(request)
         self.requests.append(request)
         line = next(self._script, None)
         assert line is not None, f"The script is over; request {len(self.requests)} has no line."
@@ -50,6 +72,15 @@ class ScriptedModel:
                     emit(kind, text[start : start + PIECE])
                     await asyncio.sleep(0)
         return reply
+
+    def _read(self, request: ModelRequest) -> Reply:
+        """Say what a person asks for, as a good model would."""
+        self.read.append(request)
+        asked = text_of(request.messages[-1]).rpartition("The latest request:\n")[2]
+        effects = self._intents.get(asked)
+        if effects is None:
+            return _whole("I cannot tell.", request)
+        return _whole(orjson.dumps({"effects": list(effects)}).decode(), request)
 
     async def close(self) -> None:
         """There is nothing to let go of."""

@@ -13,17 +13,13 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import TYPE_CHECKING
 
 from asterism.errors import ToolError
+from asterism.types.values import IPAddress, address_of, host_of, ip_of
 
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractResolver
     from yarl import URL
 
-Address = IPv4Address | IPv6Address
-
 _PORTS = {"http": 80, "https": 443}
-_LONGEST_HOST = 253
-_NUMBERS = 4
-"""How many numbers an IPv4 address can be written with."""
 
 # What carries an IPv4 address inside: it is that address which is reached in the end.
 _MAPPED = IPv6Network("::ffff:0:0/96")
@@ -45,7 +41,7 @@ _CLOSED: tuple[IPv4Network | IPv6Network, ...] = (
 )
 
 
-def is_open(address: Address) -> bool:
+def is_open(address: IPAddress) -> bool:
     """Tell whether an address is one of the open internet, whatever it is wrapped in."""
     if isinstance(address, IPv6Address):
         if address.scope_id is not None or any(address in one for one in _CARRYING):
@@ -74,43 +70,6 @@ def _inside(address: IPv6Address) -> IPv4Address | None:
     return None
 
 
-def literal(host: str) -> Address | None:
-    """Return the address that a host is, in any of the ways to write one; None for a name."""
-    bare = host.rstrip(".").strip("[]")
-    try:
-        return ip_address(bare)
-    except ValueError:
-        return _numbers(bare)
-
-
-def _numbers(host: str) -> IPv4Address | None:
-    """Read `2130706433`, `0x7f.1` and `0177.0.0.1` as C libraries do."""
-    parts = host.split(".")
-    if not 1 <= len(parts) <= _NUMBERS:
-        return None
-    values: list[int] = []
-    for part in parts:
-        value = _number(part)
-        if value is None:
-            return None
-        values.append(value)
-    *before, last = values
-    if any(one > 0xFF for one in before) or last >= 256 ** (_NUMBERS + 1 - len(values)):
-        return None
-    return IPv4Address(sum(one << 8 * (3 - at) for at, one in enumerate(before)) + last)
-
-
-def _number(text: str) -> int | None:
-    if not (text.isascii() and text and len(text) <= 16):
-        return None
-    try:
-        if text[:2].lower() == "0x":
-            return int(text[2:] or "0", 16)
-        return int(text, 8) if text.startswith("0") and text.isdecimal() else int(text, 10)
-    except ValueError:
-        return None
-
-
 class Allowed:
     """The hosts that the owner allows although they are at home, each as `host:port`."""
 
@@ -133,45 +92,63 @@ def _spelled(place: str) -> tuple[str, int]:
 
 
 def _plain(host: str) -> str:
-    """Return a host in one spelling."""
-    bare = host.casefold().rstrip(".").strip("[]")
-    address = literal(bare)
-    return str(address) if address is not None else bare
+    """Return a host in the one spelling in which hosts are compared."""
+    return host_of(host) or host.casefold()
 
 
 def checked(text: str, allowed: Allowed) -> URL:
-    """Return an address that may be asked for; raise `ToolError` for any other."""
+    """Return an address that may be asked for; raise `ToolError` for any other.
+
+    It leads to the host that policies were asked about: `host_of` of the text.
+    """
     from yarl import URL
 
-    written = text.strip()
-    if "://" not in written:
-        written = f"https://{written}"
-    try:
-        url = URL(written)
-        host, port = url.host, url.port
-    except ValueError as error:
-        raise ToolError(f"{text!r} is no address ({error}). Write one such as {_SUCH}.") from None
-    if url.scheme not in _PORTS or not host or port is None:
+    parts = address_of(text)
+    if parts is None:
         raise ToolError(
-            f"{text!r} is no address of a web page. Write one such as {_SUCH}; files and other "
-            "protocols cannot be fetched."
+            f"{_shown(text)} has no host that can be told with certainty. Write the address as "
+            f"browsers show it, such as {_SUCH}. Nothing was fetched."
         )
-    if url.user is not None or url.password is not None:
-        raise ToolError(f"{text!r} carries a name or password. Write the address without it.")
-    if any(ord(one) < ord(" ") or one in ' "<>\\^`{|}' for one in host) or len(host) > (
-        _LONGEST_HOST
-    ):
-        raise ToolError(f"{text!r} has no host that could be asked. Write one such as {_SUCH}.")
-    address = literal(host)
-    if address is not None:
-        if not is_open(address) and (_plain(host), port) not in allowed:
-            raise _closed(host, port)
-        # One spelling, so that what is connected to is what was looked at.
-        url = url.with_host(str(address)).with_port(port)
+    scheme = parts.scheme or "https"
+    if scheme not in _PORTS:
+        raise ToolError(
+            f"{_shown(text)} is no address of a web page. Write one such as {_SUCH}; files and "
+            "other protocols cannot be fetched."
+        )
+    if parts.user is not None:
+        raise ToolError(f"{_shown(text)} carries a name or password. Write the address without it.")
+    port = parts.port if parts.port is not None else _PORTS[scheme]
+    address = ip_of(parts.host)
+    if address is not None and not is_open(address) and (parts.host, port) not in allowed:
+        raise _closed(parts.host, port)
+    host = f"[{parts.host}]" if ":" in parts.host else parts.host
+    try:
+        written = "" if parts.port is None else f":{parts.port}"
+        url = URL(f"{scheme}://{host}{written}{parts.rest}")
+        same = url.host == parts.host and url.port == port
+    except ValueError as error:
+        raise ToolError(
+            f"{_shown(text)} is no address ({error}). Write one such as {_SUCH}."
+        ) from (None)
+    if not same:
+        raise ToolError(f"{_shown(text)} is no address. Write one such as {_SUCH}.")
     return url.with_fragment(None)
 
 
+def place_of(text: str) -> tuple[str, int]:
+    """Return the host and the port that an address leads to; raise `ToolError` if it has none."""
+    parts = address_of(text)
+    if parts is None:
+        raise ToolError(f"{_shown(text)} is no address. Write one such as {_SUCH}.")
+    return parts.host, parts.port or _PORTS.get(parts.scheme, _PORTS["https"])
+
+
 _SUCH = "https://example.org/page"
+_LONGEST_SHOWN = 200
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…")
 
 
 def _closed(host: str, port: int) -> ToolError:

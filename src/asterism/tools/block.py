@@ -85,7 +85,7 @@ def _bring_to_light(ctx: ToolContext, seen: Seen) -> None:
     """Let the turn know of the lines that its model now reads, who may hear and trust them."""
     block = seen.block
     ctx.quotes(
-        Source((), block.audience & line.mark.audience, line.mark.tier)
+        Source((), block.audience & line.label.audience, line.label.trust)
         for line in seen.lines
         if is_heard(block.schema, line, block.audience, ctx.company)
     )
@@ -124,7 +124,7 @@ def _does(arguments: Mapping[str, Any]) -> list[Deed]:
             return [Deed(DeedKind.REMEMBER, things=label)]
 
 
-@tool(transactional=True, tier=None, compact=False, does=_does)
+@tool(transactional=True, tier=None, compact=False, does=_does, audience="public")
 async def block(
     ctx: ToolContext,
     operation: Annotated[Operation, OPERATION, WORD],
@@ -197,7 +197,7 @@ async def _listing(ctx: ToolContext) -> str:
 
 
 async def _info(ctx: ToolContext, seen: Seen) -> str:
-    one = seen.block
+    one = (blocks.heard_by(seen, ctx.company) or seen).block
     kind = type(one.schema).__name__.removesuffix("Schema").lower()
     shared = [f"{name} ({permission})" for _, name, permission in await rows.shares(ctx.tx, one.id)]
     told = [

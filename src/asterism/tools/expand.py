@@ -36,7 +36,7 @@ class _Page:
     parts: int = 1
 
 
-@tool(transactional=True, tier=None, compact=False, does=Does("read"))
+@tool(transactional=True, tier=None, compact=False, does=Does("read"), audience="public")
 async def expand(
     ctx: ToolContext,
     summary: Annotated[str, also("summary", "id", "message"), TEXT],

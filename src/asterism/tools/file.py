@@ -19,7 +19,9 @@ from asterism.tools.paths import Place
 from asterism.tools.spellings import OPERATION, TEXT, WORD, also, unless_null
 from asterism.tools.tool import Tool, ToolContext, tool
 from asterism.tools.workplace import Workplace
-from asterism.types.deeds import Deed, DeedKind
+from asterism.types.agents import Agent
+from asterism.types.deeds import Deed, DeedKind, DoesBy
+from asterism.types.people import PUBLIC, Audience, Company, Tier
 
 PAGE = 10_000
 """Characters of a file that one result shows."""
@@ -46,7 +48,12 @@ class Files:
 
     def __init__(self, workplace: Workplace) -> None:
         self._workplace = workplace
-        self._loaded: dict[tuple[str, str], _Loaded] = {}
+        self._loaded: dict[tuple[str, str, str], _Loaded] = {}
+        """By agent, those present and path: what others have loaded is not theirs to compare."""
+
+    def clear(self) -> None:
+        """Drop what was loaded, since something was forgotten; agents have to load it anew."""
+        self._loaded.clear()
 
     # -- operations ----------------------------------------------------------------------------
 
@@ -98,11 +105,11 @@ class Files:
         place = self._place(ctx, given, "delete")
         if place.path == self._workplace.folder(ctx.agent.id):
             raise ToolError("That is your own folder itself, which stays. Nothing was deleted.")
-        loaded = self._loaded.get((ctx.agent.id, str(place.path)))
+        loaded = self._loaded.get(_key(ctx, place))
         if loaded is not None:
             self._check_unchanged(ctx, place, self._read(place))
         paths.delete(place)
-        self._loaded.pop((ctx.agent.id, str(place.path)), None)
+        self._loaded.pop(_key(ctx, place), None)
         return f"Deleted {place.shown}."
 
     def list(self, ctx: ToolContext, given: str) -> str:
@@ -124,8 +131,14 @@ class Files:
 
     def status(self, ctx: ToolContext) -> str:
         """Say which loaded files have changed since."""
-        own = [one for (agent, _), one in self._loaded.items() if agent == ctx.agent.id]
+        own = self._loaded_by(ctx.agent, ctx.company)
+        for one in own:
+            self._check_audience(ctx, one.place)
         return "\n".join(map(self._state, own)) or "No file is loaded."
+
+    def _loaded_by(self, agent: Agent, company: Company) -> list[_Loaded]:
+        whose = (agent.id, company.key)
+        return [one for key, one in self._loaded.items() if key[:2] == whose]
 
     def _state(self, loaded: _Loaded) -> str:
         try:
@@ -138,7 +151,7 @@ class Files:
         """Show what differs between a file and how it was loaded, or a text."""
         place = self._place(ctx, given)
         text = self._read(place)
-        loaded = self._loaded.get((ctx.agent.id, str(place.path)))
+        loaded = self._loaded.get(_key(ctx, place))
         if not content and loaded is None:
             raise ToolError(f"{place.shown} is not loaded. Load it, or give content to compare.")
         before, after, names = (
@@ -151,7 +164,33 @@ class Files:
         )
         return "\n".join(lines)[:PAGE] or "No difference."
 
+    # -- who may see it ------------------------------------------------------------------------
+
+    def audience(self, agent: Agent, company: Company, arguments: Mapping[str, Any]) -> Audience:
+        """Return who may see what a call tells, by rules alone: not by what is there."""
+        if arguments.get("operation") == "status":
+            loaded = self._loaded_by(agent, company)
+            return Audience.meeting(one.place.audience for one in loaded)
+        try:
+            return self._found(agent, str(arguments.get("path") or ".")).audience
+        except ToolError:
+            return PUBLIC  # it is no path at all, and this is all that is said of it
+
+    def _check_audience(self, ctx: ToolContext, place: Place) -> None:
+        """Refuse what is for others than the call was judged for: a link may have changed."""
+        if place.audience not in ctx.audiences and not ctx.company.may_hear(place.audience):
+            raise ToolError("The path leads elsewhere by now. Nothing was done; try it again.")
+
     # -- what they share -----------------------------------------------------------------------
+
+    def _found(self, agent: Agent, given: str) -> Place:
+        return paths.place_of(
+            given,
+            workspace=self._workplace.folder(agent.id),
+            data=self._workplace.data,
+            settings=self._workplace.settings().files,
+            agent=agent.name,
+        )
 
     def _place(self, ctx: ToolContext, given: str, wanted: str = "") -> Place:
         """Return a place where the agent may do what it wants; ask if a person has to."""
@@ -160,13 +199,8 @@ class Files:
             from asterism.sandbox.plan import own_workspace
 
             own_workspace(workspace)
-        place = paths.place_of(
-            given,
-            workspace=workspace,
-            data=self._workplace.data,
-            settings=self._workplace.settings().files,
-            agent=ctx.agent.name,
-        )
+        place = self._found(ctx.agent, given)
+        self._check_audience(ctx, place)
         if place.permission == "none" or (wanted and place.permission == "read"):
             raise ToolError(
                 f"You may not {wanted or 'read'} {place.shown}: {place.rule}. Work in your own "
@@ -204,10 +238,10 @@ class Files:
         return f"Wrote {place.shown}, {len(body):,} bytes."
 
     def _remember(self, ctx: ToolContext, place: Place, text: str) -> None:
-        key = (ctx.agent.id, str(place.path))
+        key = _key(ctx, place)
         self._loaded.pop(key, None)
         self._loaded[key] = _Loaded(place, _digest(text), text)
-        own = [one for one in self._loaded if one[0] == ctx.agent.id]
+        own = [one for one in self._loaded if one[:2] == key[:2]]
         for one in own[:-_MOST_LOADED]:
             del self._loaded[one]
 
@@ -218,20 +252,25 @@ class Files:
             if place.path.exists():
                 raise
             return
-        if (ctx.agent.id, str(place.path)) not in self._loaded:
+        if _key(ctx, place) not in self._loaded:
             raise ToolError(
-                f"{place.shown} is there, and you have not loaded it since the home started. Load "
-                "it first, so that nothing is lost. Nothing was written."
+                f"{place.shown} is there, and you have not loaded it since the home started or "
+                "something was forgotten. Load it first, so that nothing is lost. Nothing was "
+                "written."
             )
         self._check_unchanged(ctx, place, text)
 
     def _check_unchanged(self, ctx: ToolContext, place: Place, text: str) -> None:
-        loaded = self._loaded.get((ctx.agent.id, str(place.path)))
+        loaded = self._loaded.get(_key(ctx, place))
         if loaded is not None and loaded.digest != _digest(text):
             raise ToolError(
                 f"{place.shown} was changed by somebody else since you loaded it. See diff, then "
                 "reload it and try again. Nothing was changed."
             )
+
+
+def _key(ctx: ToolContext, place: Place) -> tuple[str, str, str]:
+    return ctx.agent.id, ctx.company.key, str(place.path)
 
 
 def _digest(text: str) -> bytes:
@@ -248,11 +287,15 @@ def _does(arguments: Mapping[str, Any]) -> tuple[Deed, ...]:
     return (Deed(DeedKind.WRITE, paths=(path,), content=(content,)),)
 
 
-def file_tool(workplace: Workplace) -> Tool:
+def file_tool(files: Files) -> Tool:
     """Return the tool `file` for the agents of a home."""
-    files = Files(workplace)
 
-    @tool(does=_does, compact=False)
+    @tool(
+        does=DoesBy(_does, source="files"),
+        tier=Tier.DOCUMENT,
+        compact=False,
+        audience=files.audience,
+    )
     async def file(
         ctx: ToolContext,
         operation: Annotated[Operation, WORD, OPERATION],

@@ -9,7 +9,7 @@ from asterism.errors import ToolError
 from asterism.tools.schemas import checked_schema, checked_tool_name, faults_of, shown_schema
 from asterism.tools.tool import Tool, ToolContext, as_text, read_object
 from asterism.types.deeds import Declared
-from asterism.types.people import Tier
+from asterism.types.people import OWNER, Tier
 from asterism.types.turns import Effect
 
 Carry = Callable[[ToolContext, dict[str, Any]], Awaitable[Any]]
@@ -34,6 +34,8 @@ class SchemaTool(Tool):
         timeout: float | None = None,
         ask: bool = False,
         compact: bool = False,
+        audience: str = OWNER,
+        definition: Any = None,
     ) -> None:
         """Check name and schema, raising `InvalidInput` for what models or vendors cannot take."""
         self.schema = checked_schema(checked_tool_name(name), schema)
@@ -51,8 +53,10 @@ class SchemaTool(Tool):
             tier=tier,
             compact=compact,
             does=does,
+            audience=audience,
         )
         self._call = call
+        self.definition = [self.schema, definition]
         self.description = _one_text(description)
 
     def wire(self) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def lead_to_more(toolbox: Toolbox) -> None:
 
 def _more_tools(left_out: Callable[[tuple[str, ...] | None], list[Tool]]) -> Tool:
 
-    @tool(name=NAME, repeatable=True, tier=None, does=Does("read"))
+    @tool(name=NAME, repeatable=True, tier=None, does=Does("read"), audience="public")
     async def more(
         ctx: ToolContext,
         name: Annotated[str, also("name", "tool"), TEXT] = "",

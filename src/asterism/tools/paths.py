@@ -19,6 +19,7 @@ from pathlib import Path
 
 from asterism.config.files import FilePermission, FileSettings
 from asterism.errors import ToolError
+from asterism.types.people import OWNER_ONLY, Audience
 
 INSIDE = "/workspace"
 
@@ -33,6 +34,8 @@ class Place:
     permission: FilePermission
     rule: str
     """What the permission comes from, in words."""
+    audience: Audience = OWNER_ONLY
+    """Who may see what is there."""
 
 
 def place_of(
@@ -51,7 +54,8 @@ def place_of(
         raise ToolError(f"{given[:200]!r} cannot be looked up: {error}.") from None
     if path == workspace or path.is_relative_to(workspace):
         shown = str(path.relative_to(workspace))
-        return Place(shown, path, "read_write", "your own folder")
+        own = Audience.read(settings.audience)
+        return Place(shown, path, "read_write", "your own folder", own)
     if path.is_relative_to(data.resolve()):
         return Place(str(path), path, "none", "the data of this home, which no rule opens")
     for number, rule in enumerate(settings.rule, 1):
@@ -60,7 +64,10 @@ def place_of(
         for pattern in rule.paths:
             if _fits(pattern, path):
                 words = f"rule {number} of [files] ({pattern} = {rule.permission})"
-                return Place(str(path), path, rule.permission, words)
+                seen_by = Audience.read(rule.audience)
+                if rule.permission == "none":
+                    seen_by = OWNER_ONLY  # whether it is there is nobody else's to know
+                return Place(str(path), path, rule.permission, words, seen_by)
     return Place(str(path), path, "none", "no rule of [files] names it")
 
 

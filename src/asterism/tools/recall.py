@@ -11,9 +11,10 @@ from pydantic.json_schema import SkipJsonSchema
 from asterism.errors import AsterismError, StoreError, ToolError
 from asterism.memory import archive
 from asterism.memory.gate import passages as gate
+from asterism.memory.gate.writer import NeedsConsent
 from asterism.tools.quoting import line, mark
 from asterism.tools.spellings import OPERATION, TEXT, also, unless_null
-from asterism.tools.tool import Tool, ToolContext, tool
+from asterism.tools.tool import NeedsApproval, Tool, ToolContext, tool
 from asterism.types.deeds import Deed, DeedKind
 from asterism.types.memory import AppendPassage, Insert, Passage, Retract, Tag
 from asterism.types.search import Query
@@ -42,7 +43,7 @@ def _does(arguments: Mapping[str, Any]) -> list[Deed]:
     return [Deed(DeedKind.REMEMBER, content=(said,) if said else (), amends=amends)]
 
 
-@tool(transactional=True, tier=None, does=_does)
+@tool(transactional=True, tier=None, does=_does, audience="public")
 async def recall(
     ctx: ToolContext,
     operation: Annotated[
@@ -74,12 +75,15 @@ async def recall(
                     text, tuple(tags or ()), metadata=metadata or {}, supersedes=id or None
                 )
                 done = await gate.write(ctx.tx, ctx.writer(), ctx.agent.id, wanted)
+                ctx.quotes(done.quoted)
                 return " ".join(filter(None, (_DONE[done.kind].format(done.passage.id), done.note)))
             case "append":
                 return await _append(ctx, id, text, tags)
             case "retract":
                 await gate.write(ctx.tx, ctx.writer(text), ctx.agent.id, Retract(id))
                 return f"Retracted {id}. It is not found any more; its history stays."
+    except NeedsConsent as needed:
+        raise NeedsApproval(needed.question, needed.reviewers) from None
     except StoreError:
         raise
     except AsterismError as error:

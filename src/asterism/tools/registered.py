@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, cast
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 import orjson
 
@@ -19,7 +19,7 @@ from asterism.tools.schemas import checked_schema, checked_tool_name
 from asterism.tools.tool import ToolContext, as_text
 from asterism.tools.workplace import Workplace
 from asterism.types.deeds import Does
-from asterism.types.people import Tier
+from asterism.types.people import Audience, Tier
 from asterism.types.registered import HttpCall, ToolSpec
 from asterism.types.turns import Effect
 
@@ -27,6 +27,9 @@ LONGEST_SOURCE = 100_000
 LONGEST_RESULT = 100_000
 _LONGEST_TIME = 600.0
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+_IN_ADDRESS = ("GET", "DELETE")
+_RESERVED = "%:/?#[]@!$&'()*+,;="
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 
 Reveal = Callable[[str], str]
@@ -70,6 +73,12 @@ def checked_spec(spec: ToolSpec) -> ToolSpec:
         raise _unfit(name, f'its effect is {spec.effect!r}; it can be "unknown" or "repeatable"')
     if spec.tier not in tuple(Tier)[2:]:
         raise _unfit(name, f"its tier is {spec.tier!r}; it can be {', '.join(tuple(Tier)[2:])}")
+    try:
+        Audience.declared(spec.audience)
+    except InvalidInput as error:
+        raise _unfit(
+            name, error.message.removesuffix(" Nothing was changed.").rstrip(".")
+        ) from None
     _does_of(spec)
     if spec.python is not None:
         _check_source(name, spec.python)
@@ -97,6 +106,8 @@ def registered_tool(spec: ToolSpec, workplace: Workplace, reveal: Reveal) -> Sch
         does=_does_of(spec),
         timeout=spec.timeout + 30,
         ask=spec.ask,
+        audience=spec.audience,
+        definition=[spec.python, spec.http],
     )
 
 
@@ -177,13 +188,54 @@ def _check_request(name: str, call: HttpCall, schema: Mapping[str, Any]) -> None
     for one in _placeholders(call.url):
         if one not in properties:
             raise _unfit(name, f"its address names {{{one}}}, which is no parameter")
+    if call.method in _IN_ADDRESS:
+        placed = set(_placeholders(call.url))
+        for one in _fixed(call.url):
+            if one in properties and one not in placed:
+                raise _unfit(name, f"its address fixes {one!r}, which is also a parameter")
     for key, value in call.headers.items():
         if not _HEADER.fullmatch(key) or any(char < " " or char == "\x7f" for char in value):
             raise _unfit(name, f"{key[:60]!r} is no header, or its value has more than one line")
 
 
 def _placeholders(url: str) -> list[str]:
-    return re.findall(r"\{([^{}]*)\}", url)
+    return _PLACEHOLDER.findall(url)
+
+
+def _fixed(url: str) -> set[str]:
+    """Return the names of the parameters that stand in an address itself."""
+    query = url.partition("#")[0].partition("?")[2]
+    return {name for name, _ in parse_qsl(query, keep_blank_values=True)}
+
+
+def _filled_in(url: str, arguments: Mapping[str, Any]) -> str:
+    """Return an address with arguments in place of its placeholders, each within its segment."""
+
+    def fill(found: re.Match[str]) -> str:
+        return quote(as_text(arguments.get(found[1], "")), safe="", errors="replace")
+
+    path, mark, query = url.partition("?")
+    parts: list[str] = []
+    for segment in path.split("/"):
+        filled = _PLACEHOLDER.sub(fill, segment)
+        if filled != segment and _leaves_its_place(filled):
+            names = " and ".join(repr(one) for one in _placeholders(segment))
+            raise ToolError(
+                f"{unquote(filled)[:100]!r} cannot be used for {names}: it is one part of a path, "
+                'and must not be empty or hold ".." or "." as a part. Nothing was sent.'
+            )
+        parts.append(filled)
+    return "/".join(parts) + mark + _PLACEHOLDER.sub(fill, query)
+
+
+def _leaves_its_place(segment: str) -> bool:
+    """Tell whether a server may take a segment for a step to another folder."""
+    # Some servers decode more than once, and take an encoded slash for a slash.
+    for _ in range(4):
+        if any(part in (".", "..") for part in re.split(r"[/\\]", segment)):
+            return True
+        segment = unquote(segment)
+    return not segment
 
 
 async def _request(
@@ -198,18 +250,26 @@ async def _request(
 
     from asterism.tools.addresses import Allowed, checked, resolver
 
-    left = dict(arguments)
-    url = call.url
-    for one in _placeholders(call.url):
-        url = url.replace(f"{{{one}}}", quote(as_text(left.pop(one, "")), safe=""))
+    in_address = call.method in _IN_ADDRESS
+    placed = set(_placeholders(call.url))
+    left = {key: value for key, value in arguments.items() if key not in placed}
+    if in_address and (fixed := sorted(_fixed(call.url) & left.keys())):
+        raise ToolError(
+            f"{fixed[0]!r} is fixed by the address of {spec.name} and cannot be given. Leave it "
+            "out. Nothing was sent."
+        )
+    address = _filled_in(call.url, arguments)
     allowed = Allowed(workplace.settings().web.allow)
     try:
         headers = {key: reveal(value) for key, value in call.headers.items()}
     except AsterismError as error:
         raise ToolError(error.message) from None
     headers.setdefault("Content-Type", "application/json")
-    in_address = call.method in ("GET", "DELETE")
     query = {key: as_text(value) for key, value in left.items()} if in_address else {}
+    url = checked(address, allowed)
+    # As it was encoded here: yarl would decode what some servers take for more than a character.
+    path = quote(urlsplit(address).path, safe=_RESERVED)
+    url = url.with_path(path, encoded=True).with_query(url.query).update_query(query)
     connector = aiohttp.TCPConnector(resolver=resolver(allowed))
     try:
         async with (
@@ -217,7 +277,7 @@ async def _request(
             aiohttp.ClientSession(connector=connector, trust_env=False) as session,
             session.request(
                 call.method,
-                checked(url, allowed).update_query(query),
+                url,
                 headers=headers,
                 data=None if in_address else orjson.dumps(left),
                 allow_redirects=False,

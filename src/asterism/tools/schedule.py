@@ -8,12 +8,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
 from asterism.errors import InvalidInput, ToolError
+from asterism.memory.gate.writer import NeedsConsent, judge
+from asterism.permissions import Act, Resource
 from asterism.store import inbox, schedules
 from asterism.tools.spellings import OPERATION, TEXT, WORD, also
 from asterism.tools.tool import Tool, ToolContext, tool
 from asterism.types.deeds import Deed, DeedKind, Does
 from asterism.types.ids import new_id
-from asterism.types.people import audience_of
+from asterism.types.labels import label_of
+from asterism.types.memory import Permission, Source
 from asterism.types.schedules import Schedule
 from asterism.types.wire import message_wire
 
@@ -62,10 +65,11 @@ def _does(arguments: Mapping[str, Any]) -> list[Deed]:
     if arguments.get("operation") == "list":
         return [Deed(DeedKind.READ)]
     said = str(arguments.get("message") or "")
-    return [Deed(DeedKind.REMEMBER, content=(said,) if said else ())]
+    amends = arguments.get("operation") == "cancel"
+    return [Deed(DeedKind.REMEMBER, content=(said,) if said else (), amends=amends)]
 
 
-@tool(transactional=True, tier=None, does=_does)
+@tool(transactional=True, tier=None, does=_does, audience="public")
 async def schedule(
     ctx: ToolContext,
     operation: Annotated[Literal["at", "in", "every", "list", "cancel"], OPERATION, WORD],
@@ -87,20 +91,22 @@ async def schedule(
         found = [
             one
             for one in await schedules.of_agent(ctx.tx, ctx.agent.id)
-            if ctx.company.may_hear(audience_of(one.company))
+            if label_of(one.company).flows_to(ctx.company)
         ]
     if operation == "list":
         if not found:
             return "Nothing is scheduled."
-        ctx.audiences.extend(audience_of(one.company) for one in found)
+        labels = (label_of(one.company) for one in found)
+        ctx.quotes(Source((), one.audience, one.trust) for one in labels)
         return "\n".join(
             f"{one.id}: {_said(one.due_at)}{f' (every {one.cron})' if one.cron else ''}: {one.text}"
             for one in found
         )
     if operation == "cancel":
-        if all(one.id != id for one in found) or not await schedules.cancel(
-            ctx.tx, ctx.agent.id, id
-        ):
+        one = next((one for one in found if one.id == id), None)
+        if one is not None:
+            _may_cancel(ctx, one)
+        if one is None or not await schedules.cancel(ctx.tx, ctx.agent.id, id):
             raise ToolError(f"There is no schedule {id!r}. Use operation list to see them.")
         return f"Schedule {id} is cancelled."
     if not message.strip():
@@ -125,6 +131,15 @@ async def schedule(
     await schedules.put(ctx.tx, one)
     await ctx.tx.notify("schedule", one.id)
     return f"Scheduled as {one.id} for {_said(due)}."
+
+
+def _may_cancel(ctx: ToolContext, one: Schedule) -> None:
+    """Return if a plan may be cancelled; else park the turn and ask, as for an edit of a block."""
+    plan = Resource("schedule", one.id, Permission.READ_WRITE, label_of(one.company).trust)
+    try:
+        judge(ctx.writer(), Act.OVERWRITE, plan, f"cancel schedule {one.id}: {one.text[:200]}")
+    except NeedsConsent as needed:
+        ctx.ask(needed.question, needed.reviewers)
 
 
 @tool(transactional=True, tier=None, does=Does("remember", content="reason"))

@@ -51,7 +51,7 @@ def _role(given: Any) -> Any:
 _Text = Annotated[str, TEXT]
 
 
-@tool(repeatable=True, tier=None, compact=False, does=Does("read"))
+@tool(repeatable=True, tier=None, compact=False, does=Does("read"), audience="public")
 async def search(
     ctx: ToolContext,
     query: Annotated[str, also("query", "text", "q"), TEXT],

@@ -128,12 +128,16 @@ async def _to_person(ctx: ToolContext, name: str, content: str) -> str:
         try:
             person = await people.find(ctx.tx, ctx.constellation, name.strip())
         except NotFound as error:
+            if not ctx.company.owner_alone:
+                raise _not_reached(name) from None
             raise ToolError(f"{error.message} Nothing was sent.") from None
     place = _place(ctx, person)
     if place is None and person.id == OWNER:
         notice = Notice(new_id("ntc"), ctx.agent.id, ctx.turn_id, "message", content, ctx.now)
         await notices.put(ctx.tx, notice)
         return "Your owner finds it among the notices, since no channel leads to them."
+    if place is None and not ctx.company.owner_alone:
+        raise _not_reached(name)
     if place is None:
         raise ToolError(
             f"{person.name} is reached by no channel that is there. {_channels(ctx)} Nothing was "
@@ -142,6 +146,11 @@ async def _to_person(ctx: ToolContext, name: str, content: str) -> str:
     await _ask_unless_heard(ctx, person, content)
     await _deliver(ctx, place, content)
     return f"Sent to {person.name if person.id != OWNER else 'your owner'} in {place.channel}."
+
+
+def _not_reached(name: str) -> ToolError:
+    """Say the same of somebody unknown as of somebody out of reach: others are listening."""
+    return ToolError(f"Nobody called {name!r} can be reached from here. Nothing was sent.")
 
 
 async def _owner(ctx: ToolContext) -> Person:
@@ -185,7 +194,8 @@ async def _to_agent(ctx: ToolContext, name: str, content: str) -> str:
     if other is None or other.id == ctx.agent.id:
         names = [one.name for one in await agents.everyone(ctx.tx, ctx.constellation)]
         there = ", ".join(one for one in names if one != ctx.agent.name) or "none but you"
-        raise ToolError(f"There is no other agent named {name!r}. There are: {there}.")
+        hint = f" There are: {there}." if ctx.company.owner_alone else " Nothing was sent."
+        raise ToolError(f"There is no other agent named {name!r}.{hint}")
     waiting = await inbox.waiting(ctx.tx, ctx.constellation, other.id)
     label = f"agent:{ctx.agent.name}"
     if any(one.channel == label and ctx.now - one.at < _COOLDOWN for one in waiting):

@@ -16,6 +16,7 @@ from asterism.tools.tool import Tool, ToolContext, tool
 from asterism.tools.workplace import Workplace
 from asterism.types.deeds import Deed, DeedKind
 from asterism.types.ids import new_id
+from asterism.types.people import OWNER, Company, Tier
 
 LONGEST_COMMAND = 100_000
 _LONGEST_TIME = 3_600.0
@@ -29,6 +30,8 @@ Operation = Literal["execute", "spawn", "kill", "status"]
 @dataclass(slots=True)
 class _Spawned:
     agent_id: str
+    company: str
+    """The key of those who were present when it was started."""
     command: str
     running: Running
 
@@ -39,19 +42,39 @@ class Spawned:
     def __init__(self) -> None:
         self._all: dict[str, _Spawned] = {}
 
-    def of(self, agent_id: str) -> dict[str, _Spawned]:
-        """Return the programs of an agent by their ids, those that ended lately, too."""
-        return {key: one for key, one in self._all.items() if one.agent_id == agent_id}
+    def running(self, agent_id: str) -> int:
+        """Return how many programs of an agent are running, whoever was there at their start."""
+        return sum(not one.running.ended for one in self._all.values() if one.agent_id == agent_id)
 
-    def add(self, agent_id: str, command: str, running: Running) -> str:
+    def of(self, agent_id: str, company: Company) -> dict[str, _Spawned]:
+        """Return the programs of an agent by their ids, those that ended lately, too.
+
+        The owner alone sees all; others see what was started in the same company.
+        """
+        return {
+            key: one
+            for key, one in self._all.items()
+            if one.agent_id == agent_id and (company.owner_alone or one.company == company.key)
+        }
+
+    def add(self, agent_id: str, company: Company, command: str, running: Running) -> str:
         """Keep a program, and return its id."""
-        own = self.of(agent_id)
+        own = {key: one for key, one in self._all.items() if one.agent_id == agent_id}
         ended = [key for key, one in own.items() if one.running.ended]
         for key in ended[: max(0, len(own) + 1 - _MOST_REMEMBERED)]:
             del self._all[key]
         key = new_id("task")
-        self._all[key] = _Spawned(agent_id, command, running)
+        self._all[key] = _Spawned(agent_id, company.key, command, running)
         return key
+
+    def clear(self) -> None:
+        """Drop what programs have said and how they were called, since something was forgotten."""
+        for key, one in list(self._all.items()):
+            if one.running.ended:
+                del self._all[key]
+            else:
+                one.command = "(its command was dropped when something was forgotten)"
+                one.running.drop_output()
 
     async def close(self) -> None:
         """End them all."""
@@ -77,7 +100,7 @@ def shell_tool(workplace: Workplace, spawned: Spawned) -> Tool:
             return (run, Deed(DeedKind.FETCH, hosts=(command,), content=(command,)))
         return (run,)
 
-    @tool(does=does, compact=False, timeout=_LONGEST_TIME + 60)
+    @tool(does=does, tier=Tier.DOCUMENT, compact=False, timeout=_LONGEST_TIME + 60, audience=OWNER)
     async def shell(
         ctx: ToolContext,
         operation: Annotated[Operation, WORD, OPERATION] = "execute",
@@ -94,19 +117,18 @@ def shell_tool(workplace: Workplace, spawned: Spawned) -> Tool:
             timeout: Seconds.
         """
         if operation == "status":
-            return _status(spawned, ctx.agent.id)
+            return _status(spawned.of(ctx.agent.id, ctx.company))
         if operation == "kill":
-            return await _kill(spawned, ctx.agent.id, task_id)
+            return await _kill(spawned.of(ctx.agent.id, ctx.company), task_id)
         if not command.strip() or "\0" in command or len(command) > LONGEST_COMMAND:
             raise ToolError(
                 f"shell {operation} needs a command of 1 to {LONGEST_COMMAND:,} characters, such "
                 'as "ls -l". Nothing was run.'
             )
-        alive = [one for one in spawned.of(ctx.agent.id).values() if not one.running.ended]
-        if operation == "spawn" and len(alive) >= _MOST_SPAWNED:
+        if operation == "spawn" and spawned.running(ctx.agent.id) >= _MOST_SPAWNED:
             raise ToolError(
-                f"{len(alive)} programs are running in the background, and the most is "
-                f"{_MOST_SPAWNED}. End one with kill. Nothing was run."
+                f"No more than {_MOST_SPAWNED} programs can run in the background. End one with "
+                "kill. Nothing was run."
             )
         try:
             box = await workplace.sandbox()
@@ -116,7 +138,7 @@ def shell_tool(workplace: Workplace, spawned: Spawned) -> Tool:
                 workplace.bounds(timeout if operation == "execute" else 0),
             )
             if operation == "spawn":
-                key = spawned.add(ctx.agent.id, command, running)
+                key = spawned.add(ctx.agent.id, ctx.company, command, running)
                 return f"Started as {key}. It runs until it ends, you kill it, or the home stops."
             return told(await running.wait(), timeout)
         except SandboxError as error:
@@ -131,6 +153,7 @@ def told(ran: Ran, timeout: float) -> str:
         "time": f"Ended after {timeout:g} s, its time. Give a longer timeout, or spawn it.",
         "output": "Ended, since it said too much. Let it say less, or write to a file.",
         "disk": "Ended, since your folder is full. Delete what is not needed.",
+        "files": "Ended, since your folder holds too many files. Delete some or pack them.",
         "memory": "Ended, since it needed more memory than there is for it.",
         "stopped": "Stopped.",
     }
@@ -149,8 +172,7 @@ def _signal(code: int | None) -> str:
     return "" if code is None or code <= 128 else reasons.get(code - 128, "")
 
 
-async def _kill(spawned: Spawned, agent_id: str, task_id: str) -> str:
-    own = spawned.of(agent_id)
+async def _kill(own: Mapping[str, _Spawned], task_id: str) -> str:
     one = own.get(task_id)
     if one is None:
         there = ", ".join(own) or "none"
@@ -170,9 +192,9 @@ async def _ended(one: _Spawned) -> str:
         return error.message
 
 
-def _status(spawned: Spawned, agent_id: str) -> str:
+def _status(own: Mapping[str, _Spawned]) -> str:
     lines: list[str] = []
-    for key, one in spawned.of(agent_id).items():
+    for key, one in own.items():
         state = "ended" if one.running.ended else f"running for {one.running.seconds:.0f} s"
         shown = one.running.output[-_SHOWN_OF_STATUS:].decode("utf-8", "replace").strip()
         lines.append(f"{key} ({state}): {one.command[:200]}" + (f"\n{shown}" if shown else ""))

@@ -21,7 +21,7 @@ def _does(arguments: Mapping[str, Any]) -> list[Deed]:
     return [Deed(kind, things=(name,) if name else ())]
 
 
-@tool(transactional=True, tier=None, compact=False, does=_does)
+@tool(transactional=True, tier=None, compact=False, does=_does, audience="public")
 async def source(
     ctx: ToolContext,
     operation: Annotated[Literal["list", "status", "pause", "resume"], OPERATION, WORD],

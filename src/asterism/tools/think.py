@@ -9,7 +9,7 @@ from asterism.tools.tool import Tool, ToolContext, tool
 from asterism.types.deeds import Does
 
 
-@tool(repeatable=True, tier=None, compact=False, does=Does("read"))
+@tool(repeatable=True, tier=None, compact=False, does=Does("read"), audience="public")
 async def think(ctx: ToolContext, thought: Annotated[str, also("thought", "content"), TEXT]) -> str:
     """Think something through before you act. Nothing else happens."""
     del ctx, thought  # the call itself is in the log

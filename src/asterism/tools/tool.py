@@ -7,9 +7,10 @@ result. What a tool declares about its effect decides what a crash in the middle
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar, cast, get_type_hints, overload
 
@@ -17,14 +18,25 @@ import orjson
 
 from asterism.config import Settings
 from asterism.config.contacts import Contacts
-from asterism.errors import ConfigError, ToolError
+from asterism.errors import ConfigError, InvalidInput, ToolError
 from asterism.memory.gate.writer import Writer
 from asterism.permissions import Actor, Authority
 from asterism.store.database import Connection
+from asterism.telemetry.redaction import redact
 from asterism.types.agents import Agent
-from asterism.types.deeds import Declared, Deed, DeedKind, deeds_of
+from asterism.types.deeds import Declared, Deed, DeedKind, Does, deeds_of
+from asterism.types.labels import Label
 from asterism.types.memory import Source
-from asterism.types.people import OWNER, OWNER_ALONE, Audience, Company, Tier
+from asterism.types.people import (
+    OWNER,
+    OWNER_ALONE,
+    OWNER_ONLY,
+    PUBLIC,
+    Audience,
+    Company,
+    Tier,
+    least_trusted,
+)
 from asterism.types.search import Found, Query
 from asterism.types.turns import Effect
 
@@ -39,8 +51,13 @@ class Decision:
     approved: bool
     note: str | None = None
     by: str = ""
+    """What they are called."""
     arguments: str | None = None
     """The arguments as the person changed them, as JSON."""
+    approval_id: str | None = None
+    """The question that was answered."""
+    person_id: str = ""
+    """The id of whoever answered."""
 
 
 class NeedsApproval(Exception):
@@ -72,6 +89,8 @@ class ToolContext:
     constellation: str = ""
     company: Company = OWNER_ALONE
     """Who is present: what they may not hear, the call must not bring to light."""
+    people: frozenset[str] = frozenset({OWNER})
+    """Who speaks, in every way that a policy may name them."""
     source: Source = field(default_factory=lambda: Source(()))
     """What whatever the call writes comes from, who may hear it and how far it is trusted."""
     authority: Authority = field(default_factory=Authority)
@@ -88,6 +107,14 @@ class ToolContext:
     """Where people are reached."""
     resolve: Callable[[str], str] = str
     """Returns the stored key that `secret:NAME` names, and any other text as it is."""
+
+    def __post_init__(self) -> None:
+        show = self.progress
+
+        def clean(text: str) -> None:
+            show(redact(text))  # watchers see no key, and a tool may know one
+
+        object.__setattr__(self, "progress", clean)
 
     async def search(self, query: Query) -> Found:
         """Return what the agent's memory has on a query, as far as those present may hear it.
@@ -106,6 +133,11 @@ class ToolContext:
                 self.tiers.append(one.tier)
             if one.audience not in self.audiences:
                 self.audiences.append(one.audience)
+
+    @property
+    def label(self) -> Label:
+        """The label of what the result quotes."""
+        return Label(least_trusted(self.tiers), Audience.meeting(self.audiences))
 
     def writer(self, reason: str = "") -> Writer:
         """Return whom the gate of memory shall take this call for."""
@@ -139,8 +171,13 @@ class ToolContext:
             raise NeedsApproval(question, reviewers)
 
 
+_SPELT = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
 _KEPT_AT_HOME = (Deed(DeedKind.REMEMBER),)
 """What a transactional tool does: all of its effect is in the home's own database."""
+
+DeclaredAudience = str | Audience | Callable[[Agent, Company, Mapping[str, Any]], Audience]
+"""Who may see the results of a tool: an audience, or a function of who calls, those present and the
+arguments. It must not look at what is hidden: whether a person is asked would tell."""
 
 Function = Callable[..., Any]
 Check = Callable[..., Awaitable[Any]]
@@ -162,6 +199,7 @@ class Tool:
         compact: bool = True,
         does: Declared | None = None,
         reserved: bool = False,
+        audience: DeclaredAudience | None = None,
     ) -> None:
         self.function = function
         self.name = name
@@ -176,11 +214,15 @@ class Tool:
         """Whether only agents have it whose list of tools names it."""
         self.does = does
         """What its calls do, by which they are judged; None: it does not say."""
+        self._audience = _checked_audience(name, audience)
         self._check = check
         self._async = inspect.iscoroutinefunction(function)
         self._takes_context, self._parameters = _parameters_of(function)
         self._description, self._notes = _read_docstring(inspect.getdoc(function) or "")
         self._schema: Any = None
+        self.definition: Any = None
+        """What else makes it what it is, such as its source; in JSON, for its digest."""
+        self._digest: str | None = None
         self.__doc__ = function.__doc__
 
     def __repr__(self) -> str:
@@ -202,6 +244,39 @@ class Tool:
         if self.does is None and self.effect is Effect.TRANSACTIONAL:
             return _KEPT_AT_HOME
         return deeds_of(self.does, arguments)
+
+    def audience(self, agent: Agent, company: Company, arguments: Mapping[str, Any]) -> Audience:
+        """Return who may see what a call brings back.
+
+        A tool that does not say: the owner, if its calls read something or might do anything.
+        """
+        declared = self._audience
+        if isinstance(declared, Audience):
+            return declared
+        if declared is not None:
+            return declared(agent, company, arguments)
+        if self.does is None or any(one.kind.shows for one in self.deeds(dict(arguments))):
+            return OWNER_ONLY
+        return PUBLIC
+
+    def shown_deeds(self, arguments: dict[str, Any]) -> tuple[Deed, ...]:
+        """Return what people who are asked are told that a call would do."""
+        return self.deeds(arguments)
+
+    def digest(self, arguments: Mapping[str, Any]) -> str:
+        """Return what tells the tool of a call from any other of its name.
+
+        It covers whatever people and models are told of the tool, and what it declares. What was
+        approved is run only by a tool with the same digest.
+        """
+        del (
+            arguments
+        )  # it is the same for all calls, but for tools that make others' calls possible
+        if self._digest is None:
+            told = {"tool": self.wire(), "effect": self.effect, "does": _spell_does(self.does)}
+            spelt = orjson.dumps([told, self.definition], default=str, option=_SPELT)
+            self._digest = hashlib.sha256(spelt).hexdigest()[:32]
+        return self._digest
 
     def read(self, arguments: str) -> dict[str, Any]:
         """Return the arguments of a call, checked and converted; raise `ToolError` if unfit."""
@@ -263,6 +338,25 @@ class Tool:
     def _json_schema(self) -> dict[str, Any]:
         schema: dict[str, Any] = self._model().model_json_schema()
         return cast("dict[str, Any]", _short(schema))
+
+
+def _checked_audience(
+    name: str, given: DeclaredAudience | None
+) -> Audience | Callable[[Agent, Company, Mapping[str, Any]], Audience] | None:
+    if not isinstance(given, str):
+        return given
+    try:
+        return Audience.declared(given)
+    except InvalidInput as error:
+        raise ConfigError(f"The audience of tool {name!r}: {error.message}") from None
+
+
+def _spell_does(does: Declared | None) -> Any:
+    if does is None or isinstance(does, Does):
+        return does
+    if callable(does):
+        return f"{does.__module__}.{getattr(does, '__qualname__', type(does).__qualname__)}"
+    return list(does)
 
 
 def read_object(name: str, arguments: str) -> dict[str, Any]:
@@ -374,6 +468,7 @@ def tool(
     compact: bool = True,
     does: Declared | None = None,
     reserved: bool = False,
+    audience: DeclaredAudience | None = None,
 ) -> Callable[[Function], Tool]: ...
 def tool(
     function: Function | None = None,
@@ -389,6 +484,7 @@ def tool(
     compact: bool = True,
     does: Declared | None = None,
     reserved: bool = False,
+    audience: DeclaredAudience | None = None,
 ) -> Tool | Callable[[Function], Tool]:
     """Make a typed function callable by models.
 
@@ -408,6 +504,9 @@ def tool(
             `Does("send", recipients="to", content="text")`. After untrusted text was read, calls
             are judged by it; a tool that does not say might do anything.
         reserved: Only agents have it whose own list of tools names it.
+        audience: Who may see its results, such as "public", "owner" or "role:family". Where
+            somebody is present who may not, the owner is asked before each call. Without it: the
+            owner alone, unless `does` says that calls only send, write, pay, delete or remember.
     """
     declared = [transactional, repeatable, check is not None]
     if sum(declared) > 1:
@@ -432,6 +531,7 @@ def tool(
             compact=compact,
             does=does,
             reserved=reserved,
+            audience=audience,
         )
 
     return wrap if function is None else wrap(function)

@@ -52,6 +52,7 @@ class Workplace:
             processes=wanted.processes,
             file_size=min(wanted.disk_mb, 4096) << 20,
             disk=wanted.disk_mb << 20,
+            files=wanted.files,
         )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import orjson
 
 from asterism.types.deeds import Deed, DeedKind
+from asterism.types.labels import Label
 
 OWNER = "owner"
 """The reviewer that is always one: whoever the constellation belongs to."""
@@ -29,9 +30,9 @@ class Approval:
     asked_at: int
     tool: str = ""
     arguments: str = ""
-    """The exact call: its arguments as JSON, as the model wrote them."""
+    """The exact call: its arguments as the tool reads them, as JSON."""
     deeds: str = ""
-    """What the call does, as a JSON list; for people, and for the scopes of grants."""
+    """What the call does, as a JSON list; for people, and for what is granted along with a yes."""
     reason: str = ""
     """Why it must be asked."""
     reviewers: tuple[str, ...] = (OWNER,)
@@ -56,6 +57,8 @@ class Approval:
     """Where it was announced, as `channel:address`, and in which round the last time."""
     announced_at: int | None = None
     """When the latest round began."""
+    definition: str = ""
+    """The digest of the tool that was asked about, which alone is run; empty: not known."""
 
     @property
     def verdict(self) -> str:
@@ -81,18 +84,34 @@ class Answer:
     """Other arguments than those that were asked for, as JSON."""
     place: str | None = None
     """Where it was said, as `channel:address`."""
+    definition: str | None = None
+    """With other arguments, the digest of the tool for these; None: as it was asked."""
+    deeds: str | None = None
+    """With other arguments, what the call does with these, as JSON; None: as it was asked."""
+    label: Label = field(default_factory=Label)
+    """How far what they say is trusted, and who may hear it."""
 
 
-def pretty(arguments: str) -> str:
-    """Return JSON with a line for each member; what is none, as it is."""
+def write_deeds(deeds: Iterable[Deed]) -> str:
+    """Return deeds as JSON, for people who are asked."""
+    shown = [
+        # An amount of 0 says more than none.
+        {name: value for name, value in asdict(one).items() if value or type(value) is float}
+        for one in deeds
+    ]
+    return orjson.dumps(shown).decode()
+
+
+def plain_deeds(text: str) -> Any:
+    """Return deeds that were written as plain lists and texts; None if that is no JSON any more."""
     try:
-        return orjson.dumps(orjson.loads(arguments or "{}"), option=orjson.OPT_INDENT_2).decode()
+        return orjson.loads(text) if text else []
     except orjson.JSONDecodeError:
-        return arguments
+        return None
 
 
 def read_deeds(text: str) -> tuple[Deed, ...]:
-    """Return the deeds of an approval; what is no list of them says nothing."""
+    """Return deeds that were written; what is no list of them says nothing."""
     try:
         told: Any = orjson.loads(text) if text else []
         return tuple(
@@ -101,36 +120,11 @@ def read_deeds(text: str) -> tuple[Deed, ...]:
                 *(tuple(one.get(name, ())) for name in ("recipients", "hosts", "paths", "things")),
                 amount=one.get("amount"),
                 content=tuple(one.get("content", ())),
+                amends=bool(one.get("amends")),
+                amount_unreadable=bool(one.get("amount_unreadable")),
+                unreadable=bool(one.get("unreadable")),
             )
             for one in told
         )
     except (ValueError, TypeError, KeyError, AttributeError):
         return ()  # some of it has been forgotten
-
-
-_WORDS = {
-    DeedKind.READ: "look at",
-    DeedKind.REMEMBER: "change its memory",
-    DeedKind.FETCH: "ask",
-    DeedKind.SEND: "send something to",
-    DeedKind.WRITE: "write",
-    DeedKind.RUN: "run",
-    DeedKind.DELETE: "delete",
-    DeedKind.PAY: "pay",
-    DeedKind.GRANT: "give access to",
-    DeedKind.UNDECLARED: "do something that its tool does not declare",
-}
-
-
-def deeds_in_words(approval: Approval) -> str:
-    """Return what the call of an approval would do, as people say it."""
-    said: list[str] = []
-    for deed in read_deeds(approval.deeds):
-        words = _WORDS[deed.kind]
-        if deed.amount is not None:
-            words += f" {deed.amount:g}"
-            words += " to" if deed.kind is DeedKind.PAY and deed.targets else ""
-        if deed.targets and deed.kind is not DeedKind.UNDECLARED:
-            words += f" {', '.join(deed.targets)}"
-        said.append(words)
-    return "; ".join(said)

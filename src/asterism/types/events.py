@@ -14,6 +14,9 @@ NOTHING = bytes(32)
 """What the first event of a chain has before it."""
 ANCHORED = "audit.anchored"
 """The kind of event that holds how far other chains had come."""
+EMPTIED = "audit.emptied"
+"""The kind of event that names the events whose bodies were forgotten: `emptied` has, by chain, the
+first and the last number of each run of them."""
 _HOME = "home:"
 _LARGEST = 16_384
 _LONGEST = 2_000

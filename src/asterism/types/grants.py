@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, cast
 
-from asterism.types.deeds import Deed, texts_at
+from asterism.types.deeds import Deed, DeedKind, amount_of
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Leave to call a tool without asking each time."""
+    """Leave to call a tool without asking each time. What it leaves open, it does not limit."""
 
     id: str
     constellation: str
@@ -33,6 +33,16 @@ class Grant:
     approval_id: str | None = None
     """The question it was given with."""
     revoked_at: int | None = None
+    deeds: tuple[Deed, ...] | None = None
+    """What calls may do at most: the same kinds of effects, to the same targets and amounts."""
+    arguments: str | None = None
+    """The only arguments that calls may have, as `exact_arguments` writes them."""
+    amount: float | None = None
+    """Up to which amount each call, whatever the amounts of `deeds`."""
+    per_day: int | None = None
+    """How many calls in 24 hours."""
+    definition: str | None = None
+    """The digest of the tool that it was given for; another tool of that name is not meant."""
 
 
 class Extent(StrEnum):
@@ -40,12 +50,10 @@ class Extent(StrEnum):
 
     TURN = "turn"
     """Calls of this tool until the turn ends."""
-    SCOPE = "scope"
-    """Calls of this tool that are done to the same things."""
-    UNTIL = "until"
-    """Calls of this tool until a time."""
+    RECIPIENT = "recipient"
+    """Calls of this tool that do the same to the same targets, texts aside."""
     ALWAYS = "always"
-    """Calls of this tool."""
+    """Calls of this tool; under a limit, those to the same targets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,57 +64,104 @@ class Wish:
     until: int | None = None
     pattern: Mapping[str, str] | None = None
     """A glob for each argument that matters; None: as the extent has it."""
+    amount: float | None = None
+    """With `ALWAYS`: up to which amount each call."""
+    per_day: int | None = None
+    """With `ALWAYS`: how many calls in 24 hours."""
+
+    @property
+    def limited(self) -> bool:
+        """Whether there is a limit."""
+        return self.amount is not None or self.per_day is not None
 
 
-def scope_of(arguments: Mapping[str, Any], deeds: Iterable[Deed] = ()) -> dict[str, str]:
-    """Return the pattern that means calls like this one.
+def told_of(grant: Grant) -> dict[str, Any]:
+    """Return a grant as an event tells it."""
+    told = {
+        "what": grant.id,
+        "tool": grant.tool,
+        "pattern": dict(grant.pattern),
+        "turn": grant.turn_id,
+        "until": grant.until,
+        "uses": grant.uses,
+        "approval": grant.approval_id,
+    }
+    limits = {
+        "deeds": [str(one) for one in grant.deeds] if grant.deeds is not None else None,
+        "arguments": grant.arguments,
+        "amount": grant.amount,
+        "per_day": grant.per_day,
+    }
+    return told | {name: value for name, value in limits.items() if value is not None}
 
-    Arguments that say to whom, to what or how much it is done must be the same; others, such as the
-    text of a message, may differ. Where the deeds do not tell which is which, all must be the same.
+
+# -- what calls like one call are ------------------------------------------------------------------
+
+
+def limits_of(deeds: Iterable[Deed]) -> tuple[Deed, ...] | None:
+    """Return what calls like one that does this may do; None where its deeds do not tell.
+
+    Each effect needs something that it is done to, or it could be done to anything; and an amount
+    that cannot be read might be any.
     """
-    leaves = _leaves(arguments)
-    everything = {path: _one_of(texts) for path, texts in leaves}
-    all_deeds = tuple(deeds)
-    said = {text for one in all_deeds for text in one.targets}
-    amounts = {one.amount for one in all_deeds if one.amount is not None}
-    kept = [
-        (path, texts)
-        for path, texts in leaves
-        if not said.isdisjoint(texts) or any(_number(text) in amounts for text in texts)
-    ]
-    found = {text for _, texts in kept for text in texts}
-    if not said or not said <= found:
-        return everything
-    return {path: _one_of(texts) for path, texts in kept}
+    told = tuple(replace(one, content=()) for one in deeds)
+    telling = all(
+        one.kind is not DeedKind.UNDECLARED
+        and one.targets
+        and not (one.amount_unreadable or one.unreadable)
+        for one in told
+    )
+    return told if told and telling else None
 
 
-def literal(text: str) -> str:
-    """Return the pattern that means this text and no other."""
-    if text.startswith("re:") or "*" in text or "?" in text:
-        return f"re:{re.escape(text)}"
-    return text
+def does_no_more(deeds: Iterable[Deed], granted: Iterable[Deed], *, amounts: bool = True) -> bool:
+    """Tell whether each deed is one that was granted, to no more targets and of the same amount."""
+    most = tuple(granted)
+    return all(
+        any(
+            one.kind is other.kind
+            and _within(one.recipients, other.recipients)
+            and _within(one.hosts, other.hosts)
+            and _within(one.paths, other.paths)
+            and _within(one.things, other.things)
+            and (other.amends or not one.amends)
+            and (not amounts or _same_amount(one, other))
+            for other in most
+        )
+        for one in deeds
+    )
 
 
-def _one_of(texts: Sequence[str]) -> str:
-    if len(texts) == 1:
-        return literal(texts[0])
-    return "re:" + "|".join(map(re.escape, texts))
+def _within(some: tuple[str, ...], granted: tuple[str, ...]) -> bool:
+    # Nothing named is not less than something named: it may mean everything.
+    return set(some) <= set(granted) and bool(some) == bool(granted)
 
 
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
+def _same_amount(one: Deed, other: Deed) -> bool:
+    # Amounts that cannot be read are not known to be the same.
+    return one.amount == other.amount and not (one.amount_unreadable or other.amount_unreadable)
 
 
-def _leaves(value: Mapping[str, Any], before: str = "") -> list[tuple[str, tuple[str, ...]]]:
-    """Return the path and the texts of each argument that says something."""
-    found: list[tuple[str, tuple[str, ...]]] = []
-    for name, inner in value.items():
-        path = f"{before}{name}"
-        if isinstance(inner, Mapping):
-            found += _leaves(cast("Mapping[str, Any]", inner), f"{path}.")
-        elif texts := tuple(dict.fromkeys(texts_at({"it": inner}, "it"))):
-            found.append((path, texts))
-    return found
+def amount_within(deeds: Iterable[Deed], most: float) -> bool:
+    """Tell whether a call has amounts that can be read and are no more than this together."""
+    paying = [one for one in deeds if one.counted is not None or one.kind is DeedKind.PAY]
+    known = all(one.amount is not None and one.amount >= 0 for one in paying)
+    return bool(paying) and known and amount_of(paying) <= most
+
+
+def arguments_json(arguments: Mapping[str, Any]) -> str:
+    """Return arguments as their tool has read them, as JSON that people may change."""
+    return json.dumps(arguments, ensure_ascii=False, default=_plain)
+
+
+def exact_arguments(arguments: Mapping[str, Any]) -> str:
+    """Return arguments as a text that is the same for the same arguments and no others."""
+    return json.dumps(arguments, ensure_ascii=False, default=_plain, sort_keys=True)
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    if isinstance(value, set | frozenset):
+        return sorted(map(str, cast("set[Any]", value)))
+    return str(value)

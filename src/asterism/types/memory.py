@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from asterism.types.labels import Label
 from asterism.types.people import PUBLIC, Audience, Tier
 
 DEFAULT_LIMIT = 5_000
@@ -155,6 +156,11 @@ class Source:
     audience: Audience = PUBLIC
     tier: Tier = Tier.OWNER
 
+    @property
+    def label(self) -> Label:
+        """How far it is trusted, and who may hear it."""
+        return Label(self.tier, self.audience)
+
 
 @dataclass(frozen=True, slots=True)
 class Block:
@@ -181,21 +187,13 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """Who may hear a line and how far it is trusted."""
-
-    audience: Audience
-    tier: Tier
-
-
-@dataclass(frozen=True, slots=True)
 class Line:
     """A line of a block, with the edits it comes from."""
 
     text: str
     edits: tuple[int, ...]
     """Numbers of the edits that made it, the first one first."""
-    mark: Mark
+    label: Label
 
 
 # -- what can be done to a block -------------------------------------------------------------------

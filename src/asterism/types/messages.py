@@ -43,6 +43,8 @@ class Receipt:
     agent_id: str
     duplicate: bool = False
     """True when the same (channel, external id) had been accepted before."""
+    told: str | None = None
+    """What came of it, where no turn answers it: the answer to a question that was refused."""
 
 
 @dataclass(frozen=True, slots=True)

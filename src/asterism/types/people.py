@@ -122,6 +122,24 @@ class Audience:
         return _read(text)
 
     @staticmethod
+    def declared(text: str) -> Audience:
+        """Return the audience that a tool or a setting declares, where persons go by their ids.
+
+        A name would have to be looked up, and might be another person's by then.
+        """
+        found = _read(text)
+        for clause in found.clauses:
+            for word in clause:
+                kind, _, name = word.partition(":")
+                if kind == "person" and not name.startswith("person_"):
+                    raise InvalidInput(
+                        f"{word!r} is not a valid audience here. Name a person by id, such as "
+                        'person:person_4f…; "asterism person list" shows the ids. Nothing was '
+                        "changed."
+                    )
+        return found
+
+    @staticmethod
     def of_turn(text: str | None) -> Audience:
         """Return who may hear what was said in a turn; where nothing is stored, the owner alone."""
         return Audience.read(text) if text else OWNER_ONLY
@@ -179,6 +197,14 @@ class Company:
         return all(
             here in clause or all(any(map(one.is_named_by, clause)) for one in self.hearers)
             for clause in audience.clauses
+        )
+
+    def without(self, audience: Audience) -> tuple[str, ...]:
+        """Return the ids of those present who may not hear what has this audience."""
+        return tuple(
+            one.person_id
+            for one in self.hearers
+            if not Company((one,), self.room).may_hear(audience)
         )
 
     @property

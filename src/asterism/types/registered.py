@@ -33,6 +33,8 @@ class ToolSpec:
     effect: str = "unknown"
     ask: bool = False
     timeout: float = 30.0
+    audience: str = "owner"
+    """Who may see its results."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from asterism.agents.compaction.folding import SUMMARY_TOKENS, SYSTEM_MARK, Folding, Told
+from asterism.agents.compaction.folding import SUMMARY_TOKENS, Folding, Told
 from asterism.memory.facts import Fact, facts_in
 from asterism.memory.words import digest
+from asterism.types.marks import MARK
 from asterism.types.summaries import Strategy, day, days
 from asterism.types.turns import EntryKind
 from asterism.types.wire import text_of
@@ -137,7 +138,7 @@ def _facts_of(one: Told) -> list[Fact]:
 def _is_said(one: Told) -> bool:
     """Tell whether a person or the agent says it: not a tool, and not the system."""
     if one.kind is EntryKind.MESSAGE:
-        return not text_of(one.wire).startswith(SYSTEM_MARK)
+        return not text_of(one.wire).startswith(MARK)
     return one.kind is EntryKind.REPLY
 
 

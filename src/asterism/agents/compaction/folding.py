@@ -9,6 +9,7 @@ from itertools import accumulate
 
 import orjson
 
+from asterism.types.marks import MARK
 from asterism.types.people import Audience, Tier, least_trusted
 from asterism.types.summaries import Strategy, Summary
 from asterism.types.turns import EntryKind
@@ -21,7 +22,6 @@ SUMMARY_TOKENS = 600
 """How long a summary may be; room for it is left within the goal."""
 _KEPT_SHARE = 0.3
 """How much of the goal the turns may fill that stay for their importance."""
-SYSTEM_MARK = "[asterism]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +297,7 @@ def _score(one: Told, age: float, weights: Weights) -> float:
     text = text_of(one.wire)
     if one.kind is EntryKind.REPLY:
         score = weights.assistant
-    elif one.kind is EntryKind.MESSAGE and not text.startswith(SYSTEM_MARK):
+    elif one.kind is EntryKind.MESSAGE and not text.startswith(MARK):
         score = weights.system if one.wire.startswith(b'{"role":"system"') else weights.user
     else:
         score = weights.other

@@ -74,8 +74,10 @@ _OF_PASSAGE = (
     "EXISTS (SELECT 1 FROM {at}passages x WHERE x.id = passage_id AND x.constellation = ?)"
 )
 # A chain is an agent's id, or home: and the constellation.
+# Those of the log's own hold ids, numbers and hashes, and prove what the others were.
 _OF_CHAIN = (
-    "? = COALESCE((SELECT x.constellation FROM {at}agents x WHERE x.id = chain), SUBSTR(chain, 6))"
+    "kind NOT IN ('audit.anchored', 'audit.emptied') AND"
+    " ? = COALESCE((SELECT x.constellation FROM {at}agents x WHERE x.id = chain), SUBSTR(chain, 6))"
 )
 _OWN = "constellation = ?"
 
@@ -135,7 +137,7 @@ TABLES: dict[str, Table] = {
         ("id",),
         _OF_AGENT,
         _ids("id", "agent_id", "turn_id", "key", "asked_at", "approved", "decided_at")
-        | _ids("rounds", "next_at", "expires_at", "grant_id", "announced_at")
+        | _ids("rounds", "next_at", "expires_at", "grant_id", "announced_at", "definition")
         | _names("decided_by", "tool", "reviewers", "place", "announced")
         | {"question": How.TEXT, "note": How.TEXT, "reason": How.TEXT}
         | {"arguments": How.JSON, "deeds": How.JSON, "edited": How.JSON},
@@ -295,9 +297,9 @@ TABLES: dict[str, Table] = {
         ("id",),
         _OWN,
         _ids("id", "constellation", "agent_id", "turn_id", "until", "uses", "given_at")
-        | _ids("approval_id", "revoked_at")
+        | _ids("approval_id", "revoked_at", "amount", "per_day", "definition")
         | _names("tool", "given_by")
-        | {"pattern": How.JSON},
+        | {"pattern": How.JSON, "deeds": How.JSON, "arguments": How.JSON},
     ),
     "events": Table(
         ("chain", "number"),

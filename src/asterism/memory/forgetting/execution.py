@@ -25,10 +25,12 @@ from asterism.memory.forgetting.tombstones import (
 )
 from asterism.memory.gate.writer import Writer, judge
 from asterism.permissions import Act, Resource
+from asterism.ports import Clock
 from asterism.store import forgetting as store
 from asterism.store import shelves
 from asterism.store.database import Connection, Database
-from asterism.types.ids import new_id
+from asterism.store.forgetting import ForgetRequest
+from asterism.types.ids import new_id, now_ms
 from asterism.types.memory import Permission
 
 Drop = Callable[[Sequence[str]], Awaitable[None]]
@@ -92,7 +94,7 @@ async def forget(
     )
     stone = await _bury(database, graveyard, stone, key, what)
     seeker = Texts([*texts, *stone.texts])
-    return await _carry_out(database, data, stone.stone, seeker, drop)
+    return await _carry_out(database, data, stone.stone, seeker, drop, writer.now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,7 @@ async def replay(
     *,
     everything: bool = False,
     drop: Drop | None = None,
+    clock: Clock = now_ms,
 ) -> Receipt | None:
     """Forget again what an older copy of the database has brought back; None: nothing had.
 
@@ -146,7 +149,7 @@ async def replay(
     receipts: list[Receipt] = []
     for stone in stones:
         seeker = Prints(stone.prints, key) if key is not None else Texts(())
-        receipts.append(await _carry_out(database, data, stone, seeker, drop, scrub=False))
+        receipts.append(await _carry_out(database, data, stone, seeker, drop, clock(), scrub=False))
     left = await database.scrub()
     if lost:
         left.append(
@@ -179,14 +182,16 @@ async def _carry_out(
     stone: Tombstone,
     seeker: Seeker,
     drop: Drop | None,
+    now: int,
     *,
     scrub: bool = True,
 ) -> Receipt:
+    request = ForgetRequest(stone.constellation, stone.by, now, stone.id)
     found = Found()
     summaries: set[str] = set()
     present = await database.columns()
     for _ in range(_MOST_ROUNDS):
-        fresh = await _round(database, present, stone, seeker, summaries)
+        fresh = await _round(database, present, stone, request, seeker, summaries)
         found.add(fresh)
         changed = sorted(fresh.agents)
         if not changed:
@@ -195,9 +200,7 @@ async def _carry_out(
         if drop is None:
             break
         await drop(changed)
-    found.add(
-        await asyncio.to_thread(sweep_files, data, stone.constellation, Redactor(seeker), stone.ids)
-    )
+    found.add(await asyncio.to_thread(sweep_files, data, request, Redactor(seeker), stone.ids))
     if scrub:
         found.left += await database.scrub()
     receipt = _receipt(stone, found, summaries)
@@ -209,6 +212,7 @@ async def _round(
     database: Database,
     present: Columns,
     stone: Tombstone,
+    request: ForgetRequest,
     seeker: Seeker,
     summaries: set[str],
 ) -> Found:
@@ -223,11 +227,11 @@ async def _round(
         chosen = choice_of(turns, stone.ids.get("persons", ()))
         found.add(await sweep_blocks(database, stone.constellation, redactor, chosen, schema))
     for schema in _schemas(present, "entries") if stone.ids else ():
-        work = partial(_remove, present=present, stone=stone, schema=schema)
+        work = partial(_remove, present=present, stone=stone, request=request, schema=schema)
         removed = await database.write(work)
         found.add(removed.found)
         summaries |= removed.summaries
-    found.add(await sweep_database(database, present, stone.constellation, redactor))
+    found.add(await sweep_database(database, present, request, redactor))
     return found
 
 
@@ -240,9 +244,11 @@ async def _turns(tx: Connection, present: Columns, stone: Tombstone, schema: str
     return await Place(tx, present, stone.constellation, schema).turns_of(stone.ids)
 
 
-async def _remove(tx: Connection, present: Columns, stone: Tombstone, schema: str) -> Removed:
+async def _remove(
+    tx: Connection, present: Columns, stone: Tombstone, request: ForgetRequest, schema: str
+) -> Removed:
     place = Place(tx, present, stone.constellation, schema)
-    await place.forget(stone.ids)
+    await place.forget(stone.ids, request)
     return place.removed
 
 

@@ -15,12 +15,13 @@ import orjson
 
 from asterism.errors import StoreError
 from asterism.memory.forgetting.blocks import sweep_blocks_of
+from asterism.memory.forgetting.packed import in_stream, look_around, look_into, packing_of
 from asterism.memory.forgetting.redaction import Redactor, same_length
 from asterism.memory.forgetting.removal import Place, choice_of
 from asterism.memory.forgetting.rows import Columns, Found, sweep_connection
 from asterism.store import shelves
 from asterism.store.database import Connection
-from asterism.store.forgetting import rewrite_file
+from asterism.store.forgetting import ForgetRequest, rewrite_file
 from asterism.store.sqlite import columns_of
 
 _SQLITE = b"SQLite format 3\0"
@@ -34,7 +35,7 @@ _EVENT = re.compile(r"data: ?(\{.*\})")
 
 def sweep_files(
     data: Path,
-    constellation: str,
+    request: ForgetRequest,
     redactor: Redactor,
     ids: dict[str, tuple[str, ...]] | None = None,
 ) -> Found:
@@ -46,7 +47,7 @@ def sweep_files(
             found.left.append(f"The name of a file in {data} holds it. Rename or remove the file.")
         before = redactor.found
         try:
-            found.add(_sweep_file(path, name, constellation, redactor, ids or {}))
+            found.add(_sweep_file(path, name, request, redactor, ids or {}))
         except (OSError, StoreError) as error:
             found.left.append(f"{_shown(name, redactor)} could not be looked into ({error}).")
             continue
@@ -75,7 +76,7 @@ def _files(data: Path) -> Iterator[Path]:
 def _sweep_file(
     path: Path,
     name: str,
-    constellation: str,
+    request: ForgetRequest,
     redactor: Redactor,
     ids: dict[str, tuple[str, ...]],
 ) -> Found:
@@ -83,13 +84,17 @@ def _sweep_file(
     with path.open("rb") as file:
         start = file.read(len(_SQLITE))
     if start == _SQLITE:
-        work = partial(_sweep_database, constellation, redactor, ids)
+        work = partial(_sweep_database, request, redactor, ids)
         swept = rewrite_file(path, work)
         found.left += swept.left
         # Rows that went by their ids; what was taken out of others the redactor counts.
         found.places[_shown(name, redactor)] += sum(
             count for place, count in swept.places.items() if "." not in place
         )
+        return found
+    if packing := packing_of(start, path.suffix):
+        if told := look_into(path, packing, redactor):
+            found.left.append(f"{_shown(name, redactor)} {told}")
         return found
     if path.stat().st_size > _LARGEST:
         if _in_large(path, redactor):
@@ -99,10 +104,9 @@ def _sweep_file(
     try:
         text = body.decode()
     except UnicodeDecodeError:
-        if redactor.in_bytes(body):
-            found.left.append(
-                f"{_shown(name, redactor)} holds it and is no text. Remove it if it may go."
-            )
+        held = "holds it and is no text. Remove it if it may go."
+        if told := held if redactor.in_bytes(body) else look_around(body, redactor):
+            found.left.append(f"{_shown(name, redactor)} {told}")
         return found
     if path.suffix in _OWNERS:
         if redactor.spans(text):
@@ -117,13 +121,14 @@ def _sweep_file(
 
 
 async def _sweep_database(
-    constellation: str,
+    request: ForgetRequest,
     redactor: Redactor,
     ids: dict[str, tuple[str, ...]],
     tx: Connection,
 ) -> Found:
     """Do to another database file what was done to the open one."""
     present: Columns = await columns_of(tx)
+    constellation = request.constellation
     found = Found()
     if "segments" in present:
         await shelves.drop_everything(tx)
@@ -132,20 +137,15 @@ async def _sweep_database(
         chosen = choice_of(await place.turns_of(ids), ids.get("persons", ()))
         if "blocks" in present:
             found.add(await sweep_blocks_of(tx, constellation, redactor, chosen))
-        await place.forget(ids)
+        await place.forget(ids, request)
         found.add(place.removed.found)
-    found.add(await sweep_connection(tx, present, constellation, redactor))
+    found.add(await sweep_connection(tx, present, request, redactor))
     return found
 
 
 def _in_large(path: Path, redactor: Redactor) -> bool:
     with path.open("rb") as file:
-        behind = b""
-        while part := file.read(1 << 24):
-            if redactor.in_bytes(behind + part):
-                return True
-            behind = part[-100_000:]
-    return False
+        return in_stream(file, redactor)
 
 
 # -- text --------------------------------------------------------------------------------------

@@ -1,8 +1,10 @@
 """What is looked for: texts, or fingerprints of texts that nobody here knows any more.
 
-Both find a text whatever its case, its spaces and its Unicode form, and behind up to three layers
-of JSON's escapes. A fingerprint is of no use without the key, which is kept apart from it: whoever
-can search fast can also guess fast, so no fingerprint alone could guard a short text.
+Both find a text whatever its case, its spaces, its dashes and its Unicode form, also without them
+or with others between its words (`a-b c`, `a+b+c`, `abc`), and behind up to three layers of
+escapes: of JSON, of addresses (%C3%BC) and of HTML (&uuml;). A fingerprint is of no
+use without the key, which is kept apart from it: whoever can search fast can also guess fast, so no
+fingerprint alone could guard a short text.
 """
 
 from __future__ import annotations
@@ -10,10 +12,11 @@ from __future__ import annotations
 import functools
 import hashlib
 import hmac
+import html
 import re
 import secrets
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -30,13 +33,32 @@ Spans = list[tuple[int, int]]
 
 _SPACES = re.compile(r"\s+")
 _BYTE_SPACES = re.compile(rb"[ \t\n\r\f\v]+")
-_ESCAPE = re.compile(r'\\(?:u([0-9a-fA-F]{4})|(["\\/bfnrt]))')
+_ESCAPE = re.compile(
+    r'\\(?:u([0-9a-fA-F]{4})|(["\\/bfnrt]))'
+    r"|((?:%[0-9a-fA-F]{2})+)"
+    r"|(&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});)"
+)
+_ESCAPING = ("\\", "%", "&")
 _MEANS = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _SURROGATE = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _ESCAPED_DEPTH = 3
+_MINUS = "\N{MINUS SIGN}"
+_BETWEEN = " -+_"
+"""What stands between words, folded: an address has a plus for a space, a file's name a line."""
+_BETWEEN_BYTES = _BETWEEN.encode()
+_GAP = re.compile(r"[ \-+_]+")
+_SHORTEST_WORDS, _SURE = 8, 12
+"""How many letters words have at least that are looked for with nothing between them, and from how
+many on they are found in the middle of other words, too."""
 
 
 # -- folding -----------------------------------------------------------------------------------
+
+
+def _folded(one: str) -> str:
+    if one.isspace():
+        return " "
+    return "-" if one == _MINUS or unicodedata.category(one) == "Pd" else one
 
 
 class _Folds(dict[str, str]):
@@ -47,9 +69,7 @@ class _Folds(dict[str, str]):
             folded = ""
         else:
             plain = unicodedata.normalize("NFKD", character).casefold()
-            folded = "".join(
-                " " if one.isspace() else one for one in unicodedata.normalize("NFKD", plain)
-            )
+            folded = "".join(map(_folded, unicodedata.normalize("NFKD", plain)))
         self[character] = folded
         return folded
 
@@ -82,14 +102,17 @@ class _Units:
         return _Units(list(text), list(range(len(text))), list(range(1, len(text) + 1)))
 
     def unescaped(self) -> _Units:
-        """Return the same with JSON's escapes read."""
+        """Return the same with one layer of escapes read."""
         text = "".join(self.characters)
         units = _Units([], [], [])
         at = 0
         for found in _ESCAPE.finditer(text):
             units._copy(self, at, found.start())
-            character = chr(int(found[1], 16)) if found[1] else _MEANS[found[2]]
-            units._add(character, self.starts[found.start()], self.ends[found.end() - 1])
+            first = found.start()
+            for characters, size in _meant(found):
+                for character in characters:
+                    units._add(character, self.starts[first], self.ends[first + size - 1])
+                first += size
             at = found.end()
         units._copy(self, at, len(text))
         return units
@@ -166,17 +189,49 @@ def _depths_of(seeker: Seeker, text: str) -> list[int]:
     for depth in range(_ESCAPED_DEPTH + 1):
         if seeker.find(fold(text)):
             depths.append(depth)
-        if "\\" not in text:
+        if not any(one in text for one in _ESCAPING):
             break
-        text = _unescaped(text)
+        escaped, text = text, _unescaped(text)
+        if text == escaped:
+            break
     return depths
 
 
 def _unescaped(text: str) -> str:
-    text = _ESCAPE.sub(lambda one: chr(int(one[1], 16)) if one[1] else _MEANS[one[2]], text)
+    text = _ESCAPE.sub(lambda one: "".join(part for part, _ in _meant(one)), text)
     if text.isascii() or not _SURROGATE.search(text):
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+
+
+def _meant(escape: re.Match[str]) -> list[tuple[str, int]]:
+    """Return what an escape stands for: characters, each with how many it is written in."""
+    code, letter, percents, entity = escape.groups()
+    if code:
+        return [(chr(int(code, 16)), len(escape[0]))]
+    if letter:
+        return [(_MEANS[letter], len(escape[0]))]
+    if entity:
+        return [(html.unescape(entity), len(entity))]
+    body = bytes.fromhex(percents.replace("%", ""))
+    meant: list[tuple[str, int]] = []
+    at = 0
+    while at < len(body):
+        # As many bytes as make a character of UTF-8; else the byte by itself.
+        size = next((n for n in range(1, 5) if _is_character(body[at : at + n], n)), 1)
+        part = body[at : at + size]
+        meant.append(
+            (part.decode("utf-8") if _is_character(part, size) else chr(part[0]), 3 * size)
+        )
+        at += size
+    return meant
+
+
+def _is_character(body: bytes, size: int) -> bool:
+    try:
+        return len(body) == size and len(body.decode("utf-8")) == 1
+    except UnicodeDecodeError:
+        return False
 
 
 def merged(found: Iterable[tuple[int, int]]) -> Spans:
@@ -190,21 +245,96 @@ def merged(found: Iterable[tuple[int, int]]) -> Spans:
     return kept
 
 
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """How many gaps between words there are: those with a dash in them, and others."""
+
+    spaces: int
+    dashes: int
+
+    @staticmethod
+    def of(folded: str) -> Gaps:
+        """Return the gaps of a folded text."""
+        found = _GAP.findall(folded)
+        dashes = sum("-" in one for one in found)
+        return Gaps(len(found) - dashes, dashes)
+
+    def fit(self, other: Gaps) -> bool:
+        """Tell whether words with other gaps between them are the same.
+
+        All gaps of a kind may be left out, or none; where some are, the words are others.
+        """
+        whole, there = self.spaces + self.dashes, other.spaces + other.dashes
+        both = other.spaces in (0, self.spaces) and other.dashes in (0, self.dashes)
+        return both or there in (0, whole)
+
+
+def tight_form(folded: str) -> str:
+    """Return a folded text with nothing between its words; empty if it is not looked for so."""
+    tight = _GAP.sub("", folded)
+    if tight == folded:
+        return ""
+    least = SHORTEST if any(map(str.isdigit, tight)) else _SHORTEST_WORDS
+    return tight if len(tight) >= least else ""
+
+
+def _tightened(folded: Any) -> Any:
+    """Return a folded text, or bytes, without what stands between words."""
+    if isinstance(folded, bytes):
+        return folded.translate(None, _BETWEEN_BYTES)
+    for one in _BETWEEN:
+        folded = folded.replace(one, "")
+    return folded
+
+
+def _spread(folded: Any, found: Sequence[tuple[int, int, Gaps]]) -> Spans:
+    """Return where in a folded text that is which was found with nothing between its words."""
+    if not found:
+        return []
+    between: Any = _BETWEEN_BYTES if isinstance(folded, bytes) else _BETWEEN
+    places = [at for at, one in enumerate(folded) if one not in between]
+    spread: Spans = []
+    for start, end, gaps in found:
+        first, last = places[start], places[end - 1] + 1
+        part = folded[first:last]
+        text = part.decode("utf-8", "replace") if isinstance(part, bytes) else part
+        around = (folded[max(0, first - 1) : first], folded[last : last + 1])
+        apart = end - start >= _SURE or not any(one.isalnum() for one in around)
+        if apart and gaps.fit(Gaps.of(text)):
+            spread.append((first, last))
+    return spread
+
+
 class Texts:
     """Texts that are looked for as they are."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self.texts = tuple(dict.fromkeys(fold(text).strip() for text in texts))
         self._bytes = [text.encode("utf-8", "surrogatepass") for text in self.texts]
+        self._tight = [(one, Gaps.of(text)) for text in self.texts if (one := tight_form(text))]
         self.plain = all(text.isascii() for text in self.texts)
 
     def find(self, folded: str) -> Spans:
         """Return where they are in a folded text."""
-        return merged(span for text in self.texts for span in _occurrences(folded, text))
+        found = [span for text in self.texts for span in _occurrences(folded, text)]
+        return merged([*found, *self._loose(folded, [one for one, _ in self._tight])])
 
     def find_bytes(self, folded: bytes) -> Spans:
         """Return where they are in folded bytes."""
-        return merged(span for text in self._bytes for span in _occurrences(folded, text))
+        found = [span for text in self._bytes for span in _occurrences(folded, text)]
+        forms = [one.encode("utf-8", "surrogatepass") for one, _ in self._tight]
+        return merged([*found, *self._loose(folded, forms)])
+
+    def _loose(self, folded: Any, forms: Sequence[Any]) -> Spans:
+        if not forms:
+            return []
+        tight = _tightened(folded)
+        found = [
+            (start, end, gaps)
+            for form, (_, gaps) in zip(forms, self._tight, strict=True)
+            for start, end in _occurrences(tight, form)
+        ]
+        return _spread(folded, found)
 
 
 def _occurrences(whole: Any, part: Any) -> Spans:
@@ -219,6 +349,11 @@ def _occurrences(whole: Any, part: Any) -> Spans:
 def checked(texts: Sequence[str]) -> tuple[str, ...]:
     """Return the texts to be looked for, or raise `InvalidInput` if one of them cannot be."""
     for text in texts:
+        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - from Python
+            raise InvalidInput(
+                f"What is to be forgotten must be text, and a {type(text).__name__} was given. "
+                "Nothing was forgotten."
+            )
         size = len(fold(text).strip())
         if size < SHORTEST:
             raise InvalidInput(
@@ -253,13 +388,27 @@ def key_name(key: bytes) -> str:
 def fingerprint(text: str, key: bytes) -> dict[str, Any]:
     """Return by what a text is known again, as JSON, to those who have the key."""
     folded = fold(text).strip()
-    body = folded.encode("utf-8", "surrogatepass")
     salt = secrets.token_hex(16)
-    return {
+    mark = {
         "key": key_name(key),
         "salt": salt,
-        "bytes": len(body),
         "plain": folded.isascii(),
+        **_print_of(folded, key, salt),
+    }
+    if tight := tight_form(folded):
+        gaps = Gaps.of(folded)
+        mark["tight"] = {
+            **_print_of(tight, key, salt),
+            "spaces": gaps.spaces,
+            "dashes": gaps.dashes,
+        }
+    return mark
+
+
+def _print_of(text: str, key: bytes, salt: str) -> dict[str, Any]:
+    body = text.encode("utf-8", "surrogatepass")
+    return {
+        "bytes": len(body),
         "tag": int(_tags(body, len(body), *_numbers(key, salt))[0]),
         "check": _verifier(body, key, salt).hex(),
     }
@@ -274,6 +423,7 @@ class Prints:
         self._key = key
         self._marks = [mark for mark in marks if mark["key"] == name]
         self._numbers = [_numbers(key, mark["salt"]) for mark in self._marks]
+        self._is_loose = any("tight" in mark for mark in self._marks)
         self.plain = all(mark["plain"] for mark in self._marks)
 
     def __len__(self) -> int:
@@ -281,29 +431,58 @@ class Prints:
 
     def find(self, folded: str) -> Spans:
         """Return where they are in a folded text."""
-        body = folded.encode("utf-8", "surrogatepass")
-        found = self.find_bytes(body)
-        if not found or len(body) == len(folded):
-            return found
-        place = list[int]()
-        for index, character in enumerate(folded):
-            place += [index] * len(character.encode("utf-8", "surrogatepass"))
-        place.append(len(folded))
-        return [(place[start], place[end]) for start, end in found]
+        found = [(start, end) for start, end, _ in _by_characters(folded, self._exact)]
+        if self._is_loose:
+            found += _spread(folded, _by_characters(_tightened(folded), self._tight))
+        return merged(found)
 
     def find_bytes(self, folded: bytes) -> Spans:
         """Return where they are in folded bytes."""
-        found: Spans = []
-        for mark, numbers in zip(self._marks, self._numbers, strict=True):
-            size = int(mark["bytes"])
-            for at in _candidates(folded, size, mark["tag"], numbers):
-                if self._is(mark, folded[at : at + size]):
-                    found.append((at, at + size))
+        found = [(start, end) for start, end, _ in self._exact(folded)]
+        if self._is_loose:
+            found += _spread(folded, self._tight(_tightened(folded)))
         return merged(found)
 
-    def _is(self, mark: dict[str, Any], body: bytes) -> bool:
-        check = _remembered_verifier(body, self._key, mark["salt"])
-        return hmac.compare_digest(check.hex(), mark["check"])
+    def _exact(self, body: bytes) -> list[tuple[int, int, Gaps]]:
+        found: list[tuple[int, int, Gaps]] = []
+        for mark, numbers in zip(self._marks, self._numbers, strict=True):
+            found += ((*span, _NO_GAPS) for span in self._of(mark, mark["salt"], numbers, body))
+        return found
+
+    def _tight(self, body: bytes) -> list[tuple[int, int, Gaps]]:
+        found: list[tuple[int, int, Gaps]] = []
+        for mark, numbers in zip(self._marks, self._numbers, strict=True):
+            if tight := mark.get("tight"):
+                gaps = Gaps(tight["spaces"], tight["dashes"])
+                found += ((*span, gaps) for span in self._of(tight, mark["salt"], numbers, body))
+        return found
+
+    def _of(
+        self, mark: dict[str, Any], salt: str, numbers: tuple[int, int], body: bytes
+    ) -> Iterable[tuple[int, int]]:
+        size = int(mark["bytes"])
+        for at in _candidates(body, size, mark["tag"], numbers):
+            check = _remembered_verifier(body[at : at + size], self._key, salt)
+            if hmac.compare_digest(check.hex(), mark["check"]):
+                yield at, at + size
+
+
+_NO_GAPS = Gaps(0, 0)
+
+
+def _by_characters(
+    text: str, find: Callable[[bytes], list[tuple[int, int, Gaps]]]
+) -> list[tuple[int, int, Gaps]]:
+    """Return by its characters where something is in a text that is looked for in its bytes."""
+    body = text.encode("utf-8", "surrogatepass")
+    found = find(body)
+    if not found or len(body) == len(text):
+        return found
+    place = list[int]()
+    for index, character in enumerate(text):
+        place += [index] * len(character.encode("utf-8", "surrogatepass"))
+    place.append(len(text))
+    return [(place[start], place[end], gaps) for start, end, gaps in found]
 
 
 def _verifier(body: bytes, key: bytes, salt: str) -> bytes:

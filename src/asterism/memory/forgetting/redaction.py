@@ -15,6 +15,19 @@ from asterism.memory.forgetting.needle import Seeker, fold_bytes, merged, spans
 FORGOTTEN = "[forgotten]"
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{16,}={0,2}")
+_BREAK = re.compile(r"(?:[ \t]*\r?\n[ \t>]*|\\+[rn])+")
+_BASE64_LINES = re.compile(
+    r"[A-Za-z0-9+/_-]{4,}(?:(?:[ \t]*\r?\n[ \t>]*|\\+[rn])+[A-Za-z0-9+/_-]{2,})+={0,2}"
+)
+"""Base64 as it stands in letters and in the output of `base64`: in lines."""
+_MOST_SHIFTED = 1 << 20
+_HEX = re.compile(
+    r"[0-9a-fA-F]{2}"
+    r"(?:(?:[ \t:,-]{1,2}|[ \t]*\r?\n[ \t]*|\\+[rn])?(?:0[xX]|\\+x|\\+u00)?[0-9a-fA-F]{2}){3,}"
+)
+_NO_HEX = re.compile(r"0[xX]|\\+u00|[^0-9a-fA-F]+")
+_DIGESTS = frozenset({32, 40, 56, 64, 96, 128})
+"""How many digits a digest has: there are many, and what is no text is not looked through."""
 _URL_SAFE = str.maketrans("-_", "+/")
 _NESTED = ("{", "[", '"')
 _OWN_WORD = re.compile(r"[a-z]+_[0-9a-f]{24}|asterism:blob/[0-9a-f]{64}")
@@ -31,6 +44,17 @@ def same_length(text: str) -> str:
     return "".join(one if one.isspace() else "*" for one in text)
 
 
+def _last(low: int, high: int, holds: Callable[[int], bool]) -> int:
+    """Return the last number that holds, where the first does and none after one that does not."""
+    while low < high:
+        middle = (low + high + 1) // 2
+        if holds(middle):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
 class Redactor:
     """Takes what is looked for out of one thing after the other, and counts how often."""
 
@@ -42,19 +66,60 @@ class Redactor:
     # -- text ----------------------------------------------------------------------------------
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Return where it is in a text, also when a run of Base64 holds it."""
+        """Return where it is in a text, also when a run of Base64 or hexadecimal holds it."""
         found = spans(self.seeker, text)
+        found += [run.span() for run in _HEX.finditer(text) if self._in_hex(run[0])]
         if len(text) >= 16:
             found += [run.span() for run in _BASE64.finditer(text) if self._in_base64(run[0])]
+            for run in _BASE64_LINES.finditer(text):
+                found += self._in_lines(run[0], run.start())
         return merged(found)
 
     def _in_base64(self, run: str) -> bool:
         run = run.rstrip("=").translate(_URL_SAFE)
-        run = run[: len(run) - (len(run) % 4 == 1)]
+        # A word in front of it may look like a part of it; a large one begins where it begins.
+        for shift in range(4 if len(run) < _MOST_SHIFTED else 1):
+            part = run[shift:]
+            part = part[: len(part) - (len(part) % 4 == 1)]
+            try:
+                if self.in_bytes(base64.b64decode(part + "=" * (-len(part) % 4))):
+                    return True
+            except binascii.Error:
+                continue
+        return False
+
+    def _in_lines(self, run: str, at: int) -> list[tuple[int, int]]:
+        """Return which lines of Base64 hold it: as few as do, since others may be no part of it."""
+        breaks = [one.span() for one in _BREAK.finditer(run)]
+        starts = [0, *(end for _, end in breaks)]
+        ends = [*(start for start, _ in breaks), len(run)]
+
+        def holds(first: int, last: int) -> bool:
+            lines = zip(starts[first:last], ends[first:last], strict=True)
+            return self._in_base64("".join(run[start:end] for start, end in lines))
+
+        found: list[tuple[int, int]] = []
+        end = len(starts)
+        while end > 0 and holds(0, end):
+            first = _last(0, end - 1, lambda one, end=end: holds(one, end))
+            spare = _last(
+                0, end - first - 1, lambda one, first=first, end=end: holds(first, end - one)
+            )
+            last = end - spare
+            found.append((at + starts[first], at + ends[last - 1]))
+            end = first + 1 if last > first + 1 else first
+        return found
+
+    def _in_hex(self, run: str) -> bool:
+        digits = _NO_HEX.sub("", run)
+        digits = digits[: len(digits) & ~1]
         try:
-            return self.in_bytes(base64.b64decode(run + "=" * (-len(run) % 4)))
-        except binascii.Error:
+            text = bytes.fromhex(digits).decode(
+                "utf-8", "strict" if len(digits) in _DIGESTS else "replace"
+            )
+        except UnicodeDecodeError:
             return False
+        return bool(spans(self.seeker, text))
 
     def text(self, text: str, put: Callable[[str], str] = lambda _: FORGOTTEN) -> str:
         """Return a text without it; the very same text if it is not there."""

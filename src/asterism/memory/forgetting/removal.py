@@ -20,7 +20,9 @@ from asterism.store import forgetting as store
 from asterism.store import shelves
 from asterism.store.blocks import EditRow
 from asterism.store.database import Connection
-from asterism.types.events import home_chain
+from asterism.store.forgetting import ForgetRequest
+from asterism.types.events import ANCHORED, home_chain
+from asterism.types.events import EMPTIED as EMPTIED_BODIES
 from asterism.types.people import Audience
 from asterism.types.turns import EntryKind
 from asterism.types.wire import message_wire, result_wire, text_of
@@ -50,6 +52,7 @@ class Place:
         self._at = schema
         self._present = present
         self._constellation = constellation
+        self._emptied: set[tuple[str, int]] = set()
         self.removed = Removed()
 
     def has(self, table: str) -> bool:
@@ -69,7 +72,7 @@ class Place:
             return []
         return await store.ids(self._tx, f"{self._at}{table}", column, where, values)
 
-    async def forget(self, ids: dict[str, tuple[str, ...]]) -> None:
+    async def forget(self, ids: dict[str, tuple[str, ...]], request: ForgetRequest) -> None:
         """Remove all that is named by id, by kind."""
         by_kind = {
             "turns": self.turn,
@@ -82,6 +85,9 @@ class Place:
         for kind, remove in by_kind.items():
             for one in ids.get(kind, ()):
                 await remove(one)
+        if self._emptied:
+            await store.empty_events(self._tx, request, self._emptied, place=self._at)
+            self.removed.found.places[f"{self._at}events.body"] += len(self._emptied)
 
     async def turns_of(self, ids: dict[str, tuple[str, ...]]) -> frozenset[str]:
         """Return all turns that are to be forgotten, those of persons too."""
@@ -269,13 +275,12 @@ class Place:
     async def _empty_events(self, where: str, values: Sequence[Any]) -> None:
         """Take what events say; that there was one, and when, stays, and so does the chain."""
         if self.has("events"):
-            count = await self._tx.run(
-                f"UPDATE {self._at}events SET body = NULL, salt = NULL"
-                f" WHERE body IS NOT NULL AND kind <> 'audit.anchored' AND ({where})",
+            rows = await self._tx.all(
+                f"SELECT chain, number FROM {self._at}events WHERE body IS NOT NULL"
+                f" AND kind NOT IN ('{ANCHORED}', '{EMPTIED_BODIES}') AND ({where})",
                 tuple(values),
             )
-            if count:
-                self.removed.found.places[f"{self._at}events.body"] += count
+            self._emptied.update((row[0], row[1]) for row in rows)
 
     # -- persons -------------------------------------------------------------------------------
 

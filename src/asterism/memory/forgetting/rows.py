@@ -16,6 +16,7 @@ from asterism.memory.words import digest
 from asterism.store import forgetting as store
 from asterism.store import shelves
 from asterism.store.database import Connection, Database
+from asterism.store.forgetting import ForgetRequest
 
 _PAGE = 500
 _ATTEMPTS = 5
@@ -76,7 +77,7 @@ class Sweep:
     table: Table
     columns: tuple[str, ...]
     """Those that are there."""
-    constellation: str
+    request: ForgetRequest
     indexed: bool
     """Whether what is stored in it is found through an index beside it."""
 
@@ -87,7 +88,7 @@ class Sweep:
         return schema + dot
 
 
-def sweeps(present: Columns, constellation: str) -> list[Sweep]:
+def sweeps(present: Columns, request: ForgetRequest) -> list[Sweep]:
     """Return how to go through all tables that are there and known."""
     found: list[Sweep] = []
     indexed = {name for name in ("entries", "passages") if "shelves" in present}
@@ -99,16 +100,16 @@ def sweeps(present: Columns, constellation: str) -> list[Sweep]:
                 for column, how in table.columns.items()
                 if column in columns and how is not How.LORO and how not in _UNREAD
             )
-            found.append(Sweep(name, table, there, constellation, name in indexed))
+            found.append(Sweep(name, table, there, request, name in indexed))
     return found
 
 
 async def sweep_database(
-    database: Database, present: Columns, constellation: str, redactor: Redactor
+    database: Database, present: Columns, request: ForgetRequest, redactor: Redactor
 ) -> Found:
     """Take it out of every row of an open database, those of snapshots inside too."""
     found = Found()
-    for sweep in sweeps(present, constellation):
+    for sweep in sweeps(present, request):
         after: Sequence[Any] | None = None
         while True:
             page = await _settled(database, sweep, after, redactor)
@@ -143,11 +144,11 @@ async def _settled(
 
 
 async def sweep_connection(
-    tx: Connection, present: Columns, constellation: str, redactor: Redactor
+    tx: Connection, present: Columns, request: ForgetRequest, redactor: Redactor
 ) -> Found:
     """Take it out of every row in one transaction, for files that nobody else has open."""
     found = Found()
-    for sweep in sweeps(present, constellation):
+    for sweep in sweeps(present, request):
         after: Sequence[Any] | None = None
         while True:
             page = await _look(tx, sweep, after, redactor)
@@ -172,7 +173,7 @@ async def _look(
     table = sweep.table
     wanted = {table.agent or "", "turn_id"} & table.columns.keys()
     also = tuple(sorted(wanted - set(table.key)))
-    values = (sweep.constellation,) if table.whose else ()
+    values = (sweep.request.constellation,) if table.whose else ()
     rows = await store.page(
         tx,
         sweep.name,
@@ -222,8 +223,6 @@ def _changed(
     if not new:
         return None
     old = {column: held[column] for column in new}
-    if "body" in new and sweep.table.columns["body"] is How.SALTED:
-        new["salt"] = None
     if "text" in new and sweep.table.columns["text"] is How.PASSAGE:
         if little_is_left(new["text"]):
             return _Change(key, old, None)
@@ -238,6 +237,10 @@ async def _apply(tx: Connection, sweep: Sweep, changes: list[_Change]) -> bool:
     settled = True
     if sweep.indexed and changes:
         await _unshelve(tx, sweep, changes)
+    if sweep.table is TABLES["events"]:
+        gone = [(change.key["chain"], change.key["number"]) for change in changes]
+        await store.empty_events(tx, sweep.request, gone, place=sweep.place)
+        return True
     for change in changes:
         if change.new is not None:
             settled &= await store.change(tx, sweep.name, change.key, change.old, change.new)

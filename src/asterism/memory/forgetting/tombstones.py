@@ -7,14 +7,16 @@ the key without which a fingerprint tells nothing, and is put in no backup, expo
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from asterism.memory.forgetting.needle import fingerprint, key_name, new_key
+from asterism.memory.forgetting.needle import Prints, fingerprint, key_name, new_key
+from asterism.memory.forgetting.redaction import Redactor
+from asterism.private import make_directory
 from asterism.store import forgetting as store
 from asterism.store.database import Database, Row
 from asterism.types.memory import TOMBSTONES
@@ -121,8 +123,36 @@ class Graveyard:
             os.fsync(file.fileno())
 
 
+class ForgottenTexts:
+    """Takes out of new texts what was forgotten before; tombstones are read when they change."""
+
+    def __init__(self, data: Path, constellation: str) -> None:
+        self._graveyard = Graveyard(data)
+        self._constellation = constellation
+        self._prints: Prints | None = None
+        self._stale = True
+
+    def changed(self) -> None:
+        """Read the tombstones anew before they are used again."""
+        self._stale = True
+
+    @property
+    def redact(self) -> Callable[[str], str] | None:
+        """What takes out of a text what was forgotten, in some milliseconds; None: nothing was."""
+        if self._stale:
+            self._stale = False
+            stones = [
+                one for one in self._graveyard.read() if one.constellation == self._constellation
+            ]
+            key = self._graveyard.key() if stones else None
+            marks = [mark for stone in stones for mark in stone.prints]
+            self._prints = Prints(marks, key) if key is not None else None
+        prints = self._prints
+        return (lambda text: Redactor(prints).text(text)) if prints else None
+
+
 def _write_new(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(path.parent)
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(fd, "w", encoding="ascii") as file:
         file.write(text)

@@ -16,7 +16,7 @@ from asterism.memory.folding import era_with_undone, folding
 from asterism.memory.gate.acts import act_of, kind_of, told
 from asterism.memory.gate.drafts import Desk, Draft, draft
 from asterism.memory.gate.drafts.desk import by_owner, hears, resource_for
-from asterism.memory.gate.drafts.past import mark_of_merged
+from asterism.memory.gate.drafts.past import label_of_merged
 from asterism.memory.gate.drafts.rules import (
     check_description,
     check_label,
@@ -39,7 +39,6 @@ from asterism.types.memory import (
     BlockType,
     BlockWrite,
     Line,
-    Mark,
     Permission,
     Schema,
     SetText,
@@ -116,10 +115,8 @@ async def create(
     await _judge_creation(tx, writer, block, content)
     peer = await block_writes.peer(tx, block.id)
     document = _first_document(schema, content, updates, peer, writer.now)
-    mark = Mark(writer.source.audience, writer.source.tier)
-    if updates is not None:
-        mark = mark_of_merged(writer)
-    lines = carry([], document.lines(), Stroke(1, mark))
+    seen_as = label_of_merged(writer) if updates is not None else writer.source.label
+    lines = carry([], document.lines(), Stroke(1, seen_as))
     check_size(block, document.text, hears_all=True)
     row = _first_row(writer, block, document, lines)
     if not await block_writes.insert(tx, row):
@@ -188,7 +185,7 @@ async def _judge_creation(tx: Connection, writer: Writer, block: Block, content:
         known = owner and await agents.by_name(tx, writer.constellation, owner.name)
         if known is None or known.id != block.owner_id:
             raise NotFound(f"There is no agent {block.owner_id!r}, so it cannot own a block.")
-    if by_owner(writer):
+    if by_owner(writer) or writer.by_verb:
         return
     own = writer.agent_id is not None and writer.agent_id == block.owner_id
     highest = block.type is BlockType.CORE or block.permission is Permission.ADMIN

@@ -16,7 +16,6 @@ from asterism.memory.gate.blocks import Given
 from asterism.memory.gate.drafts import Desk
 from asterism.memory.gate.drafts.desk import content as drafted
 from asterism.memory.gate.writer import Writer, judge
-from asterism.memory.lines import meet
 from asterism.memory.travel import UNDOES, SourcedLine, as_of, lines_with_origins
 from asterism.memory.vectors import embed
 from asterism.memory.words import digest
@@ -29,11 +28,11 @@ from asterism.store.passage_writes import Fresh
 from asterism.store.passages import Archive
 from asterism.store.travel import StoredPassage
 from asterism.types.ids import new_id
+from asterism.types.labels import Label
 from asterism.types.memory import (
     CONSTELLATION,
     Block,
     Line,
-    Mark,
     Origin,
     Passage,
     Permission,
@@ -119,6 +118,10 @@ async def plant(
     """
     owner = await _agent(tx, writer, owner_id)
     judge_memory(writer, owner, f"make block {label!r} of {owner.name!r}")
+    if writer.by_verb and kind == "import":
+        # What they say that others have written is still told by them.
+        told = Label(writer.source.tier)
+        lines = [replace(line, label=Label.join((line.label, told))) for line in lines]
     async with tx.savepoint():
         block = await blocks.create(tx, writer, owner_id, label, **given)
         return await _fill(tx, writer, block, kind, write, lines)
@@ -154,18 +157,18 @@ async def _fill(
             f"Block {block.label!r} has {len(lines):,} lines that are not those of its content. "
             "Leave both as they were exported. It was not made."
         )
-    sources: dict[tuple[Origin, ...], list[Mark]] = {}
+    sources: dict[tuple[Origin, ...], list[Label]] = {}
     for line in lines:
-        sources.setdefault(line.origins, []).append(line.mark)
+        sources.setdefault(line.origins, []).append(line.label)
     numbers = {origins: block.version + 1 + at for at, origins in enumerate(sources)}
-    for at, (origins, marks) in enumerate(sources.items()):
-        mark = meet(marks)
-        by = replace(writer, source=Source(origins, mark.audience, mark.tier))
+    for at, (origins, labels) in enumerate(sources.items()):
+        label = Label.join(labels)
+        by = replace(writer, source=Source(origins, label.audience, label.trust))
         desk = await _desk(tx, by, block)
         before = desk.document.version
         if at == 0:
             write(desk.document)
-        made = [Line(one.text, (numbers[one.origins],), one.mark) for one in lines]
+        made = [Line(one.text, (numbers[one.origins],), one.label) for one in lines]
         written = replace(drafted(desk, desk.document, before, made), nothing=False)
         block = await blocks.keep(desk, kind, written)
     return block

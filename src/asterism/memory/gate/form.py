@@ -47,8 +47,8 @@ def check_tags(given: Sequence[str]) -> tuple[str, ...]:
     for tag in tags:
         if not 1 <= len(tag) <= LONGEST_TAG or not tag.isprintable():
             raise InvalidInput(
-                f"{tag!r} cannot be a tag: it has 1 to {LONGEST_TAG} characters that can be "
-                "printed. Nothing was changed."
+                f"{tag[:LONGEST_TAG]!r} cannot be a tag: it has 1 to {LONGEST_TAG} characters that "
+                "can be printed. Nothing was changed."
             )
     return tags
 

@@ -65,6 +65,8 @@ class Written:
     `contradicts`, `appended`, `retracted` or `tagged`."""
     note: str = ""
     """What hygiene found, in a sentence for whoever writes."""
+    quoted: tuple[Source, ...] = ()
+    """Where the texts come from that the note quotes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +108,12 @@ async def write(
     await passage_writes.hold_archive(tx, archive_id)
     match write:
         case Insert():
-            return await _insert(tx, writer, archive_id, write, judge_with)
+            return await _insert(tx, writer, archive, write, judge_with)
         case AppendPassage():
             return await _append(tx, writer, archive_id, write)
         case Retract(passage_id):
             old = await _holding(tx, writer, archive_id, passage_id)
+            await _judge(tx, writer, act, archive, _wish(write, archive, old), old.source.tier)
             new = replace(old, retracted_at=writer.now)
             await _change(tx, writer, "retract", old, {"retracted_at": writer.now})
             return Written(new, "retracted")
@@ -191,24 +194,36 @@ async def _archive(tx: Connection, writer: Writer, archive_id: str) -> Archive:
     return found
 
 
-async def _judge(tx: Connection, writer: Writer, act: Act, archive: Archive, what: str) -> None:
+async def _judge(
+    tx: Connection,
+    writer: Writer,
+    act: Act,
+    archive: Archive,
+    what: str,
+    trust: Tier | None = None,
+) -> None:
+    """Return if the writer may do that; `trust` is that of a passage that would hold no more."""
     permission = None
     if writer.agent_id == archive.id:
         permission = Permission.READ_WRITE
     elif writer.agent_id is not None:
         shared = await passages.attached(tx, writer.agent_id)
         permission = Permission.READ_ONLY if archive in shared else None
-    judge(writer, act, Resource("passage", archive.name, permission), what)
+    judge(writer, act, Resource("passage", archive.name, permission, trust), what)
 
 
-def _wish(write: PassageWrite, archive: Archive) -> str:
+def _wish(write: PassageWrite, archive: Archive, old: Passage | None = None) -> str:
+    """Say what is to be done, for people who are asked; with the passage that it is done to."""
+    was = f": {old.text[:200]}" if old is not None else ""
     match write:
+        case Insert(text) if old is not None:
+            return f"put in the place of passage {old.id}{was}\nthis: {text[:200]}"
         case Insert(text):
             return f"add to the archive of {archive.name!r}: {text[:200]}"
         case AppendPassage(passage_id, text):
             return f"append to passage {passage_id}: {text[:200]}"
         case Retract(passage_id):
-            return f"retract passage {passage_id}"
+            return f"retract passage {passage_id}{was}"
         case Tag(passage_id, tags):
             return f"tag passage {passage_id} with {', '.join(tags) or 'nothing'}"
 
@@ -244,6 +259,9 @@ def _fresh(
     writer: Writer, archive_id: str, new: NewPassage, vector: bytes | None, digested: str
 ) -> Fresh:
     source = new.source or writer.source
+    if writer.by_verb:
+        # What they say that others have said is still told by them.
+        source = replace(source, tier=least_trusted((source.tier, writer.source.tier)))
     if not source.origins:
         raise InvalidInput(
             "A passage must say where it comes from, and this one does not. Nothing was stored."
@@ -314,10 +332,11 @@ async def _append(tx: Connection, writer: Writer, archive_id: str, write: Append
 async def _insert(
     tx: Connection,
     writer: Writer,
-    archive_id: str,
+    archive: Archive,
     write: Insert,
     judge_with: JudgeWith | None,
 ) -> Written:
+    archive_id = archive.id
     text = check_text(write.text)
     vectors = embed([text])
     fresh = _fresh(
@@ -329,6 +348,8 @@ async def _insert(
     )
     if write.supersedes is not None:
         old = await _holding(tx, writer, archive_id, write.supersedes)
+        what = _wish(write, archive, old)
+        await _judge(tx, writer, Act.OVERWRITE, archive, what, old.source.tier)
         await passage_writes.insert(tx, writer.constellation, [fresh])
         await _supersede(tx, writer, old, fresh.passage)
         return Written(fresh.passage, "superseded", f"It takes the place of {old.id}.")
@@ -466,7 +487,7 @@ async def _insert_clean(
     notes = [f"It takes the place of {old.id}, with all its sources." for old in extended]
     notes += [_contradiction(old, reason) for old, reason in contradicted]
     kind = "contradicts" if contradicted else "superseded" if extended else "stored"
-    return Written(new, kind, " ".join(notes))
+    return Written(new, kind, " ".join(notes), tuple(old.source for old, _ in contradicted))
 
 
 def _is_more_trusted(one: Tier, other: Tier) -> bool:

@@ -107,7 +107,7 @@ def _reverting(writer: Writer, turn_id: str | None) -> Writer:
 
 
 async def _is_own(tx: Connection, writer: Writer, turn_id: str | None, author: str) -> bool:
-    if by_owner(writer):
+    if by_owner(writer) or writer.by_verb:
         return True
     turn = await journal.turn(tx, turn_id) if turn_id is not None else None
     if turn is not None:

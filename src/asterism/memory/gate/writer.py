@@ -7,8 +7,8 @@ from typing import Self
 
 from asterism.errors import NotAllowed
 from asterism.permissions import Act, Actor, Allow, Ask, Authority, Resource, Situation, decide
-from asterism.types.memory import Origin, OriginKind, Source
-from asterism.types.people import OWNER, OWNER_ALONE, PUBLIC, Company, Tier
+from asterism.types.memory import Origin, OriginKind, Permission, Source
+from asterism.types.people import OWNER, OWNER_ALONE, PUBLIC, Company, Tier, least_trusted
 
 
 class NeedsConsent(Exception):
@@ -37,6 +37,9 @@ class Writer:
     consent: bool = False
     """Whether a person has approved this very write."""
     authority: Authority = field(default_factory=Authority)
+    by_verb: bool = False
+    """Whether somebody other than the owner writes with their own hands, by a verb that was judged
+    when they used it."""
 
     @staticmethod
     def owner(constellation: str, now: int, *, by: str = "cli", reason: str = "") -> Writer:
@@ -49,6 +52,31 @@ class Writer:
             reason=reason,
         )
 
+    @staticmethod
+    def person(
+        actor: Actor,
+        constellation: str,
+        company: Company,
+        now: int,
+        *,
+        by: str = "api",
+        reason: str = "",
+    ) -> Writer:
+        """Return the writer for what somebody other than the owner does with their own hands.
+
+        It is theirs, and trusted as far as they are: nobody but the owner writes as the owner.
+        """
+        tier = least_trusted((actor.tier, Tier.KNOWN))
+        return Writer(
+            actor=replace(actor, tier=tier),
+            constellation=constellation,
+            source=Source((Origin(OriginKind.PERSON, actor.id, by),), PUBLIC, tier),
+            now=now,
+            company=company,
+            reason=reason,
+            by_verb=True,
+        )
+
     def saying(self, source: Source) -> Self:
         """Return the same writer with something that comes from elsewhere, or others may hear."""
         return replace(self, source=source)
@@ -59,6 +87,10 @@ def judge(writer: Writer, act: Act, resource: Resource, what: str) -> None:
 
     `what` says for people what is to be done, such as "append to block 'human': likes tea".
     """
+    if writer.by_verb:
+        # Their roles were asked about the verb; what only the owner writes is still the owner's.
+        writer = replace(writer, consent=True)
+        resource = replace(resource, permission=Permission.ADMIN)
     verdict = decide(writer.actor, act, resource, Situation(writer.authority))
     match verdict:
         case Allow():

@@ -113,11 +113,11 @@ async def _lines(
                 continue
             lines = await history.lines_at(tx, block.id, moment=query.moment)
         # Lines are counted as those present see them, so that a gap does not tell of one.
-        heard = [line for line in lines if company.may_hear(line.mark.audience)]
+        heard = [line for line in lines if company.may_hear(line.label.audience)]
         for number, line in enumerate(heard, 1):
             if line.text.strip():
                 # Where a line comes from is in its edits, which `why` reads.
-                source = Source((), line.mark.audience, line.mark.tier)
+                source = Source((), line.label.audience, line.label.trust)
                 id = f"{seen.name}:{number}"
                 found.append(Extra(HitKind.BLOCK, id, line.text, at, source, seen.name, agent_id))
     return found[:_MOST]

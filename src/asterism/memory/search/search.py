@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from asterism.errors import NotFound
 from asterism.memory.search.across import across
@@ -23,8 +23,9 @@ from asterism.store import agents, journal, passages
 from asterism.store.database import Connection
 from asterism.store.passages import Archive
 from asterism.store.shelves import ARCHIVE, JOURNAL
+from asterism.telemetry.redaction import KNOWN, redact
 from asterism.types.people import Company
-from asterism.types.search import Found, Query
+from asterism.types.search import Found, Hit, Query
 
 __all__ = ["Encoded", "begin", "search"]
 
@@ -66,7 +67,23 @@ async def search(
     looking = await begin(tx, constellation, agent_id, query, company=company, now=now)
     if not len(looking.held.texts):
         return Found(notes=looking.told)
-    return await page(looking, await looking.rank(asked))
+    found = await page(looking, await looking.rank(asked))
+    return replace(found, hits=[*map(_without_keys, found.hits)]) if KNOWN.order else found
+
+
+def _without_keys(hit: Hit) -> Hit:
+    """Return a hit without known keys: it may be older than they are, or written by the owner."""
+    text = redact(hit.text)
+    return replace(
+        hit,
+        text=text,
+        why=tuple(replace(one, text=redact(one.text)) for one in hit.why),
+        speaker=redact(hit.speaker),
+        where=redact(hit.where),
+        matched=hit.matched if text is hit.text else tuple(w for w in hit.matched if w in text),
+        before=tuple(replace(one, text=redact(one.text)) for one in hit.before),
+        after=tuple(replace(one, text=redact(one.text)) for one in hit.after),
+    )
 
 
 async def begin(

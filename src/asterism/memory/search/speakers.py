@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from asterism.memory.search.stored import AGENT
+from asterism.memory.search.stored import AGENT, PERSON
 from asterism.store import agents, people
 from asterism.store.database import Connection
 from asterism.types.people import OWNER, Account, Company
@@ -57,6 +57,11 @@ async def speakers_of(
     }
     known = await people.behind(tx, constellation, list(accounts.values())) if accounts else {}
     for label, account in accounts.items():
+        if account.channel == PERSON and account not in known:
+            person = await people.get(tx, constellation, account.sender)
+            if person is not None:
+                found.add(label, person.id, person.name)
+                continue
         id, name = known.get(account, (label, label))
         # Strangers are named after their account, of which the channel says nothing.
         found.add(label, id, account.sender if name == label else name, account.sender)

@@ -23,6 +23,8 @@ from asterism.types.wire import text_of
 
 AGENT = "agent"
 """Stands for the agent as the speaker of its replies."""
+PERSON = "person"
+"""In place of a channel: what follows is the id of a person."""
 _OPENING = "in"
 """The key of the entry that opens a turn; other messages in it are asterism's own notes."""
 
@@ -89,10 +91,14 @@ def _of_journal(one: Said) -> Raw | None:
 def _speaker(one: Said, channel: str) -> str:
     if one.key != _OPENING:
         return ""
-    if one.meta is None or '"sender"' not in one.meta:
+    if one.meta is None or not ('"sender"' in one.meta or '"company"' in one.meta):
         return OWNER
-    sender = orjson.loads(one.meta).get("sender")
-    return f"{channel}:{sender}" if sender else OWNER
+    kept: dict[str, str] = orjson.loads(one.meta)
+    if sender := kept.get("sender"):
+        return f"{channel}:{sender}"
+    # Whoever acts by verbs has no account.
+    persons: list[str] = orjson.loads(kept["company"])["persons"] if "company" in kept else []
+    return f"{PERSON}:{persons[0]}" if persons and persons[0] != OWNER else OWNER
 
 
 def _of_archive(one: Kept) -> Raw:

@@ -96,7 +96,9 @@ def _wait_for_end(log: str | None) -> None:
 
 def _shorten(log: Path) -> None:
     if os.fstat(2).st_size > LONGEST_LOG:
-        log.with_suffix(".old").write_bytes(log.read_bytes()[-LONGEST_LOG:])
+        old = log.with_suffix(".old")
+        old.touch(mode=0o600)
+        old.write_bytes(log.read_bytes()[-LONGEST_LOG:])
         os.ftruncate(2, 0)
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from asterism.errors import ModelRefused, ModelUnavailable
+from asterism.private import make_directory
 
 CHILD = Path(__file__).with_name("child.py")
 LONGEST_PAUSE = 60.0
@@ -321,7 +322,7 @@ def _core_of(cpu: int) -> str:
 
 def _open_log(path: Path) -> int:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(path.parent)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         log = os.open(path, flags, 0o600)
         if os.fstat(log).st_size > _LOG_KEPT:

@@ -8,13 +8,15 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from asterism.private import private
+
 _LOOK_EVERY = 0.25
 
 
 @asynccontextmanager
 async def alone(path: Path, on_wait: Callable[[], None]) -> AsyncGenerator[None, None]:
     """Hold the lock of a file; while another process has it, wait and call `on_wait` at times."""
-    with path.open("ab") as file:
+    with open(path, "ab", opener=private) as file:  # noqa: ASYNC230 - an opener; at once
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

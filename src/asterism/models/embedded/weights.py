@@ -26,6 +26,7 @@ from asterism.models.embedded.fetch import PlaceFailed, size_of
 from asterism.models.embedded.gguf import NotGguf, read_head, window_of
 from asterism.models.embedded.lock import alone
 from asterism.models.embedded.places import Goal, Place, read_place
+from asterism.private import open_regular
 
 _CHUNK = 1 << 24
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
@@ -377,8 +378,7 @@ def _no_place(weights: Weights, failures: list[str], *, kept: bool) -> ModelUnav
 
 def _require_file(file: Path) -> None:
     try:
-        with file.open("rb"):
-            pass
+        os.close(open_regular(file))  # weights may be of any size
     except OSError as error:
         raise InvalidInput(
             f"{file} cannot be read ({error.strerror}). Nothing was changed."

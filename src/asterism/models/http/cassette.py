@@ -24,6 +24,7 @@ import orjson
 
 from asterism import plugins
 from asterism.errors import ConfigError, ModelError, ModelGarbled, ModelRefused, ModelUnavailable
+from asterism.private import read_regular
 from asterism.types.ids import now_ms
 
 if TYPE_CHECKING:
@@ -363,7 +364,7 @@ def asked_for(vendor: str, address: str, path: str, request: ModelRequest, body:
 def read_tape(path: Path) -> list[Exchange]:
     """Return the exchanges of a tape; torn lines are passed over with a word in the log."""
     try:
-        lines = path.read_bytes().split(b"\n")
+        lines = read_regular(path).split(b"\n")
     except OSError as error:
         raise ConfigError(
             f"The cassette {path} cannot be read: {error.strerror}. Name a tape that was recorded "

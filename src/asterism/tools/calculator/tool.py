@@ -11,7 +11,7 @@ from asterism.tools.tool import Tool, ToolContext, tool
 from asterism.types.deeds import Does
 
 
-@tool(repeatable=True, tier=None, compact=False, does=Does("read"))
+@tool(repeatable=True, tier=None, compact=False, does=Does("read"), audience="public")
 async def calculator(
     ctx: ToolContext,
     expression: Annotated[str, also("expression", "query", "input"), TEXT],

@@ -13,6 +13,7 @@ from typing import Any, cast
 import orjson
 
 from asterism.config.mcp import McpSettings
+from asterism.private import make_directory
 from asterism.tools.mcp.naming import fitted
 
 _SHAPE = 1
@@ -90,7 +91,7 @@ def filed(name: str) -> str:
 
 def put(file: Path, content: bytes) -> None:
     """Write a file that only its owner reads, at once or not at all."""
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_directory(file.parent)
     handle, draft = tempfile.mkstemp(dir=file.parent, prefix=".draft-")
     try:
         with os.fdopen(handle, "wb") as out:

@@ -96,6 +96,8 @@ def _offer(name: str, settings: McpSettings, one: Listed, carry: Carry) -> Offer
             does=said.does.does if said.does else hinted_deeds(settings, one),
             timeout=said.timeout or settings.timeout,
             ask=settings.ask if said.ask is None else said.ask,
+            audience=said.audience or settings.audience,
+            definition=[one.name, one.description, one.hints],
         )
     except InvalidInput as error:
         return Offer(one.name, refused=error.message)
@@ -125,8 +127,9 @@ def _hinted_effect(settings: McpSettings, one: Listed) -> Effect:
 
 
 def _usual_tier(one: Listed) -> str:
-    # Only the way down is taken on a server's word: one may say that it reads the open web.
-    return Tier.WEB.value if one.hints.get("openWorldHint", False) else Tier.TOOL.value
+    # Whose words a server passes on is not known: a mailbox holds anybody's.
+    del one
+    return Tier.WEB.value
 
 
 def plain_text(text: str) -> str:

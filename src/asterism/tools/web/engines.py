@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 import orjson
 
 from asterism.config.web import WebSettings
 from asterism.errors import NotFound, ToolError
-from asterism.tools.addresses import Allowed
-from asterism.tools.web.fetching import fetch
+from asterism.tools.addresses import Allowed, place_of
+from asterism.tools.web.fetching import Hop, fetch
 
 _LONGEST_SNIPPET = 400
 _HOW = (
@@ -38,21 +38,23 @@ class _Asked:
 
 
 async def search(
-    settings: WebSettings, query: str, limit: int, resolve: Callable[[str], str] = str
+    settings: WebSettings, query: str, limit: int, hop: Hop, resolve: Callable[[str], str] = str
 ) -> list[Result]:
-    """Ask the configured engine; the best results first. `resolve` finds a stored key."""
+    """Ask the configured engine; the best results first.
+
+    `hop` is asked about redirects, `resolve` finds a stored key.
+    """
     if not query.strip():
         raise ToolError("What shall be searched for? Give `query`.")
     asked = _request(settings, query.strip(), limit, _key(settings, resolve))
-    parts = urlsplit(asked.url)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
+    host, port = place_of(asked.url)
     # The owner has named this host, so that it may be one at home.
-    answer = await fetch(asked.url, Allowed([f"{parts.hostname}:{port}"]), asked.headers)
+    answer = await fetch(asked.url, Allowed([f"{host}:{port}"]), hop, asked.headers)
     try:
         found: Any = orjson.loads(answer.text)
     except orjson.JSONDecodeError:
         raise ToolError(
-            f"The search engine {parts.hostname} did not answer with JSON, so that its results "
+            f"The search engine {host} did not answer with JSON, so that its results "
             "cannot be read. Tell the owner to look at [web] in asterism.toml."
         ) from None
     return _results(found)[:limit]

@@ -7,8 +7,8 @@ import codecs
 import contextlib
 import re
 import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from asterism.errors import ToolError
@@ -23,6 +23,7 @@ MOST_BYTES = 5_000_000
 _SECONDS = 20.0
 _CONNECT_SECONDS = 10.0
 _HOPS = 5
+_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:|//")
 _REDIRECTS = (301, 302, 303, 307, 308)
 _CHUNK = 1 << 16
 _FAILED = 400
@@ -48,21 +49,31 @@ class Fetched:
     html: bool
     whole: bool = True
     """Whether all of it was read."""
+    redirects: tuple[str, ...] = ()
+    """The addresses that were asked one after the other beyond the first."""
+
+
+Hop = Callable[[str], None]
+"""Raises `ToolError` for an address that a redirect leads to and that must not be asked."""
 
 
 async def fetch(
-    address: str, allowed: Allowed, headers: Mapping[str, str] | None = None
+    address: str, allowed: Allowed, hop: Hop, headers: Mapping[str, str] | None = None
 ) -> Fetched:
     """Fetch a page; raise `ToolError` with what a model must know.
 
-    Headers that are given beside the usual ones go to the first host only.
+    Args:
+        address: Of the page.
+        allowed: The hosts at home that may be asked.
+        hop: Asked about every address that a redirect leads to, before it is followed.
+        headers: Go to the first host only.
     """
     from aiohttp import ClientError
 
     first = checked(address, allowed)
     try:
         async with asyncio.timeout(_SECONDS), _session(allowed) as session:
-            return await _follow(session, first, allowed, headers or {})
+            return await _follow(session, first, allowed, hop, headers or {})
     except TimeoutError:
         raise ToolError(
             f"{first.host} did not answer within {_SECONDS:g} s. Try another page, or later."
@@ -95,23 +106,34 @@ def _said(error: BaseException) -> str:
 
 
 async def _follow(
-    session: ClientSession, url: URL, allowed: Allowed, headers: Mapping[str, str]
+    session: ClientSession, url: URL, allowed: Allowed, hop: Hop, headers: Mapping[str, str]
 ) -> Fetched:
     first = url
+    redirects: tuple[str, ...] = ()
     for _ in range(_HOPS + 1):
         own = dict(headers) if url.origin() == first.origin() else dict[str, str]()
         async with session.get(url, allow_redirects=False, headers=own) as response:
             if response.status not in _REDIRECTS or "Location" not in response.headers:
-                return await _read(response, url)
-            from yarl import URL
-
-            target = response.headers["Location"]
+                return replace(await _read(response, url), redirects=redirects)
             # Each hop is looked at like the first: a page may send us home.
-            url = checked(str(url.join(URL(target))), allowed)
+            url = checked(_joined(url, response.headers["Location"]), allowed)
+            hop(str(url))
+            redirects = (*redirects, str(url))
     raise ToolError(
         f"{str(first)!r} leads from one address to the next, more than {_HOPS} times. Give the "
         "address of the page itself."
     )
+
+
+def _joined(url: URL, target: str) -> str:
+    """Return where a redirect leads: an address of its own, or a place on the same host."""
+    from yarl import URL
+
+    text = target.strip()
+    if _ABSOLUTE.match(text):
+        # As it is written: what is looked at and what is asked must be read by the same rules.
+        return f"{url.scheme}:{text}" if text.startswith("//") else text
+    return str(url.join(URL(text)))
 
 
 async def _read(response: ClientResponse, url: URL) -> Fetched:

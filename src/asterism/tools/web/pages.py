@@ -19,7 +19,7 @@ KEPT_FOR = 300_000
 """Milliseconds."""
 _MOST_PAGES = 64
 _MOST_CHARACTERS = 20_000_000
-_MOST_AGENTS = 1_000
+_MOST_READERS = 1_000
 _HEAD = 100_000
 _TITLE = re.compile(r"<title[^>]{0,200}>([^<]{1,1000})", re.IGNORECASE)
 # A picture inside of the page's text is a wall of letters to a model.
@@ -65,52 +65,64 @@ class _Kept:
 
 
 class Pages:
-    """Pages that were fetched a moment ago, so that reading on does not fetch them again."""
+    """Pages that were fetched a moment ago, so that reading on does not fetch them again.
+
+    All of it is kept by reader, an agent among certain people: neither that a page is there already
+    nor where others stopped reading is for anybody else to notice.
+    """
 
     def __init__(self) -> None:
-        self._pages: OrderedDict[tuple[str, Allowed], _Kept] = OrderedDict()
-        self._shown: OrderedDict[tuple[str, Allowed, str], str] = OrderedDict()
+        self._pages: OrderedDict[tuple[str, str, Allowed], _Kept] = OrderedDict()
+        self._shown: OrderedDict[tuple[str, str, Allowed, str], str] = OrderedDict()
         self._last: OrderedDict[str, tuple[str, int]] = OrderedDict()
 
-    def get(self, address: str, allowed: Allowed, now: int) -> Fetched | None:
+    def clear(self) -> None:
+        """Drop all pages, and where agents read, since something was forgotten."""
+        self._pages.clear()
+        self._shown.clear()
+        self._last.clear()
+
+    def get(self, reader: str, address: str, allowed: Allowed, now: int) -> Fetched | None:
         """Return a page that was fetched within the last minutes."""
-        kept = self._pages.get((address, allowed))
+        kept = self._pages.get((reader, address, allowed))
         if kept is None or not kept.until - KEPT_FOR <= now < kept.until:
             return None
-        self._pages.move_to_end((address, allowed))
+        self._pages.move_to_end((reader, address, allowed))
         return kept.page
 
-    def put(self, address: str, allowed: Allowed, page: Fetched, now: int) -> None:
+    def put(self, reader: str, address: str, allowed: Allowed, page: Fetched, now: int) -> None:
         """Keep a page for a while."""
-        self._pages[address, allowed] = _Kept(page, now + KEPT_FOR)
-        self._pages.move_to_end((address, allowed))
+        self._pages[reader, address, allowed] = _Kept(page, now + KEPT_FOR)
+        self._pages.move_to_end((reader, address, allowed))
         self._shown = OrderedDict(
-            (key, text) for key, text in self._shown.items() if key[:2] != (address, allowed)
+            (key, text)
+            for key, text in self._shown.items()
+            if key[:3] != (reader, address, allowed)
         )
         while len(self._pages) > _MOST_PAGES or self._size() > _MOST_CHARACTERS:
             gone, _ = self._pages.popitem(last=False)
             self._shown = OrderedDict(
-                (key, text) for key, text in self._shown.items() if key[:2] != gone
+                (key, text) for key, text in self._shown.items() if key[:3] != gone
             )
 
     def _size(self) -> int:
         texts = (*(kept.page.text for kept in self._pages.values()), *self._shown.values())
         return sum(map(len, texts)) if len(self._pages) > 1 else 0
 
-    def text(self, address: str, allowed: Allowed, page: Fetched, form: Format) -> str:
+    def text(self, reader: str, address: str, allowed: Allowed, page: Fetched, form: Format) -> str:
         """Return a page in a form, converted once."""
-        key = (address, allowed, form)
+        key = (reader, address, allowed, form)
         if key not in self._shown:
             self._shown[key] = shown_as(page, form)
         return self._shown[key]
 
-    def went_to(self, agent_id: str, address: str, place: int) -> None:
-        """Note where an agent reads."""
-        self._last[agent_id] = (address, place)
-        self._last.move_to_end(agent_id)
-        while len(self._last) > _MOST_AGENTS:
+    def went_to(self, reader: str, address: str, place: int) -> None:
+        """Note where somebody reads."""
+        self._last[reader] = (address, place)
+        self._last.move_to_end(reader)
+        while len(self._last) > _MOST_READERS:
             self._last.popitem(last=False)
 
-    def last(self, agent_id: str) -> tuple[str, int] | None:
-        """Return the address that an agent has read last, and where it would read on."""
-        return self._last.get(agent_id)
+    def last(self, reader: str) -> tuple[str, int] | None:
+        """Return the address that somebody has read last, and where they would read on."""
+        return self._last.get(reader)

@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
 
 from asterism.errors import ToolError
+from asterism.permissions.policies import Policy, Ruling, Wanted
 from asterism.tools.addresses import Allowed, checked
 from asterism.tools.spellings import OPERATION, TEXT, WORD, also, unless_null
 from asterism.tools.tool import Tool, ToolContext, tool
 from asterism.tools.web.pages import PAGE, Format, Pages, title_of
-from asterism.types.deeds import Deed, DeedKind
+from asterism.types.deeds import Deed, DeedKind, DoesBy
 from asterism.types.people import Tier
+from asterism.types.values import host_of
 
 _MOST_RESULTS = 20
 _FORMATS = {"markdown": "md", "txt": "text", "plain": "text"}
 _pages = Pages()
+clear_pages = _pages.clear
 
 
 def _does(arguments: Mapping[str, Any]) -> list[Deed]:
     query = str(arguments.get("query") or "")
     if arguments.get("operation") == "search":
         return [Deed(DeedKind.FETCH, content=(query,))]
-    return [Deed(DeedKind.FETCH, hosts=(query,) if query else ())]
+    if not query.strip():
+        return [Deed(DeedKind.READ)]  # reads on in a page whose host was asked before
+    return [Deed(DeedKind.FETCH, hosts=(query,))]
 
 
 def _form(given: Any) -> Any:
@@ -35,7 +40,14 @@ def _form(given: Any) -> Any:
     return _FORMATS.get(word, word)
 
 
-@tool(repeatable=True, tier=Tier.WEB, timeout=40, compact=False, does=_does)
+@tool(
+    repeatable=True,
+    tier=Tier.WEB,
+    timeout=40,
+    compact=False,
+    does=DoesBy(_does, source="web"),
+    audience="public",
+)
 async def web(
     ctx: ToolContext,
     operation: Annotated[Literal["fetch", "search"], OPERATION, WORD],
@@ -58,15 +70,23 @@ async def web(
 async def _fetch(ctx: ToolContext, query: str, form: Format, place: int) -> str:
     from asterism.tools.web.fetching import fetch
 
+    reader = _reader(ctx)
     address, place = _where(ctx, query, place)
     allowed = Allowed(ctx.settings().web.allow)
     address = str(checked(address, allowed))
-    page = _pages.get(address, allowed, ctx.now)
+    hop = _hop(ctx, address)
+    page = _pages.get(reader, address, allowed, ctx.now)
+    if not query.strip():
+        hop(address)  # a policy may have closed it since
     if page is None:
         ctx.progress(f"fetching {address}")
-        page = await fetch(address, allowed)
-        _pages.put(address, allowed, page, ctx.now)
-    text = await asyncio.to_thread(_pages.text, address, allowed, page, form)
+        page = await fetch(address, allowed, hop)
+        _pages.put(reader, address, allowed, page, ctx.now)
+    else:
+        # It may have been fetched under other policies.
+        for redirect in page.redirects:
+            hop(redirect)
+    text = await asyncio.to_thread(_pages.text, reader, address, allowed, page, form)
     if not text:
         return f"{page.url} has no text."
     if not 0 <= place < len(text):
@@ -75,14 +95,55 @@ async def _fetch(ctx: ToolContext, query: str, form: Format, place: int) -> str:
             f"continue_from from 0 to {len(text) - 1:,}."
         )
     end = _end(text, place)
-    _pages.went_to(ctx.agent.id, address, end if end < len(text) else 0)
+    _pages.went_to(reader, address, end if end < len(text) else 0)
     return _told(page.url, title_of(page), text[place:end], place, end, len(text), page.whole)
+
+
+def _hop(ctx: ToolContext, first: str) -> Callable[[str], None]:
+    """Return what asks the policies whether a redirect may be followed.
+
+    Nobody can be asked in the middle of a call: what would be asked about is not followed, except
+    within the host of the first address, where the same policy has been answered.
+    """
+
+    def policy_of(address: str) -> Policy | None:
+        arguments = {"operation": "fetch", "query": address}
+        return ctx.authority.policies.first(
+            Wanted(
+                ctx.agent.name,
+                "web",
+                arguments,
+                tuple(_does(arguments)),
+                operation="fetch",
+                tier=ctx.source.tier,
+                people=ctx.people,
+            )
+        )
+
+    def hop(address: str) -> None:
+        policy = policy_of(address)
+        if policy is None or policy.ruling is Ruling.ALLOW:
+            return
+        if policy.ruling is Ruling.DENY:
+            why = policy.reason or f"{policy} does not let it"
+            raise ToolError(f"The page leads to {address}, which may not be asked for: {why}.")
+        if host_of(address) != host_of(first) or policy != policy_of(first):
+            raise ToolError(
+                f"The page leads to {address}, which was not followed, since {policy} wants a "
+                "person to be asked. Fetch that address itself."
+            )
+
+    return hop
+
+
+def _reader(ctx: ToolContext) -> str:
+    return f"{ctx.agent.id} {ctx.company.key}"
 
 
 def _where(ctx: ToolContext, query: str, place: int) -> tuple[str, int]:
     if query.strip():
         return query, place
-    last = _pages.last(ctx.agent.id)
+    last = _pages.last(_reader(ctx))
     if last is None:
         raise ToolError("Which page? Give its address as `query`.")
     return last[0], place or last[1]
@@ -113,7 +174,8 @@ async def _search(ctx: ToolContext, query: str, limit: int) -> str:
     from asterism.tools.web.engines import search
 
     most = max(1, min(limit, _MOST_RESULTS))
-    found = await search(ctx.settings().web, query, most, ctx.resolve)
+    settings = ctx.settings().web
+    found = await search(settings, query, most, _hop(ctx, settings.search_url or ""), ctx.resolve)
     if not found:
         return "Nothing was found. Try other words."
     return "\n".join(

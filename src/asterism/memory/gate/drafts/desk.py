@@ -14,7 +14,8 @@ from asterism.permissions import Resource
 from asterism.store import blocks as rows
 from asterism.store.blocks import BlockRow
 from asterism.store.database import Connection
-from asterism.types.memory import CONSTELLATION, Block, Line, Mark, Permission
+from asterism.types.labels import Label
+from asterism.types.memory import CONSTELLATION, Block, Line, Permission
 from asterism.types.people import OWNER, Audience
 
 
@@ -31,7 +32,7 @@ def hears(writer: Writer, audience: Audience) -> bool:
 async def resource_for(tx: Connection, writer: Writer, row: BlockRow) -> Resource:
     """Return a block as the decision sees it: with what the writer may do to it."""
     permission: str | None = None
-    if by_owner(writer):
+    if by_owner(writer) or writer.by_verb:
         permission = Permission.ADMIN.value
     elif writer.agent_id is not None and writer.actor.kind == "agent":
         if writer.agent_id == row.owner_id:
@@ -78,11 +79,11 @@ class Desk:
         """Whether the writer hears every line."""
         return all(self.heard)
 
-    def stroke(self, mark: Mark | None = None) -> Stroke:
+    def stroke(self, label: Label | None = None) -> Stroke:
         """Return what lines that the edit makes get."""
         source = self.writer.source
         own = self.writer.actor.kind == OWNER
-        return Stroke(self.number, mark or Mark(source.audience, source.tier), own)
+        return Stroke(self.number, label or source.label, own)
 
 
 @dataclass(frozen=True, slots=True)

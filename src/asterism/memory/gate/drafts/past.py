@@ -13,7 +13,8 @@ from asterism.memory.gate.drafts.desk import Desk, Draft, content, hears
 from asterism.memory.gate.writer import Writer
 from asterism.memory.lines import carry
 from asterism.store.blocks import EditRow
-from asterism.types.memory import Line, Mark, Merge, Redo, Restore, Revert, SetText, Undo
+from asterism.types.labels import Label
+from asterism.types.memory import Line, Merge, Redo, Restore, Revert, SetText, Undo
 from asterism.types.people import OWNER_ONLY
 
 
@@ -52,10 +53,8 @@ async def _meant(desk: Desk, write: Undo | Redo | Revert) -> EditRow:
         return found
     stretch = await history.stretch_with(tx, block_id, write.edit, ops=False)
     if stretch is None or not heard(stretch.edit(write.edit)):
-        raise NotFound(
-            f"Block {label!r} has no edit {write.edit}; its edits go from 1 to "
-            f"{desk.row.version}. Nothing was changed."
-        )
+        there = f"; its edits go from 1 to {desk.row.version}" if desk.hears_all else ""
+        raise NotFound(f"Block {label!r} has no edit {write.edit}{there}. Nothing was changed.")
     named = stretch.edit(write.edit)
     if named.kind not in (*CONTENT_KINDS, "undo", "redo"):
         raise InvalidInput(
@@ -88,10 +87,9 @@ async def restore(desk: Desk, write: Restore) -> Draft:
     tx, block_id = desk.tx, desk.row.id
     stretch = await history.stretch_with(tx, block_id, write.version, ops=False)
     if stretch is None:
-        raise NotFound(
-            f"Block {desk.block.label!r} has no version {write.version}; its versions go from 1 "
-            f"to {desk.row.version}. Nothing was changed."
-        )
+        there = f"; its versions go from 1 to {desk.row.version}" if desk.hears_all else ""
+        named = f"Block {desk.block.label!r} has no version {write.version}"
+        raise NotFound(f"{named}{there}. Nothing was changed.")
     past = await history.load(tx, block_id, desk.block.schema, write.version, desk.peer)
     was = await history.raw_lines_at(tx, block_id, write.version, past)
     past.restore(stretch.edit(write.version).version)
@@ -103,9 +101,10 @@ async def write_at(desk: Desk, write: SetText) -> Draft:
     assert write.base is not None
     stretch = await history.stretch_with(desk.tx, desk.row.id, write.base, ops=False)
     if stretch is None or not desk.hears_all:
+        now = f"has version {desk.row.version}" if desk.hears_all else "has changed"
         raise Conflict(
-            f"Block {desk.block.label!r} has version {desk.row.version}, and this was written "
-            f"against version {write.base}. Look at it again. Nothing was changed."
+            f"Block {desk.block.label!r} {now}, and this was written against version {write.base}. "
+            "Look at it again. Nothing was changed."
         )
     past = await history.load(desk.tx, desk.row.id, desk.block.schema, write.base, desk.peer)
     past.write_at(stretch.edit(write.base).version, write)
@@ -124,13 +123,13 @@ async def merge(desk: Desk, write: Merge) -> Draft:
         # They may build on what lies before the loose edits.
         past = await history.load(tx, block_id, schema, 1, desk.peer)
         past.merge(write.updates)
-    stroke = desk.stroke(mark_of_merged(desk.writer))
+    stroke = desk.stroke(label_of_merged(desk.writer))
     lines = carry(desk.lines, past.document.lines(), replace(stroke, own_hands=False))
     read_only = desk.document.read_only_changed(past.document)
     return content(desk, past.document, desk.document.version, lines, read_only=read_only)
 
 
-def mark_of_merged(writer: Writer) -> Mark:
-    """Return the mark of lines that another replica brings, which say nothing of who hears them."""
+def label_of_merged(writer: Writer) -> Label:
+    """Return the label of lines that another replica brings, which do not say who hears them."""
     audience = writer.source.audience
-    return Mark(OWNER_ONLY if audience.public else audience, writer.source.tier)
+    return Label(writer.source.tier, OWNER_ONLY if audience.public else audience)

@@ -44,10 +44,10 @@ def check_size(block: Block, text: str, *, hears_all: bool) -> None:
     size, held = len(text), len(block.text)
     if size <= block.limit or size < held:
         return
-    if not hears_all:  # how much there is of it would tell of what is not heard
+    if not hears_all:  # any number here would tell how much there is of what is not heard
         raise InvalidInput(
-            f"Block {block.label!r} has no room for {size - held:,} more characters. Shorten the "
-            "text, replace a part of the block, or keep it in the archive. Nothing was changed."
+            f"Block {block.label!r} does not take this text. Shorten it, replace a part of the "
+            "block, or keep it in the archive. Nothing was changed."
         )
     raise InvalidInput(
         f"Block {block.label!r} holds {held:,} of {block.limit:,} characters and this text adds "

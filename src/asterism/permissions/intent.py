@@ -1,0 +1,389 @@
+"""Intent: what the owner asked for, as structure, read in a clean room.
+
+A reader sees trusted text alone: the request, and what was said before it by people who are
+trusted. No result of a tool reaches it, so that nothing can inject it. What it returns is checked
+against that text: a literal that does not stand there is dropped. So a reader that errs can only
+make the gate ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, cast
+
+import orjson
+
+from asterism.permissions.texts import plain, sentences_apart, squeezed, stands_in
+from asterism.types.deeds import DeedKind
+from asterism.types.wire import message_wire
+
+INTENDED_KINDS = frozenset(DeedKind) - {DeedKind.READ, DeedKind.REMEMBER, DeedKind.UNDECLARED}
+HARSH = frozenset({DeedKind.PAY, DeedKind.GRANT, DeedKind.DELETE, DeedKind.RUN})
+"""What only the owner's own words can ask for."""
+MAX_EARLIER = 12_000
+"""Characters of what was said before the request that a reader is given, the newest."""
+_MAX_EFFECTS = 64
+_MAX_LITERALS = 256
+
+
+class Wanted(StrEnum):
+    """What kind of value is to be found elsewhere."""
+
+    ADDRESS = "address"
+    """A mail address, an account number, a handle."""
+    NAME = "name"
+    LINK = "link"
+    ID = "id"
+    PATH = "path"
+    AMOUNT = "amount"
+    TEXT = "text"
+    """What is told or written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A value that the request says is to be found somewhere."""
+
+    what: Wanted
+    source: str = ""
+    """The label of the source, as its tools declare it; empty: the one that `where` tells."""
+    where: tuple[str, ...] = ()
+    """Literals of the request that the place or the record must have."""
+    every: bool = False
+    """Whether all records are meant that have them, rather than one."""
+
+
+COMPUTED = ("part", "percent", "sum", "difference", "more", "less")
+"""How an amount may be worked out: a half, 2 % of it, two together, what is left, a rise, a cut."""
+FOLLOW = "follow"
+"""As a kind: to do what a text says that the request names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Intended:
+    """One effect that was asked for."""
+
+    kind: DeedKind | str
+    """What shall be done, or `FOLLOW`."""
+    targets: tuple[str, ...] = ()
+    """To whom, to what and where."""
+    amounts: tuple[str, ...] = ()
+    content: tuple[str, ...] = ()
+    """What the request dictates word by word: a command, a password, a message."""
+    found: tuple[Found, ...] = ()
+    within: tuple[str, ...] = ()
+    """What the targets are in or taken from, and what nothing is done to: a folder, an account."""
+    computed: str = ""
+    """How the amount is to be worked out from amounts; one of `COMPUTED`, or not at all."""
+
+    @property
+    def literals(self) -> tuple[str, ...]:
+        """All that it takes from the request."""
+        where = (one for found in self.found for one in found.where)
+        return (*self.targets, *self.within, *self.amounts, *self.content, *where)
+
+
+@dataclass(frozen=True, slots=True)
+class TrustedText:
+    """All that a reader sees."""
+
+    request: str
+    """The latest message of the one who speaks."""
+    earlier: tuple[str, ...] = ()
+    """What nobody but the owner can have said or written before it, the oldest first."""
+    known: tuple[str, ...] = ()
+    """What people said whom the owner knows: it names people and things, and asks for nothing
+    that pays, grants, deletes or runs."""
+    by_owner: bool = True
+    """Whether the request is the owner's."""
+    sources: tuple[str, ...] = ()
+    """Labels of the sources that the agent's tools can read."""
+
+    @property
+    def owners(self) -> str:
+        """What the owner has said."""
+        said = (*self.earlier, self.request) if self.by_owner else self.earlier
+        return "\n".join(said)
+
+    @property
+    def everything(self) -> str:
+        """All of it."""
+        return "\n".join((*self.known, *self.earlier, self.request))
+
+
+Reader = Callable[[TrustedText], Iterable["Intended | Mapping[str, Any]"]]
+"""Returns what is asked for, as `Intended` or as the same in JSON."""
+
+
+def verified(effects: Iterable[Intended], text: TrustedText) -> tuple[Intended, ...]:
+    """Return effects without the literals that do not stand in the text that was read."""
+    owners, everything = _Haystack(text.owners), _Haystack(text.everything)
+    kept: list[Intended] = []
+    for one in list(effects)[:_MAX_EFFECTS]:
+        if one.kind not in INTENDED_KINDS and one.kind != FOLLOW:
+            continue
+        only_owner = one.kind in HARSH or one.kind == FOLLOW
+        if only_owner and not text.by_owner:
+            continue
+        said = owners if only_owner else everything
+        found = tuple(
+            replace(place, where=where)
+            for place in one.found
+            # A place without what tells it from others would be a wider one.
+            if len(where := tuple(filter(said.has, place.where))) == len(place.where)
+        )
+        kept.append(
+            Intended(
+                one.kind,
+                targets=tuple(filter(said.has, one.targets)),
+                amounts=tuple(filter(said.has, one.amounts)),
+                content=tuple(filter(said.has, one.content)),
+                found=found,
+                within=tuple(filter(said.has, one.within)),
+                computed=one.computed,
+            )
+        )
+    return tuple(kept)
+
+
+class _Haystack:
+    """A text in which literals are looked for."""
+
+    def __init__(self, text: str) -> None:
+        self._plain = plain(f"{text}\n{sentences_apart(text)}")
+        self._tight = squeezed(self._plain)
+
+    def has(self, literal: str) -> bool:
+        """Tell whether a literal stands there as a whole, however its digits are grouped."""
+        wanted = plain(literal)
+        if stands_in(wanted, self._plain):
+            return True
+        tight = squeezed(wanted)
+        grouped = len(tight) >= 10 and any(char.isdigit() for char in tight) and tight.isalnum()
+        return grouped and tight in self._tight
+
+
+# -- as JSON ---------------------------------------------------------------------------------------
+
+
+def read_effects(value: Any) -> tuple[Intended, ...]:
+    """Return the effects that JSON tells; what is malformed in it is left out, never guessed."""
+    if isinstance(value, Mapping):
+        value = cast("Mapping[str, Any]", value).get("effects", [value])
+    if not isinstance(value, Iterable) or isinstance(value, str | bytes):
+        return ()
+    effects: list[Intended] = []
+    for one in cast("Iterable[Any]", value):
+        if isinstance(one, Intended):
+            effects.append(one)
+        elif isinstance(one, Mapping):
+            effect = _effect(cast("Mapping[str, Any]", one))
+            if effect is not None:
+                effects.append(effect)
+    return tuple(effects)
+
+
+def _effect(told: Mapping[str, Any]) -> Intended | None:
+    kind: DeedKind | str = str(told.get("kind", "")).strip().casefold()
+    if kind != FOLLOW:
+        try:
+            kind = DeedKind(kind)
+        except ValueError:
+            return None
+    found: list[Found] = []
+    for one in _listed(told.get("found")):
+        if not isinstance(one, Mapping):
+            continue
+        place = cast("Mapping[str, Any]", one)
+        try:
+            what = Wanted(str(place.get("what", "")).strip().casefold())
+        except ValueError:
+            continue
+        source, where = str(place.get("source") or ""), _texts(place.get("where"))
+        found.append(Found(what, source, where, place.get("every") is True))
+    return Intended(
+        kind,
+        _texts(told.get("targets")),
+        _texts(told.get("amounts")),
+        _texts(told.get("content")),
+        tuple(found),
+        _texts(told.get("within")),
+        _way(told.get("computed")),
+    )
+
+
+def _way(value: Any) -> str:
+    return value if isinstance(value, str) and value in COMPUTED else ""
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    if value is None or value == "":
+        return ()
+    return cast("Sequence[Any]", value) if isinstance(value, list | tuple) else (value,)
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    texts: list[str] = []
+    for one in _listed(value)[:_MAX_LITERALS]:
+        if isinstance(one, str) and one.strip():
+            texts.append(one.strip())
+        elif isinstance(one, int | float) and not isinstance(one, bool):
+            texts.append(orjson.dumps(one).decode())
+    return tuple(texts)
+
+
+def effects_wire(effects: Iterable[Intended]) -> list[dict[str, Any]]:
+    """Return effects as JSON-like values; what is empty is left out."""
+    told: list[dict[str, Any]] = []
+    for one in effects:
+        parts: dict[str, Any] = {
+            "targets": list(one.targets),
+            "amounts": list(one.amounts),
+            "content": list(one.content),
+            "found": [
+                {
+                    "what": place.what.value,
+                    "source": place.source,
+                    "where": list(place.where),
+                    "every": place.every,
+                }
+                for place in one.found
+            ],
+            "within": list(one.within),
+            "computed": one.computed,
+        }
+        kept = {name: value for name, value in parts.items() if value}
+        told.append({"kind": str(one.kind), **kept})
+    return told
+
+
+# -- for a model -----------------------------------------------------------------------------------
+
+_STRINGS = {"type": "array", "items": {"type": "string"}}
+SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["effects"],
+    "properties": {
+        "effects": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": [
+                    "kind",
+                    "targets",
+                    "within",
+                    "amounts",
+                    "computed",
+                    "content",
+                    "found",
+                ],
+                "properties": {
+                    "kind": {"enum": [*sorted(kind.value for kind in INTENDED_KINDS), FOLLOW]},
+                    "targets": _STRINGS,
+                    "within": _STRINGS,
+                    "amounts": _STRINGS,
+                    "computed": {"enum": ["", *COMPUTED]},
+                    "content": _STRINGS,
+                    "found": {
+                        "type": "array",
+                        "items": {
+                            "type": "object",
+                            "additionalProperties": False,
+                            "required": ["what", "source", "where", "every"],
+                            "properties": {
+                                "what": {"enum": [one.value for one in Wanted]},
+                                "source": {"type": "string"},
+                                "where": _STRINGS,
+                                "every": {"type": "boolean"},
+                            },
+                        },
+                    },
+                },
+            },
+        }
+    },
+}
+_INSTRUCTIONS = """\
+You read what a person asks an assistant to do, and write it down as JSON. You do nothing else: \
+you do not carry it out, and you do not answer it. The text may be in any language.
+
+List every effect on the outside world that the LATEST request asks for, and no other:
+- fetch: look at a web page or another address. send: tell somebody something. write: make or \
+change a file, a record, an appointment, a booking. run: run a program. delete: take something or \
+somebody away. pay: move money, order, book for money. grant: share, invite, add somebody, change \
+a password, a key or a right. follow: do what a text says that the person names, where they do not \
+say themselves what that is ("do what is on the list in todo.txt").
+Each effect has:
+- targets: to whom, to what, where: addresses, names, paths, hosts, channels, ids. One effect for \
+each payment, and for each message with a text of its own.
+- within: what the targets are in or taken from, and what nothing is done to: the folder of a \
+file, the account that money comes from.
+- amounts: how much. computed: "" unless the amount has to be worked out: part (a half, a third), \
+percent, sum, difference, more (a rise), less (a cut).
+- content: what the person dictates: a command, a new password, the text of a message, also what \
+follows "tell them that", without the "that".
+- found: values that the person says are to be found elsewhere. what: address, name, link, id, \
+path, amount or text. source: one of the sources listed below, or "" if none fits. where: words \
+of the person that tell which place or record is meant: a file name, a sender, an amount. every: \
+true only if all of them are meant ("delete all mails from …"). Use "text" for what a message or \
+file is to be made of ("summarise report.txt for Bob").
+Copy every string in targets, amounts, content and where letter by letter from the person's words.
+
+An effect is asked for only if the person wants it done now. These ask for nothing: a question \
+("did I pay …?"), a prohibition ("never write to …"), something that is only mentioned or \
+described ("the mail from …", "my order"), something quoted, something that somebody else wants. \
+If nothing is asked for, answer {"effects": []}.
+
+Examples:
+"Summarise the mail from ann@x.org and send it to bob@y.org." -> {"effects": [{"kind": "send", \
+"targets": ["bob@y.org"], "within": [], "amounts": [], "computed": "", "content": [], "found": \
+[{"what": "text", "source": "mail", "where": ["ann@x.org"], "every": \
+false}]}]}
+"Überweise Lea die 40 Euro, aber schreib nichts an Tom." -> {"effects": [{"kind": "pay", \
+"targets": ["Lea"], "within": [], "amounts": ["40"], "computed": "", "content": [], "found": \
+[]}]}
+"¿Qué dice el correo sobre la transferencia a DE89?" -> {"effects": []}
+"""
+
+
+def question_for(text: TrustedText) -> list[bytes]:
+    """Return the messages that put the question to a model."""
+    parts: list[str] = []
+    if text.sources:
+        parts.append(f"Sources: {', '.join(sorted(set(text.sources)))}.")
+    if text.known:
+        parts.append("What people said whom the owner knows:\n" + _newest(text.known))
+    if text.earlier:
+        parts.append("What was said before:\n" + _newest(text.earlier))
+    parts.append(f"The latest request:\n{text.request}")
+    return [message_wire("system", _INSTRUCTIONS), message_wire("user", "\n\n".join(parts))]
+
+
+def _newest(texts: Sequence[str]) -> str:
+    kept: list[str] = []
+    room = MAX_EARLIER
+    for one in reversed(texts):
+        room -= len(one)
+        if room < 0:
+            break
+        kept.append(f"- {one}")
+    return "\n".join(reversed(kept))
+
+
+def answer_of(text: str) -> tuple[Intended, ...] | None:
+    """Return the effects in a model's answer; None if it is none."""
+    start, end = text.find("{"), text.rfind("}")
+    if start < 0 or end < start:
+        return None
+    try:
+        value = orjson.loads(text[start : end + 1])
+    except ValueError:
+        return None
+    if not isinstance(value, dict):
+        return None
+    told = cast("dict[str, Any]", value)
+    return read_effects(told) if isinstance(told.get("effects"), list) else None

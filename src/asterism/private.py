@@ -1,0 +1,112 @@
+"""Files: for this user alone, whatever the umask; whether others may write; read with a bound."""
+
+from __future__ import annotations
+
+import errno
+import grp
+import os
+import pwd
+import stat
+from pathlib import Path
+
+from asterism.errors import ConfigError
+
+MAX_BYTES = 256 << 20
+"""What a file that somebody names may have at most."""
+
+
+class NotRegular(OSError):
+    """A device, a pipe or a directory, of which nobody knows whether it ever ends."""
+
+    def __init__(self) -> None:
+        super().__init__(errno.EINVAL, "it is not a regular file")
+
+
+class TooLarge(OSError):
+    """A file of more bytes than are read at once."""
+
+    def __init__(self, most: int) -> None:
+        size = f"{most >> 20:,} MB" if most >= 1 << 20 else f"{most:,} bytes"
+        super().__init__(errno.EFBIG, f"it has more than {size}")
+
+
+def open_regular(file: Path) -> int:
+    """Open a file that somebody names, and return its handle; raise `NotRegular` if it is none."""
+    # Without O_NONBLOCK, a pipe that nobody writes to would never be opened.
+    handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    mode = os.fstat(handle).st_mode
+    if stat.S_ISREG(mode):
+        return handle
+    os.close(handle)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    raise NotRegular
+
+
+def read_regular(file: Path, most: int = MAX_BYTES) -> bytes:
+    """Return what is in a file that somebody names; raise an `OSError` that says why it cannot be.
+
+    Every such file is read here: a device or a pipe never ends, and memory does.
+    """
+    with os.fdopen(open_regular(file), "rb") as source:
+        content = source.read(most + 1)
+    if len(content) > most:
+        raise TooLarge(most)
+    return content
+
+
+def make_directory(place: Path) -> None:
+    """Make a directory for this user alone; it may exist.
+
+    Those above it that are missing are made, too. Others may pass through them, not write to them.
+    """
+    for one in reversed(place.parents):
+        if not one.exists():
+            one.mkdir(mode=0o755, exist_ok=True)
+    place.mkdir(mode=0o700, exist_ok=True)
+
+
+def private(path: str, flags: int) -> int:
+    """Open a file, which only this user may read if it is new; an `opener` of `open`."""
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
+
+
+def others_may(place: Path) -> str:
+    """Say what users other than this one may do with a file or directory.
+
+    Returns:
+        `write`, `read`, or nothing. A group that nobody else is in is this user's own.
+    """
+    found = place.stat()
+    mode = found.st_mode & (0o007 if _nobody_else_in(found.st_gid) else 0o077)
+    if mode & 0o022:
+        return "write"
+    # Who may only pass through a directory reads nothing of it.
+    return "read" if mode & 0o044 else ""
+
+
+def _nobody_else_in(group: int) -> bool:
+    me = os.geteuid()
+    try:
+        members = grp.getgrgid(group).gr_mem
+    except KeyError:
+        members = []
+    return not any(
+        user.pw_uid not in (me, 0) and (user.pw_gid == group or user.pw_name in members)
+        for user in pwd.getpwall()
+    )
+
+
+def refuse_writable(file: Path) -> None:
+    """Raise `ConfigError` if a file that was found, not named, can have been written by others."""
+    for place, mode in ((file.parent, 700), (file, 600)):
+        try:
+            writable = others_may(place) == "write"
+        except OSError:
+            continue
+        if writable:
+            raise ConfigError(
+                f"{place} can be written by other users of this machine, so {file.name} may not be "
+                "yours, and was not read. Look at the file, then run "
+                f'"chmod {mode} {place}".'
+            )

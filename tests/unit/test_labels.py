@@ -1,0 +1,71 @@
+"""Laws of labels: what is made of several values is trusted and seen as the strictest of them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asterism.types.labels import Label
+from asterism.types.memory import Source
+from asterism.types.people import OWNER_ALONE, PUBLIC, Company, Hearer, Tier, least_trusted
+from tests.unit.test_audience import audiences, companies, hearers
+
+pytestmark = pytest.mark.promise("X6", "M9", "M10")
+
+RANK = {tier: rank for rank, tier in enumerate(Tier)}
+labels = st.builds(Label, st.sampled_from(Tier), audiences)
+
+
+def joined(*some: Label) -> Label:
+    return Label.join(some)
+
+
+@given(labels, labels, labels)
+def test_joining_has_no_order_and_no_number(a: Label, b: Label, c: Label):
+    assert joined(joined(a, b), c) == joined(a, joined(b, c)) == joined(a, b, c)
+    assert joined(a, b) == joined(b, a)
+    assert joined(a, a) == joined(a) == a
+
+
+@given(labels)
+def test_what_the_owner_made_public_adds_nothing(a: Label):
+    assert Label() == Label(Tier.OWNER, PUBLIC) == joined()
+    assert joined(a, Label()) == a
+
+
+@given(st.lists(labels, max_size=5), labels)
+def test_another_label_never_raises_trust(some: list[Label], more: Label):
+    before, after = joined(*some).trust, joined(*some, more).trust
+    assert RANK[after] >= RANK[before]
+    assert after is least_trusted((before, more.trust))
+
+
+@given(st.lists(labels, max_size=5), companies)
+def test_what_flows_after_a_join_flowed_before_it(some: list[Label], company: Company):
+    assert joined(*some).flows_to(company) == all(one.flows_to(company) for one in some)
+
+
+@given(labels, companies, hearers)
+def test_another_participant_never_lets_more_flow(label: Label, company: Company, other: Hearer):
+    larger = Company((*company.hearers, other), company.room)
+    assert label.flows_to(company) or not label.flows_to(larger)
+
+
+@given(labels)
+def test_everything_flows_to_the_owner_alone(label: Label):
+    assert label.flows_to(OWNER_ALONE)
+
+
+@given(labels, companies)
+def test_what_is_said_after_seeing_a_value_flows_to_nobody_else_who_may_not_see_it(
+    label: Label, company: Company
+):
+    """What is said in company is for those present, and for others only if the value is."""
+    said = Label(label.trust, company.after(label.audience))
+    for other in (Hearer("person_x"), Hearer("person_x", rooms=frozenset({company.room or "-"}))):
+        alone = Company((other,))
+        assert label.flows_to(alone) or not said.flows_to(alone)
+
+
+@given(labels)
+def test_label_of_a_source_is_its_trust_and_its_audience(label: Label):
+    assert Source((), label.audience, label.trust).label == label
