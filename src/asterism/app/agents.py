@@ -24,6 +24,7 @@ from asterism.ports import ModelRequest, Warm
 from asterism.runtime.past import append_past, read_past
 from asterism.store import agents, inbox
 from asterism.store.database import Connection
+from asterism.telemetry.prompts import Cleaned
 from asterism.types.agents import DEFAULT_MODEL, Agent, Limits
 from asterism.types.ids import new_id
 from asterism.types.messages import (
@@ -164,18 +165,17 @@ class AgentVerbs(Nouns):
             await enter(
                 self.database, live, OWNER_ALONE, self.settings.context.tokens, self._clock()
             )
-            await link.port.warm(
-                ModelRequest(
-                    model=link.name,
-                    messages=live.messages(link.profile),
-                    tools=narrowed(
-                        self.toolbox.wire(agent.tools, compact=link.profile.compact), agent.rules
-                    ),
-                    key="warm",
-                    timeout=agent.limits.seconds,
-                    agent_id=agent.id,
-                )
+            request = ModelRequest(
+                model=link.name,
+                messages=live.messages(link.profile),
+                tools=narrowed(
+                    self.toolbox.wire(agent.tools, compact=link.profile.compact), agent.rules
+                ),
+                key="warm",
+                timeout=agent.limits.seconds,
+                agent_id=agent.id,
             )
+            await link.port.warm(Cleaned().request(request))
         except AsterismError as problem:
             # Whoever asks will be told; this was only a head start.
             _log.info("%s could not get ready: %s", agent.model, problem.message)

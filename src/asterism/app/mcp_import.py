@@ -12,6 +12,7 @@ import orjson
 
 from asterism.config.mcp import SERVER_NAME
 from asterism.errors import InvalidInput, NotFound
+from asterism.private import TooLarge, read_regular
 from asterism.tools.mcp.naming import fitted
 from asterism.tools.mcp.values import looks_secret
 
@@ -46,13 +47,15 @@ class Imported:
 def read_foreign(path: Path) -> list[Imported]:
     """Return the servers in a file of Claude, VS Code, Cursor or their like."""
     try:
-        raw = path.read_bytes()[: _LARGEST + 1]
+        raw = read_regular(path, _LARGEST)
+    except TooLarge:
+        raise InvalidInput(
+            f"{path} is larger than {_LARGEST:,} bytes. Nothing was imported."
+        ) from None
     except OSError as error:
         raise NotFound(
             f"{path} cannot be read: {error.strerror or error}. Nothing was imported."
         ) from None
-    if len(raw) > _LARGEST:
-        raise InvalidInput(f"{path} is larger than {_LARGEST:,} bytes. Nothing was imported.")
     text = raw.decode("utf-8-sig", "replace")
     try:
         found: Any = orjson.loads(_strict(text))
