@@ -59,7 +59,7 @@ class Arguments:
             if written in _FREE:
                 return
         # Most arguments are one of these, and a turn should not pay for the others.
-        kind: type[Any] = type(value)
+        kind = cast("type[Any]", type(value))
         if value is None or kind is bool or kind in _MADE_HERE:
             return
         if kind is str and value.isascii() and "\0" not in value:
