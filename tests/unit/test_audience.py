@@ -1,5 +1,7 @@
 """Laws of audiences and companies: what meets is heard by those who hear both, never by more."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -86,7 +88,17 @@ def test_the_owner_alone_hears_everything(audience: Audience):
 
 @given(companies)
 def test_those_present_may_hear_what_they_say(company: Company):
-    assert company.may_hear(company.audience)
+    room = company.room
+    here = frozenset[str]() if room is None else frozenset({room})
+    there = tuple(replace(one, rooms=one.rooms | here) for one in company.hearers)
+    assert Company(there, room).may_hear(company.audience)
+
+
+@pytest.mark.promise("M9")
+@given(st.sampled_from(ROOMS), st.sampled_from(PERSONS), companies)
+def test_who_has_left_a_room_does_not_hear_what_is_for_it(room: str, person: str, company: Company):
+    left = Company((*company.hearers, Hearer(person)), room)
+    assert not left.may_hear(Audience((frozenset({f"room:{room}"}),)))
 
 
 @given(companies, audiences)

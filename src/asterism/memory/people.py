@@ -70,11 +70,17 @@ async def _put_stranger(
 
 
 async def company(
-    tx: Connection, constellation: str, persons: Sequence[str], room: str | None
+    tx: Connection,
+    constellation: str,
+    persons: Sequence[str],
+    room: str | None,
+    *,
+    planned: bool = False,
 ) -> Company:
     """Return those present: the persons named and, in a room, everybody known to be in it.
 
-    Somebody who is not known any more is a stranger without roles; nobody at all is one, too.
+    Somebody who is not known any more is a stranger without roles; nobody at all is one, too. With
+    `planned`, those who are named were there when it was planned, and may have left the room.
     """
     present = list(dict.fromkeys(persons))
     if room is not None:
@@ -83,13 +89,14 @@ async def company(
         return OWNER_ALONE
     roles = await people.roles_of(tx, constellation, present)
     rooms = await people.rooms_of(tx, constellation, [one for one in present if one in roles])
+    here = frozenset[str]() if room is None or planned else frozenset({room})
     hearers = [
         Hearer(OWNER, frozenset({OWNER}))
         if one == OWNER
-        else Hearer(one, roles.get(one, frozenset()), rooms.get(one, frozenset()))
+        else Hearer(one, roles.get(one, frozenset()), rooms.get(one, frozenset()) | here)
         for one in present
     ]
-    return Company(tuple(hearers) or (_NOBODY,), room)
+    return Company(tuple(hearers) or (replace(_NOBODY, rooms=here),), room)
 
 
 async def names_of(tx: Connection, constellation: str, present: Company) -> dict[str, str]:
@@ -138,7 +145,8 @@ async def read_company(tx: Connection, constellation: str, text: str | None) -> 
     if text is None:
         return OWNER_ALONE
     told: dict[str, Any] = orjson.loads(text)
-    return await company(tx, constellation, told.get("persons", []), told.get("room"))
+    persons, planned = told.get("persons", []), "audience" in told
+    return await company(tx, constellation, persons, told.get("room"), planned=planned)
 
 
 def room_word(room: str) -> str:

@@ -75,7 +75,9 @@ async def recall(
                     text, tuple(tags or ()), metadata=metadata or {}, supersedes=id or None
                 )
                 done = await gate.write(ctx.tx, ctx.writer(), ctx.agent.id, wanted)
-                ctx.quotes(done.quoted)
+                if done.quoted:
+                    # The reason quotes both: what was there, and what the model has just written.
+                    ctx.quotes((*done.quoted, done.passage.source))
                 return " ".join(filter(None, (_DONE[done.kind].format(done.passage.id), done.note)))
             case "append":
                 return await _append(ctx, id, text, tags)

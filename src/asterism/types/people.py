@@ -190,13 +190,15 @@ class Company:
             raise ValueError("Nobody is present, so nobody can be asked what they may hear.")
 
     def may_hear(self, audience: Audience) -> bool:
-        """Tell whether everyone present may hear what has this audience."""
+        """Tell whether everyone present may hear what has this audience.
+
+        What is for a room is for those who are in it: who planned something there, and has left
+        since, hears it no more.
+        """
         if not audience.clauses:
             return True
-        here = f"room:{self.room}" if self.room is not None else None
         return all(
-            here in clause or all(any(map(one.is_named_by, clause)) for one in self.hearers)
-            for clause in audience.clauses
+            any(map(one.is_named_by, clause)) for clause in audience.clauses for one in self.hearers
         )
 
     def without(self, audience: Audience) -> tuple[str, ...]:
