@@ -308,15 +308,15 @@ SCHEMA: Mapping[str, Any] = {
     },
 }
 _INSTRUCTIONS = """\
-You read what a person asks an assistant to do, and write it down as JSON. You do nothing else: \
-you do not carry it out, and you do not answer it. The text may be in any language.
+You read what a person asks an assistant to do, in any language, and write it down as JSON. You do \
+not carry it out, and you do not answer it.
 
 List every effect on the outside world that the LATEST request asks for, and no other:
 - fetch: look at a web page or another address. send: tell somebody something. write: make or \
 change a file, a record, an appointment, a booking. run: run a program. delete: take something or \
 somebody away. pay: move money, order, book for money. grant: share, invite, add somebody, change \
 a password, a key or a right. follow: do what a text says that the person names, where they do not \
-say themselves what that is ("do what is on the list in todo.txt").
+say it themselves ("do what todo.txt says").
 Each effect has:
 - targets: to whom, to what, where: addresses, names, paths, hosts, channels, ids. One effect for \
 each payment, and for each message with a text of its own.
@@ -331,7 +331,7 @@ path, amount or text. source: one of the sources listed below, or "" if none fit
 of the person that tell which place or record is meant: a file name, a sender, an amount. every: \
 true only if all of them are meant ("delete all mails from …"). Use "text" for what a message or \
 file is to be made of ("summarise report.txt for Bob").
-Copy every string in targets, amounts, content and where letter by letter from the person's words.
+Copy every string letter by letter from the person's words.
 
 An effect is asked for only if the person wants it done now. These ask for nothing: a question \
 ("did I pay …?"), a prohibition ("never write to …"), something that is only mentioned or \
@@ -343,10 +343,7 @@ Examples:
 "targets": ["bob@y.org"], "within": [], "amounts": [], "computed": "", "content": [], "found": \
 [{"what": "text", "source": "mail", "where": ["ann@x.org"], "every": \
 false}]}]}
-"Überweise Lea die 40 Euro, aber schreib nichts an Tom." -> {"effects": [{"kind": "pay", \
-"targets": ["Lea"], "within": [], "amounts": ["40"], "computed": "", "content": [], "found": \
-[]}]}
-"¿Qué dice el correo sobre la transferencia a DE89?" -> {"effects": []}
+"¿Qué dice el correo sobre la transferencia?" -> {"effects": []}
 """
 
 
