@@ -64,7 +64,13 @@ from asterism.types.people import (
 )
 from tests.conformance.memory_scene import ENGINES, HOME, NOW, as_agent, as_owner, opened, put_agent
 
-ANNA = Company((Hearer(OWNER, frozenset({OWNER})), Hearer("person_anna")), room="discord:kitchen")
+ANNA = Company(
+    (
+        Hearer(OWNER, frozenset({OWNER})),
+        Hearer("person_anna", rooms=frozenset({"discord:kitchen"})),
+    ),
+    room="discord:kitchen",
+)
 FOR_ANNA = Audience.read("room:discord:kitchen")
 
 

@@ -38,7 +38,10 @@ from asterism.types.people import OWNER, OWNER_ALONE, Company, Hearer, Tier
 from tests.conformance.memory_scene import HOME, NOW, as_owner, opened, put_agent
 from tests.scenes import calls, heard, open_home
 
-KITCHEN = Company((Hearer(OWNER), Hearer("person_anna")), room="discord:kitchen")
+KITCHEN = Company(
+    (Hearer(OWNER), Hearer("person_anna", rooms=frozenset({"discord:kitchen"}))),
+    room="discord:kitchen",
+)
 
 
 @dataclass
