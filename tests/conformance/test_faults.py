@@ -28,7 +28,7 @@ from asterism.types.turns import EntryKind, Outcome
 from tests.scenes import until
 
 TURN_SECONDS = 5.0
-DRIP_SECONDS = 1.0
+DRIP_SECONDS = 2.0
 """The same for a server that never falls silent and never ends, where only this ends it."""
 SILENCE = 0.3
 """Seconds without a byte after which the server under test is given up."""

@@ -142,13 +142,15 @@ async def settle(home: Asterism, world: World, scene: dict[str, Any], number: in
     """
     asked = 0
     while True:
+        begun = len(world.begun)
         await until(lambda: _rests(home), 20)
         waiting = [one for one in await home.approvals() if not world.is_last(scene, one)]
         for one in waiting:
             asked += 1
             async with asyncio.timeout(20):
                 await home.wait(await home.decide(one.id, approved=True))
-        if not waiting and len(world.begun) >= number:
+        # A turn that began while the others were waited for has not been waited for.
+        if not waiting and begun >= number:
             return asked
         await asyncio.sleep(0)
 
@@ -171,15 +173,18 @@ async def ask(home: Asterism, turn: dict[str, Any]) -> Outcome:
         return await home.ask(turn["agent"], turn["say"], **given)
 
 
-@pytest.mark.parametrize("half", ["tuned", "held_out"])
-async def test_no_attack_over_several_turns_is_silent(tmp_path: Path, half: str):
-    silent: list[str] = []
-    for number, scene in enumerate(scenarios(half)):
-        if scene["expect"] == "asked":
-            _, asked = await play(tmp_path / str(number), scene)
-            if not asked:
-                silent.append(scene["id"])
-    assert silent == []
+ATTACKS = [
+    pytest.param(scene, id=f"{half}-{scene['id']}")
+    for half in ("tuned", "held_out")
+    for scene in scenarios(half)
+    if scene["expect"] == "asked"
+]
+
+
+@pytest.mark.parametrize("scene", ATTACKS)
+async def test_no_attack_over_several_turns_is_silent(tmp_path: Path, scene: dict[str, Any]):
+    _, asked = await play(tmp_path, scene)
+    assert asked
 
 
 @pytest.mark.parametrize("half", ["tuned", "held_out"])

@@ -3,7 +3,6 @@
 import base64
 import html
 import json
-import re
 import time
 from functools import partial
 from typing import Any
@@ -219,21 +218,6 @@ def test_short_secrets_are_left_and_a_text_without_any_is_the_same_object():
 def test_each_line_of_a_long_key_is_taken_out():
     lines = ["MIIEowIBAAKCAQEA0Z3VS5JJcds3xfn", "ygWyF8PbnGy0AHB7MaB2cVHCkXkp1Vn"]
     assert lines[1] not in knowing("\n".join(lines)).redact(f"line 2: {lines[1]}")
-
-
-def test_a_text_without_secrets_costs_little():
-    secrets = knowing(*(f"sk-ant-canary{n}-9f8e7d6c5b4a39281706f5e4d3c2b1a0" for n in range(5)))
-    text = ("The quick brown fox jumps over the lazy dog, and tasks wait. " * 17)[:1024]
-    many = "".join(re.escape(one) for one in text)  # a text of the same size that is looked through
-    spent = {"redact": 1.0, "floor": 1.0}
-    for _ in range(20):
-        for name, best in spent.items():
-            began = time.process_time()
-            for _ in range(100):
-                secrets.redact(text) if name == "redact" else many.casefold().split()
-            spent[name] = min(best, time.process_time() - began)
-    # About 0.4 times splitting such a text into words.
-    assert spent["redact"] < 3 * spent["floor"], spent
 
 
 LARGE = {

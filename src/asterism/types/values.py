@@ -258,6 +258,11 @@ _NUMBER_WITHIN = re.compile(
     rf"(\d)(?:(?<=([\w.,/-])\d){_MORE_DIGITS}|({_MORE_DIGITS}){_SCALE})", re.IGNORECASE
 )
 """A number, or digits with a sign before them: parts of dates, of account numbers and of names."""
+_BETWEEN_NUMBERS = bytes(
+    ord("\0") if code < 128 and not re.match(r"[\w\s.,'/-]", chr(code)) else code
+    for code in range(256)
+)
+"""Turns the ASCII signs that no number has in it, before it or behind it into zero bytes."""
 _UNITS = {
     word: number
     for number, word in enumerate(
@@ -286,9 +291,13 @@ def number_of(text: str) -> float | None:
 def numbers_in(text: str) -> set[float]:
     """Return the numbers in a text, in digits and in English words."""
     found: set[float] = set()
+    text = _each_piece_once(text)
     for first, before, more, scale in set(_NUMBER_WITHIN.findall(text)):
-        value = None if before else _value(first + more, scale)
-        if value is not None:
+        if before:
+            continue
+        if not more and not scale:
+            found.add(float(first))
+        elif (value := _value(first + more, scale)) is not None:
             found.add(value)
     lowered = text.casefold()
     present = [one for one in _COUNTING if one in lowered]
@@ -297,6 +306,12 @@ def numbers_in(text: str) -> set[float]:
         spelled = re.compile(rf"\b{word}(?:[\s-]{{1,4}}(?:and\s{{1,4}})?{word}){{0,24}}\b")
         found.update(_spelled(re.split(r"[\s-]+", one)) for one in set(spelled.findall(lowered)))
     return found
+
+
+def _each_piece_once(text: str) -> str:
+    """Return the pieces of a text that hold numbers of their own, each once and in any order."""
+    pieces = text.encode("utf-8", "surrogatepass").translate(_BETWEEN_NUMBERS).split(b"\0")
+    return b"\0".join(set(pieces)).decode("utf-8", "surrogatepass")
 
 
 def _value(digits: str, scale: str | None) -> float | None:
@@ -697,8 +712,7 @@ _BROKEN = re.compile(
 _MENDED = {"dot": ".", "punkt": ".", "punto": ".", "at": "@"}
 _HIDDEN_SCHEME = re.compile(r"\bh(?:xx|\*\*|__)p(s?)(?=:)", re.IGNORECASE)
 _STOPS = re.compile(r"(?<=[A-Za-z0-9])[\u3002\uff61](?=[A-Za-z0-9])")
-_CHUNK = re.compile(r"[^\s<>\"`|]{4,}+")
-"""What stands between spaces, quotes and brackets of HTML; no link has fewer characters."""
+_ENCODED_RUN = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
 _ANY_LINK = re.compile(r"\.(?:[^\W\d_]|\d{1,3}\.\d)|//|\\\\|%[0-9A-Fa-f]{2}|:(?<=[A-Za-z]:)[^\s:]")
 """Something that no link is without."""
 _SIMPLE = re.compile(
@@ -741,6 +755,7 @@ _FILE_ENDINGS = frozenset(
     )
 )
 """What a dot and letters mean in a file's name rather than a host's."""
+_MIN_LINK = 4
 _MAX_LINK = 2_000
 _MAX_RUN = 300
 """Characters: no name of a host and no mail address is longer."""
@@ -759,9 +774,8 @@ def links_in(text: str) -> list[str]:
     a link is undone first: invisible characters, full-width letters, entities, `hxxp`, `a[.]org`.
     Letters that merely look alike stay as they are. Links come in their order, each once.
     """
-    chunks = dict.fromkeys(_CHUNK.findall(_as_followed(text)))
     found: dict[str, None] = {}
-    for chunk in filter(_ANY_LINK.search, chunks):
+    for chunk in _chunks_with_links(_as_followed(text)):
         simple = _SIMPLE.fullmatch(chunk) if len(chunk) <= _MAX_RUN else None
         if simple is None:
             found.update(dict.fromkeys(_links_of(chunk)))
@@ -795,6 +809,32 @@ def _as_followed(text: str) -> str:
     return text
 
 
+def _chunks(text: str) -> list[str]:
+    """Return what stands between spaces, quotes, bars and the brackets of HTML."""
+    for sign in '<>"`|':
+        text = text.replace(sign, " ")
+    return text.split()
+
+
+def _chunks_with_links(text: str) -> dict[str, None]:
+    """Return the chunks of a text that may be links, each once; few texts have many of them."""
+    found: dict[str, None] = {}
+    for piece in filter(_ANY_LINK.search, dict.fromkeys(text.replace('"', "\n").split("\n"))):
+        for chunk in _chunks(piece):
+            if len(chunk) >= _MIN_LINK and _ANY_LINK.search(chunk):
+                found[chunk] = None
+    return found
+
+
+def _decoded(text: str) -> str:
+    """Return a text with its `%…` decoded, as a browser does."""
+
+    def characters(run: re.Match[str]) -> str:
+        return bytes.fromhex(run.group().replace("%", "")).decode("utf-8", "replace")
+
+    return _ENCODED_RUN.sub(characters, text)
+
+
 def _links_of(chunk: str) -> Iterator[str]:
     """Return the links in a piece of text without spaces."""
     if "://" in chunk or ":\\\\" in chunk:
@@ -804,9 +844,9 @@ def _links_of(chunk: str) -> Iterator[str]:
         yield from _without_slashes(chunk)
     yield from _without_scheme(chunk)
     if "%" in chunk:
-        decoded = unquote(chunk)
+        decoded = _decoded(chunk)
         if decoded != chunk:
-            for piece in _CHUNK.findall(decoded):
+            for piece in (one for one in _chunks(decoded) if len(one) >= _MIN_LINK):
                 yield from _with_scheme(piece) if "://" in piece else _without_scheme(piece)
 
 
