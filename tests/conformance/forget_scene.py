@@ -173,7 +173,7 @@ def an_engine(kind: str, place: Path) -> Generator[Engine, None, None]:
     if kind == "sqlite":
         yield OnSQLite(place / "data")
         return
-    with postgres_server().database() as url:
+    with postgres_server().database(fresh=True) as url:
         yield OnPostgres(url, place / "data")
 
 

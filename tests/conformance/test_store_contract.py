@@ -101,7 +101,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
         if request.param == "sqlite":
             yield OnSQLite(tmp_path / "data")
         else:
-            yield OnPostgres(stack.enter_context(postgres_server().database(empty=True)))
+            yield OnPostgres(stack.enter_context(postgres_server(fsync=True).database(empty=True)))
 
 
 @pytest.fixture

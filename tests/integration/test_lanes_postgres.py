@@ -56,7 +56,7 @@ async def be_a_worker(url: str, seconds: float) -> None:
 
 @pytest.fixture
 def server() -> PostgresServer:
-    return postgres_server()
+    return postgres_server(fsync=True)
 
 
 @pytest.fixture
@@ -230,6 +230,7 @@ async def test_no_more_is_under_way_than_was_allowed(database: Postgres) -> None
         nonlocal under_way, most
         under_way += 1
         most = max(most, under_way)
+        await until(lambda: _is(most >= 3))
         await asyncio.sleep(0.02)
         under_way -= 1
 

@@ -26,7 +26,7 @@ SECRET = "s3cr3t-pa55"
 
 @pytest.fixture
 def server() -> PostgresServer:
-    return postgres_server()
+    return postgres_server(fsync=True)
 
 
 @pytest.fixture

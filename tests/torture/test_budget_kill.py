@@ -53,7 +53,11 @@ async def assert_within_cap(home: Asterism, place: Path, *, held: bool) -> None:
 @pytest.mark.parametrize("engine", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 async def test_kills_between_reserve_and_settle(tmp_path: Path, engine: str) -> None:
     with contextlib.ExitStack() as stack:
-        url = stack.enter_context(postgres_server().database()) if engine == "postgres" else None
+        url = (
+            stack.enter_context(postgres_server(fsync=True).database())
+            if engine == "postgres"
+            else None
+        )
         chance = random.Random(7)
         presumed, spree = 0, Spree(tmp_path, 0, url)
         for number in range(ROUNDS):

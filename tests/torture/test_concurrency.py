@@ -32,7 +32,7 @@ async def on_sqlite(place: Path) -> AsyncGenerator[Asterism, None]:
 @contextlib.asynccontextmanager
 async def on_postgres(place: Path, workers: int = 2) -> AsyncGenerator[Asterism, None]:
     """A client that hands in and waits, with workers in processes of their own."""
-    with postgres_server().database() as url:
+    with postgres_server(fsync=True).database() as url:
         crowd = [start(Shift(place, url)) for _ in range(workers)]
         try:
             await until(lambda: len(lines(place / "ready.jsonl")) == workers, 20)
@@ -129,7 +129,7 @@ async def test_messages_sent_one_after_the_other_are_answered_in_that_order(
 @pytest.mark.promise("D2", "T2")
 async def test_a_killed_workers_turn_goes_on_elsewhere_within_10_seconds(tmp_path: Path):
     place = tmp_path
-    with postgres_server().database() as url:
+    with postgres_server(fsync=True).database() as url:
         crowd = {worker.pid: worker for worker in (start(Shift(place, url)) for _ in range(2))}
         try:
             await until(lambda: len(lines(place / "ready.jsonl")) == 2, 20)

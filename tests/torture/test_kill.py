@@ -65,7 +65,7 @@ async def test_killed_at_any_instant_on_sqlite(tmp_path: Path, seed: int):
 @pytest.mark.promise("D2")
 @pytest.mark.parametrize("seed", WORLDS)
 async def test_one_of_two_workers_killed_at_any_instant_on_postgres(tmp_path: Path, seed: int):
-    with postgres_server().database() as url:
+    with postgres_server(fsync=True).database() as url:
         async with world(tmp_path, seed, store_url=url) as here, client(here) as home:
             here.write_spool(PER_LIFE * KILLS)
             pair: dict[BaseProcess, str] = {}
