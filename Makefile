@@ -10,7 +10,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check bench docs setup torture requirements clean
+.PHONY: help run test check coverage bench docs setup torture requirements clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,15 +18,24 @@ help: ## Show this list
 run: $(VENV)/.package-stamp $(VENV)/.embedded-stamp ## Start asterism and open a chat (ARGS="..." is passed on)
 	@$(BIN)/asterism $(ARGS)
 
-test: check ## Check, then run every test with branch coverage (ARGS="..." goes to pytest)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --cov --cov-report= $(ARGS)
-	$(BIN)/coverage report $(if $(ARGS),--fail-under=0)
+test: setup ## Run every test, and the checks beside them (ARGS="..." goes to pytest)
+	@$(MAKE) --no-print-directory check > $(VENV)/check.log 2>&1 & checks=$$!; \
+	echo "The checks run beside the tests; their result comes at the end."; \
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS); tests=$$?; \
+	wait $$checks; checks=$$?; cat $(VENV)/check.log; \
+	if [ $$checks -ne 0 ]; then echo "The checks failed: see above." >&2; fi; \
+	if [ $$tests -ne 0 ]; then echo "The tests failed: see their summary above." >&2; fi; \
+	exit $$((tests || checks))
 
-check: setup ## Format, lint, types and layers: the fast half of the tests
+check: setup ## Format, lint, types and layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports
+
+coverage: setup ## Run every test with branch coverage, which takes twice as long
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --cov --cov-report= $(ARGS)
+	$(BIN)/coverage report $(if $(ARGS),--fail-under=0)
 
 bench: setup ## Measure the cost of a turn against the floor (ARGS="..." is passed on)
 	$(BIN)/python -m bench $(ARGS)

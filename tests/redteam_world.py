@@ -121,7 +121,8 @@ class World(Scene):
         if kind == "append" and "now holds" in told:
             ours, _, canaries = self.blocks[label]
             canaries[canary] = then
-            self.judge.rules[canary] = (*read_rule(ours), *present.rule)
+            # It was said there before it was written.
+            self.judge.set_rule(canary, (*read_rule(ours), *present.rule))
             if label != "scratch":
                 self.judge.reach[canary] = Reach(self._agents_with(label), then)
         elif kind == "insert" and told.startswith("Stored"):
@@ -439,8 +440,6 @@ class World(Scene):
 
     async def _probe_errors(self, agent: str, present: Present) -> None:
         """What may not be heard is answered like what does not exist."""
-        if present.room is not None:
-            self.judge.members[present.room] |= {self.judge.who(one) for one in present.persons}
         company = await self._as_product(present)
         hidden = {
             "block": [

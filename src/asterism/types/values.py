@@ -295,9 +295,10 @@ def numbers_in(text: str) -> set[float]:
     for first, before, more, scale in set(_NUMBER_WITHIN.findall(text)):
         if before:
             continue
-        if not more and not scale:
-            found.add(float(first))
-        elif (value := _value(first + more, scale)) is not None:
+        digits = first + more
+        if not scale and digits.isdecimal() and len(digits) <= _MAX_AMOUNT:
+            found.add(float(digits))  # as most are
+        elif (value := _value(digits, scale)) is not None:
             found.add(value)
     lowered = text.casefold()
     present = [one for one in _COUNTING if one in lowered]
