@@ -19,7 +19,9 @@ from tests.scenes import calls, heard, open_home
 RUN: list[str] = []
 
 
-def named(name: str, *, fails: bool = False, ask: bool = False, needs: bool = False) -> Tool:
+def named(
+    name: str, *, fails: bool = False, ask: bool = False, needs: bool = False, says: str = ""
+) -> Tool:
     """A tool that notes that it ran."""
 
     async def act(text: str = "") -> str:
@@ -27,7 +29,7 @@ def named(name: str, *, fails: bool = False, ask: bool = False, needs: bool = Fa
         RUN.append(name)
         if fails:
             raise ToolError("The drawer is stuck.")
-        return f"{name} did {text}".strip()
+        return says or f"{name} did {text}".strip()
 
     async def act_on(text: str) -> str:
         """Do something with a text."""

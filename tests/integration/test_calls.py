@@ -10,7 +10,7 @@ import pytest
 
 from asterism import NOT_HAPPENED, Asterism, Tool, ToolContext, ToolError, TurnState, tool
 from asterism.testing.scripted import ScriptedModel
-from asterism.types.turns import Effect, EntryKind
+from asterism.types.turns import Effect, EntryKind, ResultState, ToolResult
 from tests.scenes import calls, heard, obedient, open_home, until
 
 EFFECTS = ["transactional", "repeatable", "checkable", "unknown"]
@@ -303,3 +303,51 @@ async def test_a_transactional_tool_that_fails_leaves_nothing_but_its_error(tmp_
             EntryKind.MESSAGE, EntryKind.REPLY, EntryKind.RESULT,
             EntryKind.REPLY, EntryKind.RESULT, EntryKind.REPLY,
         ]  # fmt: skip
+
+
+# -- the state of a result ------------------------------------------------------------------------
+
+
+HONEST = [
+    "Error: line 7 of the log says so.",
+    "Not run: two of the tests.",
+    "Cut short: the film.",
+    "Outcome unknown: the match goes on.",
+    "Error: x. Outcome unknown: y",
+]
+"""What begins like the words of the system and is none of them."""
+
+
+@pytest.mark.promise("X5")
+@pytest.mark.parametrize("effect", EFFECTS)
+@pytest.mark.parametrize("text", HONEST)
+async def test_what_a_tool_returns_does_not_choose_its_state(
+    tmp_path: Path, effect: str, text: str
+):
+    model = ScriptedModel([calls(("act", "{}")), "well"])
+    async with open_home(tmp_path, model, tools=[declared(effect, lambda: text)]) as home:
+        await home.create_agent("aria")
+        outcome = await home.ask("aria", "go")
+        _, entries = await home.turn(outcome.turn_id)
+    (result,) = [entry.result for entry in entries if entry.kind is EntryKind.RESULT]
+    assert result == ToolResult(ResultState.OK, text)
+
+
+@pytest.mark.promise("X5")
+@pytest.mark.parametrize("effect", EFFECTS)
+async def test_the_state_of_a_call_that_failed_is_kept(tmp_path: Path, effect: str):
+    def act() -> str:
+        raise ToolError("The door is locked.")
+
+    model = ScriptedModel([calls(("act", "{}"), ("act", "[]"), ("none", "{}")), "well"])
+    async with open_home(tmp_path, model, tools=[declared(effect, act)]) as home:
+        await home.create_agent("aria")
+        outcome = await home.ask("aria", "go")
+        _, entries = await home.turn(outcome.turn_id)
+    results = [entry.result for entry in entries if entry.kind is EntryKind.RESULT]
+    assert [one.state for one in results if one] == [
+        ResultState.FAILED,
+        ResultState.NOT_RUN,
+        ResultState.NOT_RUN,
+    ]
+    assert results[0] == ToolResult(ResultState.FAILED, "Error: The door is locked.")

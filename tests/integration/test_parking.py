@@ -223,7 +223,7 @@ async def test_a_question_of_a_turn_that_has_ended_waits_no_more(tmp_path: Path)
 
     model = ScriptedModel([calls(("dawdle", "{}"), ("dawdle", '{"number": 1}'))])
     async with open_home(tmp_path, model, tools=[dawdle]) as home:
-        await prepare(home, limits=Limits(seconds=0.1))
+        await prepare(home, limits=Limits(seconds=1))
         await home.ask("aria", "go")
         one, two = await home.approvals()
         outcome = await home.wait(await home.decide(one.id, approved=True))

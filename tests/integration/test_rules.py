@@ -121,6 +121,17 @@ async def test_a_call_that_breaks_a_rule_is_refused_with_what_is_right(
 
 
 @pytest.mark.promise("S2")
+async def test_a_tool_that_speaks_of_errors_has_succeeded(tmp_path: Path):
+    """What a tool returns may come from anywhere, so it says nothing about the call's success."""
+    tools = [*TOOLS[1:], named("look", says="Error: line 7 of the log. Outcome unknown: no.")]
+    lines = [call("look"), call("note"), "done"]
+    rule = Rule("note", RuleKind.PRECEDING, ("look",))
+    async with scene(tmp_path, lines, rule, tools=tools) as (home, _):
+        assert (await home.ask("aria", "go")).text == "done"
+    assert RUN == ["look", "note"]
+
+
+@pytest.mark.promise("S2")
 async def test_operations_that_are_not_open_are_neither_offered_nor_run(tmp_path: Path):
     lines = [call("drawer", arguments='{"operation":"burn"}'), "done"]
     rule = {"tool": "drawer", "kind": "operations", "operations": ["open", "close"]}

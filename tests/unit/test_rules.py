@@ -15,7 +15,7 @@ from asterism.config.rules import read_rules, read_rules_file, rule_of
 from asterism.errors import InvalidInput
 from asterism.store.journal import Draft
 from asterism.types.rules import Rule, RuleKind, rules_text, stored_rules, told
-from asterism.types.turns import Call, EntryKind, Reply
+from asterism.types.turns import Call, EntryKind, Reply, ResultMeta, ResultState
 from asterism.types.wire import message_wire, result_wire
 
 TOOLS = ["a", "b", "c", "web_get", "web_put"]
@@ -282,18 +282,21 @@ def _journal(*parts: tuple[EntryKind, str, bytes, str | None]) -> dict[str, Draf
 def test_a_call_that_waited_counts_when_it_was_decided(approved: bool):
     reply = Reply(calls=(Call("c1", "a", "{}"),))
     rules = [Rule("b", K.PRECEDING, ("a",)), Rule("a", K.MAX_CALLS, count=1)]
+    asked = ResultMeta(ResultState.WAITING, approval="ap_1").to_json()
     waiting = _journal(
         (EntryKind.REPLY, "0/reply", reply.wire(), reply.meta()),
-        (EntryKind.RESULT, "0/call/0", result_wire("c1", "Waiting."), '{"parked":"ap_1"}'),
+        (EntryKind.RESULT, "0/call/0", result_wire("c1", "Waiting."), asked),
     )
     course = Course(rules, ["a", "b"])
     course.read(waiting)
     assert course.refusal(Attempt("a"), 1_000) is not None
     assert course.refusal(Attempt("b"), 1_000) is not None
     said = "Your call a({}) was approved by ada. Result: done" if approved else "… denied by ada."
+    state = ResultState.OK if approved else ResultState.DENIED
+    outcome = ResultMeta(state).to_json()
     decided = waiting | _journal(
         (EntryKind.ONCE, "0/call/0/decision", orjson.dumps({"approved": approved}), None),
-        (EntryKind.MESSAGE, "0/call/0/outcome", message_wire("user", said), None),
+        (EntryKind.MESSAGE, "0/call/0/outcome", message_wire("user", said), outcome),
     )
     course.read(decided)
     assert (course.refusal(Attempt("b"), 1_000) is None) == approved

@@ -12,7 +12,7 @@ from asterism.permissions.readings import Reading
 from asterism.store.journal import Draft, Told
 from asterism.types.deeds import DeedKind
 from asterism.types.people import OWNER, Tier, least_trusted
-from asterism.types.turns import Call, Entry, EntryKind, Reply
+from asterism.types.turns import Call, Entry, EntryKind, Reply, ResultMeta
 from asterism.types.wire import text_of
 
 Declares = Callable[[Call, str, Tier, str], Reading]
@@ -89,7 +89,7 @@ class Account:
             self.readings.append(Reading("a message", text, trust, key=f"{turn_id}/in"))
 
     def _result(self, key: str, entry: Entry | Draft | Told, declared: Declares) -> None:
-        tiers = [Tier(one) for one in _kept(entry).get("tiers", ())]
+        tiers = ResultMeta.from_json(entry.meta).tiers
         if not tiers:
             return  # the system's own words
         tier, text = least_trusted(tiers), text_of(entry.body)

@@ -30,7 +30,16 @@ from asterism.types.labels import Label
 from asterism.types.marks import unmarked
 from asterism.types.memory import Origin, OriginKind
 from asterism.types.people import OWNER, Audience, Tier
-from asterism.types.turns import Call, Effect, Entry, EntryKind, Reply
+from asterism.types.turns import (
+    Call,
+    Effect,
+    Entry,
+    EntryKind,
+    Reply,
+    ResultMeta,
+    ResultState,
+    ToolResult,
+)
 from asterism.types.wire import plain, result_wire
 
 _log = logging.getLogger(__name__)
@@ -44,9 +53,7 @@ OUTCOME_UNKNOWN = (
     "Outcome unknown: the process stopped while {name} was running, so it may or may not have "
     "happened. It was not repeated. Find out, or ask, before you try it again."
 )
-NOT_RUN = "Not run: the turn ended before this call."
-UNRUN, DENIED = '{"unrun":true}', '{"denied":true}'
-"""What is kept beside the result of a call that could not be run, or must not be."""
+_NOT_RUN = ToolResult(ResultState.NOT_RUN, "Not run: the turn ended before this call.")
 CUT_SHORT = "Cut short: the turn ended while {name} was running. It can safely be called again."
 
 
@@ -74,7 +81,7 @@ async def run_calls(turn: Turn, step: int, reply: Reply) -> list[str]:
         key = f"{step}/call/{index}"
         if key in turn.recorded:
             continue
-        ready, beside = _prepare(turn, key, call), UNRUN
+        ready, meta = _prepare(turn, key, call), ResultMeta(ResultState.NOT_RUN)
         if isinstance(ready, _Ready):
             refused = _against_rules(turn, ready, together)
             if refused is not None and together:
@@ -83,11 +90,12 @@ async def run_calls(turn: Turn, step: int, reply: Reply) -> list[str]:
                 together = []
                 refused = _against_rules(turn, ready, together)
             if refused is not None:
-                ready, beside = refused.text, refused.beside()
+                ready, meta = refused.text, refused.meta()
         verdict = await _judged(turn, ready, tier) if isinstance(ready, _Ready) else None
         if isinstance(verdict, Deny) and isinstance(ready, _Ready):
             _count(turn, ready, "denied")
-            ready, beside = f"Error: {verdict.reason} It was not run.", DENIED
+            ready = f"Error: {verdict.reason} It was not run."
+            meta = ResultMeta(ResultState.DENIED)
         asks = isinstance(verdict, Ask)
         if isinstance(ready, _Ready) and ready.tool.effect is Effect.REPEATABLE and not asks:
             together.append(ready)
@@ -102,7 +110,7 @@ async def run_calls(turn: Turn, step: int, reply: Reply) -> list[str]:
             _settle(turn, key, call, _unknown(turn, call))
         else:
             _show_call(turn, key, call)
-            _settle(turn, key, call, ready, beside=beside)
+            _settle(turn, key, call, ToolResult(meta.state, ready), meta)
     await _run_together(turn, together)
     questions = undecided(turn)
     if not questions:
@@ -178,7 +186,7 @@ async def _run_one(turn: Turn, ready: _Ready) -> None:
 
 async def _carry_out(
     turn: Turn, ready: _Ready, context: ToolContext, begun_key: str
-) -> str | NeedsApproval | None:
+) -> ToolResult | NeedsApproval | None:
     """Run a call as its effect demands. None: its result is in the journal already."""
     effect = ready.tool.effect
     if effect is Effect.TRANSACTIONAL:
@@ -198,7 +206,7 @@ async def _carry_out(
 
 async def _commit_with_effect(
     turn: Turn, ready: _Ready, context: ToolContext
-) -> str | NeedsApproval | None:
+) -> ToolResult | NeedsApproval | None:
     """Run a transactional tool in the transaction that records its result."""
     with ToolWatch(ready.call) as watch:
         return await _run_inside(turn, ready, context, watch)
@@ -206,7 +214,7 @@ async def _commit_with_effect(
 
 async def _run_inside(
     turn: Turn, ready: _Ready, context: ToolContext, watch: ToolWatch
-) -> str | NeedsApproval | None:
+) -> ToolResult | NeedsApproval | None:
     asked: list[NeedsApproval] = []
     around = here()
 
@@ -221,71 +229,81 @@ async def _run_inside(
         try:
             async with tx.savepoint():
                 inner = replace(context, transaction=tx)
-                watch.result = text = await ready.tool.run(inner, ready.arguments)
+                result = await ready.tool.call(inner, ready.arguments)
+                watch.result = result.text
         except StoreError:
             raise
         except NeedsApproval as question:
             asked.append(question)
             watch.asked()
-            text = ""
+            result = ToolResult(ResultState.WAITING, "")
         except _FAILURES as error:
             watch.failed(error)
-            text = _tool_failed(ready, error)
+            result = _tool_failed(ready, error)
         if (forgotten := turn.means.forgotten()) is not None:
-            text = forgotten(_shorten(text))
+            result = replace(result, text=forgotten(_shorten(result.text)))
         # A call that waits for a person leaves a trace of the try, and its result is staged after.
         if asked or context.decision is not None:
             key = f"{ready.key}/{'asked' if asked else 'effect'}"
-            return Draft(EntryKind.ONCE, key, text.encode(), context.now, _kept_beside(context))
-        return _result(ready, text, context)
+            meta = _meta(result.state, context).to_json()
+            return Draft(EntryKind.ONCE, key, result.text.encode(), context.now, meta)
+        return _result(ready, result, context)
 
     draft = await turn.flush(inside=inside)
     if asked:
         return asked[0]
     assert draft is not None
     if draft.kind is EntryKind.ONCE:
-        return draft.body.decode()
-    _show_result(turn, ready.key, draft.body)
+        return _effect(draft)
+    _show_result(turn, ready.key, draft.body, ResultMeta.from_json(draft.meta).state)
     return None
 
 
-async def _reconcile(turn: Turn, ready: _Ready, context: ToolContext) -> str | None:
+def _effect(entry: Entry | Draft) -> ToolResult:
+    """Return the result of an approved call, as it was committed with its effect."""
+    return ToolResult(ResultMeta.from_json(entry.meta).state, entry.body.decode())
+
+
+async def _reconcile(turn: Turn, ready: _Ready, context: ToolContext) -> ToolResult | None:
     """Find out about a call that was begun before a crash; None means that it did not happen."""
     if ready.tool.effect is Effect.CHECKABLE:
         try:
-            return await ready.tool.happened(context, ready.arguments)
+            known = await ready.tool.happened(context, ready.arguments)
+            return ToolResult(ResultState.OK, known) if known is not None else None
         except Exception:  # noqa: BLE001 - a check that fails leaves the outcome unknown
             _log.exception("check of %s failed", ready.tool.name)
     return _unknown(turn, ready.call)
 
 
-def _unknown(turn: Turn, call: Call) -> str:
+def _unknown(turn: Turn, call: Call, said: str = "") -> ToolResult:
     turn.notify_owner(
         "call.unknown",
         f"The outcome of {spell_call(call.name, call.arguments)} is unknown: it was interrupted, "
         f"and it was not repeated. Please look whether it happened (turn {turn.id}).",
     )
-    return OUTCOME_UNKNOWN.format(name=call.name)
+    return ToolResult(ResultState.UNKNOWN, said + OUTCOME_UNKNOWN.format(name=call.name))
 
 
-async def _attempt(turn: Turn, ready: _Ready, context: ToolContext) -> str | NeedsApproval:
+async def _attempt(turn: Turn, ready: _Ready, context: ToolContext) -> ToolResult | NeedsApproval:
     turn.attempted.add(ready.key)
     with ToolWatch(ready.call) as watch:
         outcome = await _run_outside(turn, ready, context, watch)
     forgotten = turn.means.forgotten()
-    if forgotten is not None and isinstance(outcome, str):
+    if forgotten is not None and isinstance(outcome, ToolResult):
         # A tool may bring back what was forgotten; a long text takes too long for the event loop.
-        return await asyncio.to_thread(forgotten, _shorten(outcome))
+        text = await asyncio.to_thread(forgotten, _shorten(outcome.text))
+        return replace(outcome, text=text)
     return outcome
 
 
 async def _run_outside(
     turn: Turn, ready: _Ready, context: ToolContext, watch: ToolWatch
-) -> str | NeedsApproval:
+) -> ToolResult | NeedsApproval:
     tool = ready.tool
     try:
         async with asyncio.timeout(tool.timeout):
-            watch.result = result = await tool.run(context, ready.arguments)
+            result = await tool.call(context, ready.arguments)
+        watch.result = result.text
         return result
     except NeedsApproval as question:
         watch.asked()
@@ -296,21 +314,22 @@ async def _run_outside(
             return _tool_failed(ready, error)
         said = f"Error: {tool.name} gave no answer within {tool.timeout:g} s."
         if tool.effect is not Effect.REPEATABLE:
-            return f"{said} {_unknown(turn, ready.call)}"
-        return said
+            return _unknown(turn, ready.call, f"{said} ")
+        return ToolResult(ResultState.FAILED, said)
     except _FAILURES as error:
         watch.failed(error)
         return _tool_failed(ready, error)
 
 
-def _tool_failed(ready: _Ready, error: BaseException) -> str:
+def _tool_failed(ready: _Ready, error: BaseException) -> ToolResult:
     """Return what the model reads of an error; raise it if it means that the turn shall stop."""
     if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
         raise error
     if isinstance(error, ToolError):
-        return f"Error: {error.message}"
+        return ToolResult(ResultState.FAILED, f"Error: {error.message}")
     _log.warning("tool %s failed", ready.tool.name, exc_info=error)
-    return f"Error: {ready.tool.name} failed with {type(error).__name__}: {error}"
+    said = f"Error: {ready.tool.name} failed with {type(error).__name__}: {error}"
+    return ToolResult(ResultState.FAILED, said)
 
 
 def _is_being_cancelled() -> bool:
@@ -324,45 +343,36 @@ def _is_being_cancelled() -> bool:
 # -- results ---------------------------------------------------------------------------------------
 
 
-def _result(ready: _Ready, text: str, context: ToolContext) -> Draft:
-    body = result_wire(ready.call.id, _shorten(text))
-    return Draft(EntryKind.RESULT, ready.key, body, context.now, _kept_beside(context))
+def _result(ready: _Ready, result: ToolResult, context: ToolContext) -> Draft:
+    body = result_wire(ready.call.id, _shorten(result.text))
+    meta = _meta(result.state, context).to_json()
+    return Draft(EntryKind.RESULT, ready.key, body, context.now, meta)
 
 
-def _kept_beside(context: ToolContext | None) -> str | None:
-    """Return what is kept beside a result: how far it is trusted, and who may hear it."""
-    if context is None or not (context.tiers or context.audiences):
-        return None
-    kept = {
-        "tiers": sorted({tier.value for tier in context.tiers}),
-        "audiences": sorted({str(one) for one in context.audiences}),
-    }
-    return orjson.dumps({name: value for name, value in kept.items() if value}).decode()
+def _meta(state: ResultState, context: ToolContext) -> ResultMeta:
+    """Return what is kept beside a result: how far it is trusted, and who may see it."""
+    return ResultMeta(state, tuple(context.tiers), tuple(map(str, context.audiences)))
 
 
-def _record(turn: Turn, ready: _Ready, outcome: str | NeedsApproval, context: ToolContext) -> None:
+def _record(
+    turn: Turn, ready: _Ready, outcome: ToolResult | NeedsApproval, context: ToolContext
+) -> None:
     if isinstance(outcome, NeedsApproval):
         note_question(turn, ready.key, ready.tool, ready.arguments, outcome.question)
         _ask(turn, ready, "", outcome.reviewers, outcome.question)
     else:
         _count(turn, ready, "allowed")
-        _settle(turn, ready.key, ready.call, outcome, context)
+        _settle(turn, ready.key, ready.call, outcome, _meta(outcome.state, context))
+        turn.context.learn(context.label)
 
 
 def _settle(
-    turn: Turn,
-    key: str,
-    call: Call,
-    text: str,
-    context: ToolContext | None = None,
-    *,
-    beside: str | None = None,
+    turn: Turn, key: str, call: Call, result: ToolResult, meta: ResultMeta | None = None
 ) -> None:
-    body = result_wire(call.id, _shorten(text))
-    turn.stage(EntryKind.RESULT, key, body, meta=beside or _kept_beside(context))
-    if context is not None:
-        turn.context.learn(context.label)
-    _show_result(turn, key, body)
+    body = result_wire(call.id, _shorten(result.text))
+    meta = meta or ResultMeta(result.state)
+    turn.stage(EntryKind.RESULT, key, body, meta=meta.to_json())
+    _show_result(turn, key, body, result.state)
 
 
 def _shorten(text: str) -> str:
@@ -389,9 +399,9 @@ def settle_open_calls(turn: Turn) -> None:
             if _was_begun(turn, call_key, f"{call_key}/begun"):
                 _settle(turn, call_key, call, _unknown(turn, call))
             elif call_key in turn.attempted:
-                _settle(turn, call_key, call, CUT_SHORT.format(name=call.name))
+                _settle(turn, call_key, call, _cut_short(call))
             else:
-                _settle(turn, call_key, call, NOT_RUN)
+                _settle(turn, call_key, call, _NOT_RUN)
     for key in list(turn.recorded):
         call_key = key.removesuffix("/decision")
         if call_key == key or f"{call_key}/outcome" in turn.recorded:
@@ -399,12 +409,17 @@ def settle_open_calls(turn: Turn) -> None:
         call = _call_at(turn, call_key)
         effect = turn.recorded.get(f"{call_key}/effect")
         if effect is not None:
-            told = effect.body.decode()
+            result = _effect(effect)
         elif _was_begun(turn, call_key, f"{call_key}/approved"):
-            told = _unknown(turn, call)
+            result = _unknown(turn, call)
         else:
-            told = CUT_SHORT.format(name=call.name) if call_key in turn.attempted else NOT_RUN
-        turn.tell(f"{call_key}/outcome", f"{_spell(call)}: {told}")
+            result = _cut_short(call) if call_key in turn.attempted else _NOT_RUN
+        meta = ResultMeta(result.state).to_json()
+        turn.tell(f"{call_key}/outcome", f"{_spell(call)}: {result.text}", meta=meta)
+
+
+def _cut_short(call: Call) -> ToolResult:
+    return ToolResult(ResultState.FAILED, CUT_SHORT.format(name=call.name))
 
 
 def _was_begun(turn: Turn, call_key: str, begun_key: str) -> bool:
@@ -428,7 +443,7 @@ def _ask(
     approval = _question(turn, ready, reason, reviewers, question)
     text = f"Waiting for approval {approval.id}. A person has been asked; you will be told."
     body = result_wire(ready.call.id, text)
-    turn.stage(EntryKind.RESULT, ready.key, body, meta=_beside_question(approval))
+    turn.stage(EntryKind.RESULT, ready.key, body, meta=_waiting(approval).to_json())
     turn.ask_person(approval)
 
 
@@ -461,8 +476,9 @@ def _question(
     )
 
 
-def _beside_question(approval: Approval) -> str:
-    return orjson.dumps({"parked": approval.id, "question": approval.question}).decode()
+def _waiting(approval: Approval) -> ResultMeta:
+    state, question = ResultState.WAITING, approval.question
+    return ResultMeta(state, approval=approval.id, question=question)
 
 
 def undecided(turn: Turn) -> list[str]:
@@ -472,9 +488,9 @@ def undecided(turn: Turn) -> list[str]:
         # A call that is asked for again waits as its outcome.
         if not entry.meta or not (entry.kind is EntryKind.RESULT or key.endswith("/outcome")):
             continue
-        asked: dict[str, Any] = orjson.loads(entry.meta)
-        if "parked" in asked and f"{key}/outcome" not in turn.recorded:
-            questions.append(f"{asked['question']} (approval {asked['parked']})")
+        asked = ResultMeta.from_json(entry.meta)
+        if asked.approval and f"{key}/outcome" not in turn.recorded:
+            questions.append(f"{asked.question} (approval {asked.approval})")
     return questions
 
 
@@ -499,7 +515,8 @@ async def carry_out_decisions(turn: Turn) -> None:
             _ask_again(turn, changed, decision, tuple(answer["reviewers"]))
         else:
             told = await _decided(turn, call_key, call, decision, _label_of(answer))
-            turn.tell(f"{call_key}/outcome", told)
+            meta = ResultMeta(told.state).to_json()
+            turn.tell(f"{call_key}/outcome", told.text, meta=meta)
         turn.flush_meanwhile()
 
 
@@ -540,7 +557,7 @@ def _ask_again(turn: Turn, ready: _Ready, decision: Decision, reviewers: tuple[s
         f"since it was asked for. It was not run. Waiting for approval {approval.id}; you will be "
         "told."
     )
-    turn.tell(again.key, told, meta=_beside_question(approval))
+    turn.tell(again.key, told, meta=_waiting(approval).to_json())
     turn.ask_person(approval)
 
 
@@ -551,37 +568,44 @@ def _label_of(answer: dict[str, Any]) -> Label:
     return Label(Tier(answer["trust"]), Audience.read(answer["audience"]))
 
 
-async def _decided(turn: Turn, key: str, call: Call, decision: Decision, label: Label) -> str:
+async def _decided(
+    turn: Turn, key: str, call: Call, decision: Decision, label: Label
+) -> ToolResult:
+    """Run a call that a person has approved; return what the agent is told of it."""
     by = f" by {decision.by}" if decision.by else ""
     note = f" They say: {decision.note}" if decision.note else ""
     changed = decision.arguments is not None
     if not decision.approved:
         if note:
             turn.context.learn(label)
-        return f"Your call {_spell(call)} was denied{by}.{note} It was not run."
+        said = f"Your call {_spell(call)} was denied{by}.{note} It was not run."
+        return ToolResult(ResultState.DENIED, said)
     if changed:
         # What they have written into the call is theirs, in all that it writes, too.
         turn.context.learn(label)
     call = _as_edited(turn, call, decision.arguments)
     ready = _prepare(turn, key, call)
+    state = ResultState.NOT_RUN
     if isinstance(ready, _Ready) and f"{key}/effect" not in turn.recorded:
         verdict = await _judged(turn, ready, turn.context.label.trust, decision.by)
         if isinstance(verdict, Deny):
-            ready = f"Error: {verdict.reason} It was not run."
+            ready, state = f"Error: {verdict.reason} It was not run.", ResultState.DENIED
     if isinstance(ready, str):
-        outcome: str | NeedsApproval | None = ready
+        outcome: ToolResult | NeedsApproval | None = ToolResult(state, ready)
     elif f"{key}/effect" in turn.recorded:
-        outcome = turn.recorded[f"{key}/effect"].body.decode()
+        outcome = _effect(turn.recorded[f"{key}/effect"])
     else:
         context = _context(turn, ready, decision)
         outcome = await _carry_out(turn, ready, context, f"{key}/approved")
         turn.context.learn(context.label)
-    if isinstance(outcome, NeedsApproval):
-        outcome = "Error: the tool asked again although it was approved; it was not run."
+    if isinstance(outcome, NeedsApproval) or outcome is None:
+        said = "Error: the tool asked again although it was approved; it was not run."
+        outcome = ToolResult(ResultState.FAILED, said)
     if note:
         turn.context.learn(label)
     how = "approved with changes" if changed else "approved"
-    return f"Your call {_spell(call)} was {how}{by}.{note} Result: {_shorten(outcome or '')}"
+    said = f"Your call {_spell(call)} was {how}{by}.{note} Result: {_shorten(outcome.text)}"
+    return ToolResult(outcome.state, said)
 
 
 def _call_at(turn: Turn, key: str) -> Call:
@@ -643,6 +667,7 @@ def _show_call(turn: Turn, key: str, call: Call) -> None:
     turn.publish("call", {"key": key, "name": call.name, "arguments": call.arguments})
 
 
-def _show_result(turn: Turn, key: str, body: bytes) -> None:
+def _show_result(turn: Turn, key: str, body: bytes, state: ResultState) -> None:
     if turn.means.watched(turn.agent.id):
-        turn.publish("result", {"key": key, "text": orjson.loads(body)["content"]})
+        text = orjson.loads(body)["content"]
+        turn.publish("result", {"key": key, "state": state.value, "text": text})

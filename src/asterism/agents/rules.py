@@ -13,9 +13,10 @@ from typing import Any
 
 import orjson
 
-from asterism.agents.trail import RUN, SETTLED, Made, Noted, Refusal, State, Trail
+from asterism.agents.trail import RUN, SETTLED, Made, Noted, Refusal, Trail
 from asterism.agents.verdicts import CHECKS, Attempt, Look, repeated
 from asterism.types.rules import OF_TIME, Rule, RuleKind, one_of
+from asterism.types.turns import ResultState
 
 _TO_ANSWER = "Error: not run, by a rule for your tools: the turn ends with {name}. Answer now."
 
@@ -154,14 +155,18 @@ class Course:
         for one in self.trail.made:
             if one.state in SETTLED and rule.names(one.name):
                 owed = False
-            elif one.state is State.OK and rule.is_for(one.name):
+            elif one.state is ResultState.OK and rule.is_for(one.name):
                 owed = True
         return owed
 
     def ended(self) -> Made | None:
         """Return the call that ends the turn, by a rule that says so."""
         return next(
-            (one for one in self.trail.made if one.state is State.OK and self._ends(one.name)),
+            (
+                one
+                for one in self.trail.made
+                if one.state is ResultState.OK and self._ends(one.name)
+            ),
             None,
         )
 
@@ -183,7 +188,7 @@ class Course:
         return {
             one.name: one.at
             for one in self.trail.made
-            if one.state in (State.OK, State.UNKNOWN)
+            if one.state in (ResultState.OK, ResultState.UNKNOWN)
             and any(rule.is_for(one.name) for rule in timed)
         }
 

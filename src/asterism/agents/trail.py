@@ -4,37 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from itertools import islice
 from typing import Any, Protocol
 
 import orjson
 
 from asterism.types.rules import fits
-from asterism.types.turns import Call, EntryKind, Reply
+from asterism.types.turns import Call, EntryKind, Reply, ResultMeta, ResultState
 from asterism.types.wire import text_of
 
-_FAILED = ("Error:", "Not run:", "Cut short:")
-"""How results begin of calls that did not succeed."""
-_UNKNOWN = "Outcome unknown:"
+TAKEN = frozenset({ResultState.OK, ResultState.UNKNOWN, ResultState.WAITING})
+"""Calls that may stand in the way of others.
 
-
-class State(StrEnum):
-    """What became of a call that the rules let pass."""
-
-    OK = "ok"
-    FAILED = "failed"
-    UNKNOWN = "unknown"
-    """It may or may not have happened: it counts as done where that forbids, not where it helps."""
-    WAITING = "waiting"
-    """A person is asked."""
-    DENIED = "denied"
-
-
-TAKEN = frozenset({State.OK, State.UNKNOWN, State.WAITING})
-"""Calls that may stand in the way of others."""
-RUN = frozenset({State.OK, State.FAILED, State.UNKNOWN})
-SETTLED = frozenset({State.OK, State.DENIED})
+One whose outcome is unknown counts as done where that forbids, not where it helps.
+"""
+RUN = frozenset({ResultState.OK, ResultState.FAILED, ResultState.UNKNOWN})
+SETTLED = frozenset({ResultState.OK, ResultState.DENIED})
 """As good as done: it succeeded, or it was not wanted."""
 
 
@@ -44,7 +29,7 @@ class Made:
 
     key: str
     call: Call
-    state: State
+    state: ResultState
     said: str
     """Its result."""
     at: int
@@ -65,10 +50,9 @@ class Refusal:
     needs: str | None = None
     """The tool that has to be called first, if that is what the rule wants."""
 
-    def beside(self) -> str:
-        """Return what is kept beside the result of the refused call, as JSON."""
-        kept = {"rule": self.rule} | ({"needs": self.needs} if self.needs else {})
-        return orjson.dumps(kept).decode()
+    def meta(self) -> ResultMeta:
+        """Return what is kept beside the result of the refused call."""
+        return ResultMeta(ResultState.NOT_RUN, rule=self.rule, needs=self.needs)
 
 
 class Noted(Protocol):
@@ -125,7 +109,7 @@ class Trail:
             elif key.endswith("/decision"):
                 said: dict[str, Any] = orjson.loads(entry.body)
                 self._approved[_call_key(key)] = bool(said["approved"])
-            elif key.endswith("/outcome") and '"parked"' not in (entry.meta or ""):
+            elif key.endswith("/outcome"):
                 self._read_outcome(_call_key(key), entry)
         self._seen = len(entries)
 
@@ -133,29 +117,26 @@ class Trail:
         call = self._calls.get(key)
         if call is None:
             return
-        beside: dict[str, Any] = orjson.loads(entry.meta) if entry.meta else {}
-        said = text_of(entry.body)
-        if "rule" in beside:
+        meta, said = ResultMeta.from_json(entry.meta), text_of(entry.body)
+        if meta.rule is not None:
             step = int(key.partition("/")[0])
-            self.refused.append((step, Refusal(beside["rule"], said, beside.get("needs"))))
-        elif "unrun" not in beside:
-            state = State.DENIED if "denied" in beside else state_of(said)
-            state = State.WAITING if "parked" in beside else state
-            self.made.append(Made(key, call, state, said, entry.at))
+            self.refused.append((step, Refusal(meta.rule, said, meta.needs)))
+        elif meta.state is not ResultState.NOT_RUN:
+            self.made.append(Made(key, call, meta.state, said, entry.at))
 
     def _read_outcome(self, key: str, entry: Noted) -> None:
         """Take in that a call which waited has run, or was denied: now is when it happened."""
         former = next((one for one in self.made if one.key == key), None)
-        if former is None:
+        state = ResultMeta.from_json(entry.meta).state
+        if former is None or state is ResultState.WAITING:
             return
         self.made.remove(former)
-        said, state = text_of(entry.body), State.DENIED
+        said = text_of(entry.body)
         if self._approved.get(key):
             said = said.partition(" Result: ")[2]
-            state = state_of(said)
         self.made.append(Made(key, former.call, state, said, entry.at))
 
-    def any(self, pattern: str, states: frozenset[State], *, but: str = "") -> bool:
+    def any(self, pattern: str, states: frozenset[ResultState], *, but: str = "") -> bool:
         """Tell whether a call that fits a pattern stands in one of these states."""
         return any(
             one.state in states and fits(one.name, pattern) and one.name != but for one in self.made
@@ -163,12 +144,12 @@ class Trail:
 
     def succeeded(self, pattern: str) -> bool:
         """Tell whether a call that fits a pattern has succeeded."""
-        return any(one.state is State.OK and fits(one.name, pattern) for one in self.made)
+        return any(one.state is ResultState.OK and fits(one.name, pattern) for one in self.made)
 
     @property
     def latest(self) -> str:
         """The tool that succeeded last, or nothing."""
-        return next((one.name for one in reversed(self.made) if one.state is State.OK), "")
+        return next((one.name for one in reversed(self.made) if one.state is ResultState.OK), "")
 
     def last_taken(self, name: str) -> int | None:
         """Return when a tool was last called with success, perhaps or surely."""
@@ -180,10 +161,3 @@ class Trail:
 def _call_key(key: str) -> str:
     """Return the call that a key such as `0/call/0/decision` is about."""
     return "/".join(key.split("/")[:3])
-
-
-def state_of(result: str) -> State:
-    """Return what became of a call, by how its result begins."""
-    if result.startswith((_UNKNOWN, "Error:")) and _UNKNOWN in result[:1_000]:
-        return State.UNKNOWN
-    return State.FAILED if result.startswith(_FAILED) else State.OK

@@ -69,6 +69,7 @@ from asterism.types.turns import (
     EntryKind,
     Outcome,
     Reply,
+    ResultMeta,
     TurnRecord,
     TurnState,
     Usage,
@@ -239,10 +240,10 @@ class Turn:
     def _learn_again(self, entry: Entry) -> None:
         """Know of a result from before a crash how far it is trusted, and who may hear it."""
         if entry.meta and (entry.kind is EntryKind.RESULT or entry.key.endswith("/effect")):
-            kept: dict[str, list[str]] = orjson.loads(entry.meta)
+            kept = ResultMeta.from_json(entry.meta)
             self.context.learn(
-                *(Label(Tier(one)) for one in kept.get("tiers", ())),
-                *(Label(audience=Audience.read(one)) for one in kept.get("audiences", ())),
+                *map(Label, kept.tiers),
+                *(Label(audience=Audience.read(one)) for one in kept.audiences),
             )
 
     @property

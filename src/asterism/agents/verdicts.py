@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 import orjson
 
-from asterism.agents.trail import TAKEN, Made, Refusal, State, Trail
+from asterism.agents.trail import TAKEN, Made, Refusal, Trail
 from asterism.types.rules import Rule, RuleKind, fits, one_of, span
-from asterism.types.turns import Call
+from asterism.types.turns import Call, ResultState
 
 REPEATED = "repeated"
 """The rule that every agent has: not the same call to the outside twice in a row."""
@@ -89,7 +89,7 @@ class Look:
                 ):
                     continue
                 found.add(name)
-                call = Made("", Call("", name, "{}"), State.OK, "", self.now)
+                call = Made("", Call("", name, "{}"), ResultState.OK, "", self.now)
                 way = [*made, call]
                 key = (name, *sorted(one.name for one in way))
                 if key not in seen:
@@ -109,7 +109,7 @@ class Look:
 
     def hopeless(self, name: str, seen: tuple[str, ...] = ()) -> bool:
         """Tell whether a tool cannot be called any more in this turn, whatever else is called."""
-        if name in seen or self.trail.any(name, frozenset({State.DENIED})):
+        if name in seen or self.trail.any(name, frozenset({ResultState.DENIED})):
             return True
         attempt, seen = Attempt(name), (*seen, name)
         look = replace(self, pending=()) if self.pending else self
@@ -139,7 +139,7 @@ def _start(look: Look, rule: Rule, attempt: Attempt) -> Refusal | None:
     if any(fits(attempt.name, one) for one in starts):
         return None
     # A start that failed or was denied is a start: else nothing could be done without it.
-    tried = frozenset(set(State) - {State.WAITING})
+    tried = frozenset(set(ResultState) - {ResultState.WAITING})
     if any(look.trail.any(one, tried) for one in starts):
         return None
     there = look.callable(starts)
@@ -221,7 +221,7 @@ def _max_calls(look: Look, rule: Rule, attempt: Attempt) -> Refusal | None:
         return None
     count = sum(one.name == attempt.name for one in look.pending)
     count += sum(
-        one.name == attempt.name and one.state is not State.DENIED for one in look.trail.made
+        one.name == attempt.name and one.state is not ResultState.DENIED for one in look.trail.made
     )
     if count < rule.count:
         return None
@@ -267,7 +267,7 @@ def repeated(look: Look, attempt: Attempt) -> Refusal | None:
     for one in reversed(look.trail.made):
         if one.name == attempt.name and _same(one.call.arguments) == wanted:
             return _said_before(one) if one.state in TAKEN else None
-        if one.state is State.OK:
+        if one.state is ResultState.OK:
             return None
     return None
 

@@ -38,6 +38,9 @@ from asterism.types.turns import (
     Outcome,
     Replay,
     Reply,
+    ResultMeta,
+    ResultState,
+    ToolResult,
     TurnRecord,
     TurnState,
 )
@@ -103,18 +106,19 @@ class _RecordedTool(Tool):
         del arguments
         return {}
 
-    async def run(self, context: ToolContext, arguments: dict[str, Any]) -> str:
+    async def call(self, context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         """Return the recorded result of this call."""
         del arguments
         key = context.key.partition("/")[2]
         if context.decision is not None:
-            told = text_of(self._results[f"{key}/outcome"].body)
-            return told.partition(" Result: ")[2]
+            outcome = self._results[f"{key}/outcome"]
+            told = text_of(outcome.body).partition(" Result: ")[2]
+            return ToolResult(ResultMeta.from_json(outcome.meta).state, told)
         entry = self._results[key]
-        kept: dict[str, Any] = orjson.loads(entry.meta) if entry.meta else {}
-        if "question" in kept:
-            context.ask(kept["question"])
-        return text_of(entry.body)
+        meta = ResultMeta.from_json(entry.meta)
+        if meta.question is not None:
+            context.ask(meta.question)
+        return ToolResult(meta.state, text_of(entry.body))
 
 
 class _RecordedTools(Toolbox):
@@ -256,7 +260,9 @@ async def _decide_again(
     said: dict[str, Any] = orjson.loads(entry.body)
     answer = Answer(said["approved"], said["by"], said["by"], said["note"], said.get("arguments"))
     outcome = next((one for one in entries if one.key == f"{said['key']}/outcome"), None)
-    asked_again = outcome is not None and '"parked"' in (outcome.meta or "")
+    asked_again = (
+        outcome is not None and ResultMeta.from_json(outcome.meta).state is ResultState.WAITING
+    )
 
     async def work(tx: Connection) -> None:
         for approval in await approvals.of_turn(tx, record.id):
@@ -274,7 +280,7 @@ def _with_old_ids(entry: Entry, recorded: list[Entry], asked: dict[str, str]) ->
     body = entry.body
     for old in recorded:
         if old.meta and old.key in asked:
-            former: str = orjson.loads(old.meta).get("parked", asked[old.key])
+            former = ResultMeta.from_json(old.meta).approval or asked[old.key]
             body = body.replace(asked[old.key].encode(), former.encode())
     return replace(entry, body=body)
 

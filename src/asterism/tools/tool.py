@@ -38,7 +38,7 @@ from asterism.types.people import (
     least_trusted,
 )
 from asterism.types.search import Found, Query
-from asterism.types.turns import Effect
+from asterism.types.turns import Effect, ResultState, ToolResult
 
 NOT_HAPPENED: Any = object()
 """What a check returns when the effect did not happen; anything else is the call's result."""
@@ -294,6 +294,10 @@ class Tool:
                 f"The arguments do not fit {self.name}: {faults}. Correct them and call it again."
             ) from None
         return {name: getattr(model, name) for name in self._parameters}
+
+    async def call(self, context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
+        """Run the tool; what it returns is the result of a call that succeeded."""
+        return ToolResult(ResultState.OK, await self.run(context, arguments))
 
     async def run(self, context: ToolContext, arguments: dict[str, Any]) -> str:
         """Run the function and return its result as text."""

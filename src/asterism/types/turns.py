@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from asterism.types.people import Tier, least_trusted
+from asterism.types.wire import text_of
 
 
 class TurnState(StrEnum):
@@ -55,6 +56,82 @@ class EntryKind(StrEnum):
 WIRE_KINDS = frozenset({EntryKind.MESSAGE, EntryKind.REPLY, EntryKind.RESULT})
 
 
+class ResultState(StrEnum):
+    """What became of a tool call."""
+
+    OK = "ok"
+    FAILED = "failed"
+    """It ran, and raised an error or was cut short."""
+    UNKNOWN = "unknown"
+    """It may or may not have happened."""
+    WAITING = "waiting"
+    """A person is asked."""
+    DENIED = "denied"
+    """A policy or a person does not allow it."""
+    NOT_RUN = "not_run"
+    """It could not be run: no such tool, other arguments, a rule, or the turn ended before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What came of a tool call."""
+
+    state: ResultState
+    text: str
+    """What the model reads. It may come from anywhere, and says nothing about the state."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResultMeta:
+    """What the journal keeps beside the result of a tool call."""
+
+    state: ResultState = ResultState.OK
+    tiers: tuple[Tier, ...] = ()
+    """How far the sources of its text are trusted; none: the system's own words."""
+    audiences: tuple[str, ...] = ()
+    """Who may see its text, all of these."""
+    rule: str | None = None
+    """The key of the rule that refused the call."""
+    needs: str | None = None
+    """The tool that has to be called first, if that is what the rule wants."""
+    approval: str | None = None
+    """The question that the call waits for, by its id and in words."""
+    question: str | None = None
+
+    def to_json(self) -> str | None:
+        """Return it as it is stored; None for the result of a call that just succeeded."""
+        kept: dict[str, Any] = {
+            "state": None if self.state is ResultState.OK else self.state.value,
+            "tiers": sorted({tier.value for tier in self.tiers}),
+            "audiences": sorted(set(self.audiences)),
+            "rule": self.rule,
+            "needs": self.needs,
+            "approval": self.approval,
+            "question": self.question,
+        }
+        kept = {name: value for name, value in kept.items() if value}
+        return orjson.dumps(kept).decode() if kept else None
+
+    @staticmethod
+    def from_json(meta: str | None) -> ResultMeta:
+        """Read what is stored."""
+        if not meta:
+            return _JUST_OK
+        kept: dict[str, Any] = orjson.loads(meta)
+        return ResultMeta(
+            ResultState(kept.get("state", ResultState.OK)),
+            tuple(map(Tier, kept.get("tiers", ()))),
+            tuple(kept.get("audiences", ())),
+            kept.get("rule"),
+            kept.get("needs"),
+            kept.get("approval"),
+            kept.get("question"),
+        )
+
+
+_JUST_OK = ResultMeta()
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One entry of an agent's journal."""
@@ -66,6 +143,13 @@ class Entry:
     body: bytes
     meta: str | None
     at: int
+
+    @property
+    def result(self) -> ToolResult | None:
+        """What came of a call, if this is an entry of a result."""
+        if self.kind is not EntryKind.RESULT:
+            return None
+        return ToolResult(ResultMeta.from_json(self.meta).state, text_of(self.body))
 
 
 def trust_of(meta: str | None, turn: str | None) -> Tier:

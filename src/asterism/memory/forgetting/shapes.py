@@ -16,7 +16,7 @@ from asterism.types.memory import OriginKind
 
 OWN: Shape = frozenset({"kind", "type", "audience", "permission", "tier"})
 _REASONING = ("reasoning", "thought")
-_META: Shape = frozenset({"sender", "company", "tiers", "model", "finish", "parked"})
+_META: Shape = frozenset({"sender", "company", "tiers", "model", "finish", "state", "approval"})
 
 
 def redacted(how: How, value: Any, redactor: Redactor) -> Any:
