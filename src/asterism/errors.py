@@ -11,7 +11,7 @@
     │   ├── StoreReadOnly      the place cannot be written
     │   ├── StoreMissing       a database that was there is gone
     │   ├── StoreTooNew        written by a later release
-    │   ├── StoreTooOld        written by an earlier release, and opened for reading only
+    │   ├── StoreTooOld        written by an earlier release, and not readable as it is
     │   ├── StoreDamaged       the file is not a healthy database
     │   └── StoreUnavailable   not now: disk full, I/O error, server out of reach
     │       └── StoreFull      no room left
@@ -118,7 +118,7 @@ class StoreTooNew(StoreError):
 
 
 class StoreTooOld(StoreError):
-    """Written by an earlier release, and not to be changed by whoever only reads."""
+    """Written by an earlier release or before the first, and not readable by this one as it is."""
 
     code = "store.too-old"
 

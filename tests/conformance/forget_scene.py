@@ -98,8 +98,8 @@ class OnSQLite:
         place.mkdir()
         # A second SQLite library in the process would let go of the locks of the first.
         with closing(apsw.Connection(str(self.data / "asterism.db"))) as raw:
-            raw.execute("VACUUM INTO ?", (str(place / "schema-3-1.db"),))
-        with closing(apsw.Connection(str(place / "schema-3-1.db"))) as raw:
+            raw.execute("VACUUM INTO ?", (str(place / "schema-14-1.db"),))
+        with closing(apsw.Connection(str(place / "schema-14-1.db"))) as raw:
             raw.execute("CREATE TABLE gone (note TEXT, body BLOB)")
             raw.execute("INSERT INTO gone SELECT system, CAST(system AS BLOB) FROM agents")
             raw.execute("DROP TABLE summaries")
@@ -137,14 +137,14 @@ class OnPostgres:
 
     async def snapshot(self) -> None:
         with psycopg.connect(self.url) as raw:
-            raw.execute("CREATE SCHEMA asterism_snapshot_3_1")
+            raw.execute("CREATE SCHEMA asterism_snapshot_14_1")
             for table in TABLES:
-                copy = f"asterism_snapshot_3_1.{table}"
+                copy = f"asterism_snapshot_14_1.{table}"
                 raw.execute(f"CREATE TABLE {copy} (LIKE {table} INCLUDING ALL)".encode())
                 raw.execute(f"INSERT INTO {copy} SELECT * FROM {table}".encode())
-            raw.execute("DROP TABLE asterism_snapshot_3_1.summaries")
+            raw.execute("DROP TABLE asterism_snapshot_14_1.summaries")
             raw.execute(
-                "CREATE TABLE asterism_snapshot_3_1.gone AS"
+                "CREATE TABLE asterism_snapshot_14_1.gone AS"
                 " SELECT system AS note, convert_to(system, 'UTF8') AS body FROM agents"
             )
 

@@ -197,7 +197,7 @@ async def test_the_log_of_a_snapshot_names_what_it_forgot(
         await restored.close()
         assert (found.flaws, found.forgotten) == ([], 1)
     else:
-        place = "asterism_snapshot_3_1."
+        place = "asterism_snapshot_14_1."
         count = f"SELECT COUNT(*) FROM {place}events WHERE kind = 'audit.emptied'"
         assert await database.read(lambda tx: tx.all(count)) == [(1,)]
         lengths = (

@@ -477,6 +477,28 @@ async def test_an_older_schema_is_not_read_before_it_is_brought_up_to_date(engin
     await reader.close()
 
 
+@pytest.mark.promise("X5")
+@pytest.mark.parametrize("version", [1, load_migrations()[0].number - 1])
+async def test_a_schema_from_before_the_first_release_is_refused_and_left_alone(
+    engine: Engine, version: int
+) -> None:
+    old = [Migration(version, "old.sql", THINGS[0].sql)]
+    database = await engine.open(old)
+    await database.write(lambda tx: put(tx, "a"))
+    columns = await database.columns()
+    await database.close()
+    first = load_migrations()[0].number
+    said = rf"schema {version}, from before the first release.* with schema {first}\..*export.*anew"
+    for readonly in (False, True):
+        with pytest.raises(StoreTooOld, match=rf"{said}.*Nothing was changed\.$"):
+            await engine.open(load_migrations(), readonly=readonly)
+    database = await engine.open(old)
+    assert await database.columns() == columns
+    assert await ids(database) == ["a"]
+    await database.close()
+    assert len(engine.snapshots()) == 0
+
+
 async def test_a_migration_keeps_the_data_and_a_snapshot_of_it(engine: Engine) -> None:
     database = await engine.open(THINGS)
     await database.write(lambda tx: put(tx, "a", count=1))
@@ -528,6 +550,24 @@ async def test_a_failing_migration_leaves_the_old_schema(engine: Engine) -> None
 
 
 # -- SQLite alone ------------------------------------------------------------------------------
+
+
+@pytest.mark.promise("X5")
+@pytest.mark.parametrize("mode", ["wal", "delete"])
+@pytest.mark.parametrize("version", [1, 10_000])
+async def test_sqlite_leaves_every_byte_of_a_schema_that_it_does_not_know(
+    tmp_path: Path, version: int, mode: str
+) -> None:
+    """A snapshot that was put back, for one, has no log to write ahead."""
+    await (await open_sqlite(tmp_path, migrations=[Migration(version, "", "")])).close()
+    with closing(sqlite3.connect(tmp_path / "asterism.db")) as raw:
+        raw.execute(f"PRAGMA journal_mode={mode}")
+    before = (tmp_path / "asterism.db").read_bytes()
+    for readonly in (False, True):
+        with pytest.raises((StoreTooOld, StoreTooNew)):
+            await open_sqlite(tmp_path, readonly=readonly)
+    assert (tmp_path / "asterism.db").read_bytes() == before
+    assert not (tmp_path / "snapshots").exists()
 
 
 async def test_sqlite_refuses_a_transaction_that_waits_for_something_else(tmp_path: Path) -> None:

@@ -2,13 +2,17 @@
 
 import json
 import socket
+import sqlite3
 import time
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from asterism.testing.openai_server import Raw
 from tests.e2e.command import Command, ModelServer
+from tests.e2e.test_memory_commands import Inside
 
 
 def findings(asterism: Command, *arguments: str, code: int = 0) -> dict[str, dict[str, Any]]:
@@ -121,6 +125,28 @@ def test_a_damaged_database(asterism: Command):
     (asterism.data / "asterism.db").unlink()
     (asterism.data / "snapshots").mkdir()
     assert "is gone" in findings(asterism, code=1)["store"]["text"]
+
+
+@pytest.mark.promise("X5")
+def test_a_database_from_before_the_first_release(tmp_path: Path):
+    asterism = Inside(tmp_path)
+    asterism.data.mkdir(mode=0o700)
+    database = asterism.data / "asterism.db"
+    with closing(sqlite3.connect(database)) as raw, raw:
+        raw.execute("CREATE TABLE schema_versions (version BIGINT, applied_at BIGINT)")
+        raw.execute("INSERT INTO schema_versions VALUES (13, 0)")
+    before = database.read_bytes()
+    refusal = (
+        f"The database in {asterism.data} has schema 13, from before the first release; this "
+        "release begins with schema 14. "
+    )
+    assert findings(asterism, code=1)["store"]["text"].startswith(refusal)
+    for arguments in (["agent", "list"], ["agent", "create", "aria"]):
+        done = asterism.run(*arguments)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith(f"asterism: {refusal}")
+        assert done.stderr.endswith("Nothing was changed.\n")
+    assert database.read_bytes() == before
 
 
 def test_at_a_narrow_terminal(asterism: Command):

@@ -232,6 +232,11 @@ async def test_an_owner_is_told_of_reviewers_whom_nobody_can_reach(
 async def test_a_question_expires_only_if_that_is_configured(tmp_path: Path, clock: ManualClock):
     async with scene(tmp_path, clock, contacts='expire = "30d"') as it:
         question = await it.asked()
+
+        async def announced() -> bool:
+            return (await it.home.approvals.get(question.id)).expires_at is not None
+
+        await until(announced)
     clock.forward(seconds=31 * DAY)
     async with scene(tmp_path, clock, contacts='expire = "30d"', people=False) as it:
         outcome = await it.outcome(question.turn_id)
@@ -392,12 +397,13 @@ async def test_who_may_not_answer_learns_nothing_of_a_question_nor_whether_there
     async with scene(tmp_path, clock) as it:
         question = await it.asked('[[call:pay {"to": "mauve walrus", "euros": 5}]]')
         decided = await it.asked()
+        await it.delivered("home", 2)
         await it.outcome(
             (await it.home.decide(decided.id, approved=False, by="anna", note="no")).turn_id
         )
         bob = await it.home.people.get("bob")
         theirs = it.home.acting_as(Actor("person", bob.id, "bob", bob.tier))
-        before = len(it.channels["home"].delivered)
+        before = len(await it.delivered("home", 3))
         for number, named in enumerate(
             (question.id, f"ap_{question.id[-6:]}", decided.id, unknown)
         ):

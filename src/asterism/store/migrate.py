@@ -13,7 +13,7 @@ from asterism.types.ids import now_ms
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """One step of the schema, from `number - 1` to `number`."""
+    """One step of the schema, from the one before to `number`; the first one makes all tables."""
 
     number: int
     name: str
@@ -57,8 +57,20 @@ def refuse_newer(version: int, migrations: list[Migration], snapshots: str) -> N
         )
 
 
+def refuse_unreleased(version: int, migrations: list[Migration], place: str, anew: str) -> None:
+    """Raise `StoreTooOld` if no migration leads from the schema of the database to a later one."""
+    first = migrations[0].number if migrations else 0
+    if 0 < version < first:
+        raise StoreTooOld(
+            f"The database {place} has schema {version}, from before the first release; this "
+            f"release begins with schema {first}. The checkout of asterism that wrote it can still "
+            'export memories and the log ("asterism memory export", "asterism audit export"); to '
+            f"start anew, {anew}. Nothing was changed."
+        )
+
+
 def refuse_older(version: int, migrations: list[Migration]) -> None:
-    """Raise `StoreTooOld` if the database lacks what this release reads."""
+    """Raise `StoreTooOld` if the database has yet to be brought up to date."""
     known = migrations[-1].number if migrations else 0
     if 0 < version < known:
         raise StoreTooOld(

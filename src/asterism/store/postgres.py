@@ -36,6 +36,7 @@ from asterism.store.migrate import (
     record_version,
     refuse_newer,
     refuse_older,
+    refuse_unreleased,
     schema_version,
 )
 from asterism.store.postgres_sql import PlainNumber, tables_of, translate, translate_schema
@@ -189,6 +190,8 @@ class Postgres:
         await raw.execute("SELECT pg_advisory_lock(%s)", (_MIGRATING,))
         version = await _version_of(PostgresConnection(raw))
         refuse_newer(version, self._migrations, _SNAPSHOTS)
+        anew = "name another database in [store] url"
+        refuse_unreleased(version, self._migrations, self.address, anew)
         if self.readonly:
             if version == 0:
                 raise StoreMissing(

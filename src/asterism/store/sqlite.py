@@ -36,6 +36,7 @@ from asterism.store.migrate import (
     record_version,
     refuse_newer,
     refuse_older,
+    refuse_unreleased,
     schema_version,
 )
 from asterism.types.ids import now_ms
@@ -161,12 +162,14 @@ class SQLite:
                 self._take_directory()
             self._refuse_missing()
             raw = self._connect(write=not self.readonly)
+            version = _version_of(raw)
+            self._refuse_unknown(version, migrations)
             if self.readonly:
-                refuse_newer(_version_of(raw), migrations, self._snapshots_hint())
-                refuse_older(_version_of(raw), migrations)
+                refuse_older(version, migrations)
                 raw.close()
                 return
-            self._bring_up_to_date(raw, migrations)
+            self._prepare(raw)
+            self._bring_up_to_date(raw, version, migrations)
         except BaseException as error:
             if raw is not None:
                 raw.close()
@@ -246,24 +249,32 @@ class SQLite:
         raw = apsw.Connection(str(self.path), flags=flags, vfs=self._vfs, statementcachesize=200)
         try:
             raw.set_busy_timeout(_PATIENCE)
-            if write:
-                raw.execute("PRAGMA journal_mode=WAL").fetchall()
-                raw.execute("PRAGMA synchronous=FULL")
-                raw.execute("PRAGMA fullfsync=ON; PRAGMA checkpoint_fullfsync=ON")
-                # A short log keeps the files small and a restart quick.
-                raw.execute("PRAGMA wal_autocheckpoint=256; PRAGMA journal_size_limit=4194304")
-                if not os.access(self.path, os.W_OK) or raw.readonly("main"):
-                    raise apsw.ReadOnlyError("attempt to write a readonly database")
             raw.execute("PRAGMA cache_size=-4096")
         except BaseException:
             raw.close()
             raise
         return raw
 
-    def _bring_up_to_date(self, raw: apsw.Connection, migrations: list[Migration]) -> None:
-        connection = SQLiteConnection(raw, self._explain)
-        version = _version_of(raw)
+    def _refuse_unknown(self, version: int, migrations: list[Migration]) -> None:
+        directory = self.path.parent
         refuse_newer(version, migrations, self._snapshots_hint())
+        anew = f"move {directory} away or choose another directory with --data"
+        refuse_unreleased(version, migrations, f"in {directory}", anew)
+
+    def _prepare(self, raw: apsw.Connection) -> None:
+        """Make a connection fit for writing; a database without a log has one from then on."""
+        raw.execute("PRAGMA journal_mode=WAL").fetchall()
+        raw.execute("PRAGMA synchronous=FULL")
+        raw.execute("PRAGMA fullfsync=ON; PRAGMA checkpoint_fullfsync=ON")
+        # A short log keeps the files small and a restart quick.
+        raw.execute("PRAGMA wal_autocheckpoint=256; PRAGMA journal_size_limit=4194304")
+        if not os.access(self.path, os.W_OK) or raw.readonly("main"):
+            raise apsw.ReadOnlyError("attempt to write a readonly database")
+
+    def _bring_up_to_date(
+        self, raw: apsw.Connection, version: int, migrations: list[Migration]
+    ) -> None:
+        connection = SQLiteConnection(raw, self._explain)
         pending = [migration for migration in migrations if migration.number > version]
         if pending and version > 0:
             self._snapshot(raw, version)
