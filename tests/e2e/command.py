@@ -22,7 +22,15 @@ from fcntl import ioctl
 from pathlib import Path
 from typing import Any, Self
 
-from asterism.testing.openai_server import Fault, OpenAIServer, Raw, answer_by_directives
+from aiohttp import web
+
+from asterism.testing.openai_server import (
+    Fault,
+    OpenAIServer,
+    Raw,
+    Respond,
+    answer_by_directives,
+)
 from asterism.types.turns import Reply
 
 EXECUTABLE = Path(sys.executable).parent / "asterism"
@@ -193,11 +201,27 @@ class Terminal:
         return bool(piece)
 
 
-class ModelServer:
-    """The misbehaving model server in a thread, for tests that wait for processes."""
+class _TogetherServer(OpenAIServer):
+    """A model server that answers nobody before so many requests have come."""
 
-    def __init__(self, latency: float = 0.0) -> None:
-        self._server = OpenAIServer(self._respond, latency=latency)
+    def __init__(self, respond: Respond, together: int) -> None:
+        super().__init__(respond)
+        self._missing = together
+        self._all_came = asyncio.Event()
+
+    async def _complete(self, request: web.Request) -> web.StreamResponse:
+        self._missing -= 1
+        if self._missing <= 0:
+            self._all_came.set()
+        await self._all_came.wait()
+        return await super()._complete(request)
+
+
+class ModelServer:
+    """The misbehaving model server in a thread, for tests that wait for commands."""
+
+    def __init__(self, together: int = 1) -> None:
+        self._server = _TogetherServer(self._respond, together)
         self._asked = threading.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)

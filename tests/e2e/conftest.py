@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from asterism.testing.openai_server import Fault
 from tests.e2e.command import Command, ModelServer
 
 
@@ -22,7 +23,8 @@ def model() -> Generator[ModelServer, None, None]:
 
 
 @pytest.fixture
-def slow_model() -> Generator[ModelServer, None, None]:
-    """A model that takes two seconds for each answer."""
-    with ModelServer(latency=2.0) as server:
+def stalled_model() -> Generator[ModelServer, None, None]:
+    """A model whose first answer stops in the middle and never ends; the others come at once."""
+    with ModelServer() as server:
+        server.next(Fault.STALL)
         yield server

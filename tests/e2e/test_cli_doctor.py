@@ -74,13 +74,12 @@ def test_a_model_out_of_reach_and_a_key_that_is_missing(asterism: Command):
             assert lacks in findings(asterism, *more, code=1)["model"]["text"]
 
 
-def test_every_model_of_every_chain_is_asked_at_the_same_time(
-    asterism: Command, slow_model: ModelServer
-):
-    asterism.use(slow_model, '[models.unused]\nbase_url = "http://127.0.0.1:1/v1"')
-    asterism.ok("agent", "create", "aria", "--model", "local:a, local:b, demo:guide")
+def test_every_model_of_every_chain_is_asked_at_the_same_time(asterism: Command):
     began = time.monotonic()
-    done = asterism.run("doctor", "--json")
+    with ModelServer(together=3) as model:
+        asterism.use(model, '[models.unused]\nbase_url = "http://127.0.0.1:1/v1"')
+        asterism.ok("agent", "create", "aria", "--model", "local:a, local:b, demo:guide")
+        done = asterism.run("doctor", "--json")
     told = [one for one in json.loads(done.stdout) if one["check"] == "model"]
     assert [(one["text"].split()[0], one["state"]) for one in told] == [
         ("demo:guide", "look"),
@@ -89,8 +88,8 @@ def test_every_model_of_every_chain_is_asked_at_the_same_time(
         ("local:m", "ok"),
         ("[models.unused]", "ok"),
     ]
-    assert slow_model.requests == 3
-    assert time.monotonic() - began < 3 * 2.0 + 10  # two seconds each, on any machine
+    assert model.requests == 3
+    assert time.monotonic() - began < 3 * 2.0 + 10  # no model was given up on, on any machine
     assert done.returncode == 0
 
 

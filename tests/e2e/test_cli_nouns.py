@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from asterism.testing.openai_server import Fault
 from tests.e2e.command import EXECUTABLE, Command, ModelServer
 from tests.e2e.test_cli_once import with_tools
 
@@ -90,10 +91,11 @@ def test_turns_are_shown_replayed_and_forked(asterism: Command, model: ModelServ
     assert "There is no turn" in asterism.run("turn", "show", "turn_0").stderr
 
 
-def test_a_waiting_turn_is_stopped(asterism: Command, slow_model: ModelServer):
-    asterism.use(slow_model)
+def test_a_waiting_turn_is_stopped(asterism: Command, stalled_model: ModelServer):
+    asterism.use(stalled_model)
+    stalled_model.next(None, Fault.STALL)  # the doctor asks before the turn is taken up again
     with asterism.started("chat", "--once", "never mind") as process:
-        slow_model.wait_until_asked()
+        stalled_model.wait_until_asked()
         process.kill()
         process.wait()
     (turn,) = asterism.json("turn", "list")

@@ -41,10 +41,10 @@ def log_of(asterism: Command) -> list[dict[str, Any]]:
 
 
 @pytest.mark.promise("D4", "O4")
-def test_serve_tells_prometheus_how_it_goes(asterism: Command, slow_model: ModelServer):
-    asterism.use(slow_model)
+def test_serve_tells_prometheus_how_it_goes(asterism: Command, stalled_model: ModelServer):
+    asterism.use(stalled_model)
     with asterism.started("chat", "--once", "hi") as process:
-        slow_model.wait_until_asked()
+        stalled_model.wait_until_asked()
         process.kill()
         process.wait()
     with asterism.started("serve", "--port", "0") as server:

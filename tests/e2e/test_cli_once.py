@@ -199,8 +199,8 @@ def test_a_turn_that_waits_for_a_person(asterism: Command, model: ModelServer):
 
 
 @pytest.mark.promise("X5")
-def test_a_second_process_on_the_same_directory(asterism: Command, slow_model: ModelServer):
-    asterism.use(slow_model)
+def test_a_second_process_on_the_same_directory(asterism: Command, model: ModelServer):
+    asterism.use(model)
     with asterism.started("serve", "--port", "0") as server:
         assert server.stderr is not None
         assert "Listening" in server.stderr.readline()
@@ -255,11 +255,11 @@ def test_a_bug_of_ours_is_one_sentence_and_a_log(asterism: Command):
 
 
 def test_an_interrupted_answer_is_told_at_the_next_start(
-    asterism: Command, slow_model: ModelServer
+    asterism: Command, stalled_model: ModelServer
 ):
-    asterism.use(slow_model)
+    asterism.use(stalled_model)
     with asterism.started("chat", "--once", "first") as process:
-        slow_model.wait_until_asked()
+        stalled_model.wait_until_asked()
         process.kill()
         process.wait()
     done = asterism.run("chat", "--once", "second")
