@@ -82,6 +82,21 @@ def person(asterism: Command, closed: str) -> Command:
     return asterism
 
 
+@pytest.fixture
+def hasty(person: Command, tmp_path: Path) -> None:
+    """Let what cannot be fetched be tried again at once, and not after seconds."""
+    place = tmp_path / "hasty"
+    place.mkdir()
+    (place / "sitecustomize.py").write_text(
+        "import sys\n"
+        "if 'pip' not in sys.orig_argv:\n"
+        "    from asterism.models.embedded import fetch\n"
+        "    fetch.PAUSE = 0.01\n"
+    )
+    usual = person.env.get("PYTHONPATH")
+    person.env["PYTHONPATH"] = os.pathsep.join([str(place), *([usual] if usual else [])])
+
+
 def configured(asterism: Command) -> dict[str, Any]:
     return tomllib.loads((asterism.data / "asterism.toml").read_text("utf-8"))
 
@@ -155,6 +170,7 @@ def test_ctrl_c_at_the_question_leaves_and_changes_nothing(person: Command):
 
 
 @pytest.mark.promise("D1")
+@pytest.mark.usefixtures("hasty")
 def test_offline_with_nothing_at_all_the_demo_model_opens_and_says_why(person: Command):
     person.env["OPENAI_API_KEY"] = "k"
     with person.terminal() as terminal:
@@ -175,6 +191,7 @@ def test_offline_with_nothing_at_all_the_demo_model_opens_and_says_why(person: C
 
 
 @pytest.mark.promise("D1")
+@pytest.mark.usefixtures("hasty")
 def test_that_the_smallest_weights_are_here_is_no_reason_to_be_content(person: Command):
     put_weights(person, "smollm2-135m")
     with person.terminal() as terminal:
