@@ -6,13 +6,19 @@ from pathlib import Path
 import pytest
 
 from asterism.testing.openai_server import Fault
-from tests.e2e.command import Command, ModelServer
+from tests.e2e.command import Command, Installed, ModelServer
 
 
 @pytest.fixture
 def asterism(tmp_path: Path) -> Command:
-    """The installed command on an empty directory."""
+    """The command on an empty directory, within this process."""
     return Command(tmp_path)
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Installed:
+    """The installed command on the same directory, as a process of its own."""
+    return Installed(tmp_path)
 
 
 @pytest.fixture

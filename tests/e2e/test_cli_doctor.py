@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from asterism.testing.openai_server import Raw
-from tests.e2e.command import Command, ModelServer
+from tests.e2e.command import Command, Installed, ModelServer
 
 
 def findings(asterism: Command, *arguments: str, code: int = 0) -> dict[str, dict[str, Any]]:
@@ -32,11 +32,11 @@ def test_a_good_day(asterism: Command, model: ModelServer):
     assert model.requests == before + 1
 
 
-def test_the_first_day(asterism: Command):
-    found = findings(asterism)
+def test_the_first_day(installed: Installed):
+    found = findings(installed)
     assert found["data"]["state"] == found["store"]["state"] == found["model"]["state"] == "look"
     assert "asterism setup" in found["model"]["remedy"]
-    assert not asterism.data.exists()
+    assert not installed.data.exists()
 
 
 def test_beside_a_process_at_work(asterism: Command):
@@ -124,7 +124,7 @@ def test_a_damaged_database(asterism: Command):
 
 def test_at_a_narrow_terminal(asterism: Command):
     asterism.ok("agent", "create", "aria")
-    with asterism.terminal("doctor", columns=60) as person:
+    with asterism.screen("doctor", columns=60) as person:
         assert person.ended() == 0
     assert "✓" in person.shown
     assert max(map(len, person.shown.splitlines())) <= 60

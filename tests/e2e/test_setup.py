@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from asterism.models.embedded.weights import manifest
-from tests.e2e.command import EXECUTABLE, TRACEBACK, Command
+from tests.e2e.command import EXECUTABLE, TRACEBACK, Command, Installed
 
 CTRL_C, CTRL_D = "\x03", "\x04"
 
@@ -247,8 +247,9 @@ def test_who_wants_no_questions_is_asked_none(person: Command, how: str):
     assert "model" not in (configured(person) if how == "store.url" else {})
 
 
-def test_in_a_pipe_nothing_is_asked(person: Command):
-    done = person.run("chat", stdin="hello")
+def test_in_a_pipe_nothing_is_asked(person: Command, installed: Installed):
+    installed.env = person.env
+    done = installed.run("chat", stdin="hello")
     assert done.returncode == 0
     assert "demo model" in done.stdout
     assert not (person.data / "asterism.toml").exists()
