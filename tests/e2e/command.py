@@ -1,10 +1,13 @@
-"""The installed command, run as a process of its own, in pipes or at a pseudo-terminal."""
+"""The command `asterism`: in this process or installed, in pipes or at a pseudo-terminal."""
 
 from __future__ import annotations
 
 import asyncio
 import codecs
 import contextlib
+import contextvars
+import functools
+import gc
 import json
 import os
 import pty
@@ -14,16 +17,30 @@ import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
 import threading
 import time
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 from fcntl import ioctl
+from functools import partial
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Self
 
-from asterism.testing.openai_server import Fault, OpenAIServer, Raw, answer_by_directives
+import pytest
+from aiohttp import web
+
+from asterism.testing.openai_server import (
+    Fault,
+    OpenAIServer,
+    Raw,
+    Respond,
+    answer_by_directives,
+)
 from asterism.types.turns import Reply
+from tests.e2e.new_process import as_new_process, open_below
 
 EXECUTABLE = Path(sys.executable).parent / "asterism"
 PATIENCE = 30.0
@@ -32,9 +49,16 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 class Command:
-    """`asterism` with a data directory of its own and nothing of the caller's settings."""
+    """`asterism` with a data directory of its own and nothing of the caller's settings.
+
+    It runs within the process of the test, since starting Python and importing everything takes
+    ten times as long as most commands do. Each run goes through the entry point of the installed
+    command and finds what a new process would: its own environment, its own files behind
+    descriptors 0, 1 and 2, a log that nobody has set up, and no secret that is known.
+    """
 
     def __init__(self, place: Path) -> None:
+        self.place = place
         self.data = place / "data"
         self.env = {
             name: value
@@ -50,6 +74,7 @@ class Command:
             "ASTERISM_NONINTERACTIVE": "1",
             # A master key would be kept there.
             "XDG_CONFIG_HOME": str(place / "config"),
+            "TMPDIR": str(place),
             "TERM": "xterm-256color",
             "LC_ALL": "C.UTF-8",
         }
@@ -72,14 +97,7 @@ class Command:
         """Run a command to its end; a traceback anywhere is a failure of the test."""
         given = stdin.encode() if isinstance(stdin, str) else stdin
         env = self.env | ({"ASTERISM_DATA": str(data)} if data else {})
-        done = subprocess.run(
-            [EXECUTABLE, *arguments],
-            input=given,
-            capture_output=True,
-            timeout=PATIENCE * 2,
-            env=env,
-            check=False,
-        )
+        done = self._run(arguments, given, env)
         out, err = done.stdout.decode(), done.stderr.decode()
         assert TRACEBACK not in out + err, out + err
         return subprocess.CompletedProcess(done.args, done.returncode, out, err)
@@ -95,8 +113,25 @@ class Command:
         return json.loads(self.ok(*arguments, "--json"))
 
     @contextlib.contextmanager
+    def screen(self, *arguments: str, columns: int = 100) -> Generator[Screen, None, None]:
+        """Run a command that asks nothing at a pseudo-terminal, to its end."""
+        person, command = pty.openpty()
+        _set_size(person, columns)
+        screen = Screen()
+        reader = threading.Thread(target=screen.read, args=(person,), daemon=True)
+        reader.start()
+        try:
+            screen.code = self._call(arguments, self.env, (command, command, command))
+        finally:
+            os.close(command)
+            reader.join(PATIENCE)
+            os.close(person)
+        assert TRACEBACK not in screen.shown, screen.shown
+        yield screen
+
+    @contextlib.contextmanager
     def started(self, *arguments: str) -> Generator[subprocess.Popen[str], None, None]:
-        """Run a command beside the test; it is killed at the end."""
+        """Run the installed command beside the test; it is killed at the end."""
         process = subprocess.Popen(
             [EXECUTABLE, *arguments],
             stdin=subprocess.DEVNULL,
@@ -113,12 +148,118 @@ class Command:
 
     @contextlib.contextmanager
     def terminal(self, *arguments: str, columns: int = 100) -> Generator[Terminal, None, None]:
-        """Run a command at a pseudo-terminal; it is killed at the end."""
+        """Run the installed command at a pseudo-terminal; it is killed at the end."""
         terminal = Terminal([str(EXECUTABLE), *arguments], self.env, columns)
         try:
             yield terminal
         finally:
             terminal.close()
+
+    def _run(
+        self, arguments: tuple[str | bytes, ...], stdin: bytes, env: dict[str, str]
+    ) -> subprocess.CompletedProcess[bytes]:
+        with (
+            tempfile.TemporaryFile() as given,
+            tempfile.TemporaryFile() as out,
+            tempfile.TemporaryFile() as err,
+        ):
+            given.write(stdin)
+            given.seek(0)
+            code = self._call(arguments, env, (given.fileno(), out.fileno(), err.fileno()))
+            printed = [file.read() for file in (out, err) if file.seek(0) == 0]
+        return subprocess.CompletedProcess(arguments, code, *printed)
+
+    def _call(
+        self,
+        arguments: tuple[str | bytes, ...],
+        env: dict[str, str],
+        streams: tuple[int, int, int],
+    ) -> int:
+        """Call the entry point of the command as a new process would; return the exit code."""
+        threads, files = set(threading.enumerate()), open_below(self.place)
+        with as_new_process([str(EXECUTABLE), *map(os.fsdecode, arguments)], env, streams):
+            if _loop_is_running():
+                with ThreadPoolExecutor(1) as thread:
+                    code = thread.submit(_exit_code).result()
+            else:
+                code = contextvars.Context().run(_exit_code)
+        for left in set(threading.enumerate()) - threads:
+            left.join(PATIENCE)
+            assert not left.is_alive(), f"{arguments} left {left} behind"
+        if open_below(self.place) - files:
+            gc.collect()
+        still = open_below(self.place) - files
+        assert not still, f"{arguments} left {still} open"
+        return code
+
+
+class Installed(Command):
+    """The installed command as a process of its own, for what only a process can show."""
+
+    def _run(
+        self, arguments: tuple[str | bytes, ...], stdin: bytes, env: dict[str, str]
+    ) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            [EXECUTABLE, *arguments],
+            input=stdin,
+            capture_output=True,
+            timeout=PATIENCE * 2,
+            env=env,
+            check=False,
+        )
+
+
+_script = functools.cache(partial(entry_points, group="console_scripts", name="asterism"))
+
+
+def _exit_code() -> int:
+    """Do what the installed script does, and return the code that it ends with."""
+    (script,) = _script()
+    with pytest.raises(SystemExit) as end:
+        script.load()()
+    assert isinstance(end.value.code, int)
+    return end.value.code
+
+
+def _loop_is_running() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _set_size(terminal: int, columns: int) -> None:
+    ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+
+
+class Screen:
+    """What a command left on a terminal at which nobody typed."""
+
+    def __init__(self) -> None:
+        self.raw = ""
+        self.code = -1
+
+    @property
+    def shown(self) -> str:
+        """All that was printed, without styles."""
+        return _without_styles(self.raw)
+
+    def ended(self) -> int:
+        """Return the exit code."""
+        return self.code
+
+    def read(self, terminal: int) -> None:
+        """Read what is printed until nobody can print any more."""
+        printed = b""
+        with contextlib.suppress(OSError):  # Linux says so at the end
+            while piece := os.read(terminal, 65536):
+                printed += piece
+        self.raw = printed.decode(errors="replace")
+
+
+def _without_styles(printed: str) -> str:
+    return _ESCAPES.sub("", printed).replace("\r", "")
 
 
 class Terminal:
@@ -127,8 +268,10 @@ class Terminal:
     def __init__(self, arguments: list[str], env: dict[str, str], columns: int) -> None:
         self.pid, self._fd = pty.fork()
         if self.pid == 0:  # pragma: no cover - becomes the command
+            # Tests in the background of a shell ignore Ctrl-C; whoever sits at a terminal does not.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.execve(arguments[0], arguments, env)
-        ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+        _set_size(self._fd, columns)
         self.raw = ""
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._read = 0
@@ -137,7 +280,7 @@ class Terminal:
     @property
     def shown(self) -> str:
         """All that was printed, without styles."""
-        return _ESCAPES.sub("", self.raw).replace("\r", "")
+        return _without_styles(self.raw)
 
     def type(self, text: str) -> None:
         """Type a line."""
@@ -193,11 +336,27 @@ class Terminal:
         return bool(piece)
 
 
-class ModelServer:
-    """The misbehaving model server in a thread, for tests that wait for processes."""
+class _TogetherServer(OpenAIServer):
+    """A model server that answers nobody before so many requests have come."""
 
-    def __init__(self, latency: float = 0.0) -> None:
-        self._server = OpenAIServer(self._respond, latency=latency)
+    def __init__(self, respond: Respond, together: int) -> None:
+        super().__init__(respond)
+        self._missing = together
+        self._all_came = asyncio.Event()
+
+    async def _complete(self, request: web.Request) -> web.StreamResponse:
+        self._missing -= 1
+        if self._missing <= 0:
+            self._all_came.set()
+        await self._all_came.wait()
+        return await super()._complete(request)
+
+
+class ModelServer:
+    """The misbehaving model server in a thread, for tests that wait for commands."""
+
+    def __init__(self, together: int = 1) -> None:
+        self._server = _TogetherServer(self._respond, together)
         self._asked = threading.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)

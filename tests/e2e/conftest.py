@@ -5,13 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.command import Command, ModelServer
+from asterism.testing.openai_server import Fault
+from tests.e2e.command import Command, Installed, ModelServer
 
 
 @pytest.fixture
 def asterism(tmp_path: Path) -> Command:
-    """The installed command on an empty directory."""
+    """The command on an empty directory, within this process."""
     return Command(tmp_path)
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Installed:
+    """The installed command on the same directory, as a process of its own."""
+    return Installed(tmp_path)
 
 
 @pytest.fixture
@@ -22,7 +29,8 @@ def model() -> Generator[ModelServer, None, None]:
 
 
 @pytest.fixture
-def slow_model() -> Generator[ModelServer, None, None]:
-    """A model that takes two seconds for each answer."""
-    with ModelServer(latency=2.0) as server:
+def stalled_model() -> Generator[ModelServer, None, None]:
+    """A model whose first answer stops in the middle and never ends; the others come at once."""
+    with ModelServer() as server:
+        server.next(Fault.STALL)
         yield server

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from asterism.testing.openai_server import Raw
-from tests.e2e.command import Command, ModelServer
+from tests.e2e.command import Command, Installed, ModelServer
 
 CANARY = "canary-4711-key-of-a-vendor"
 
@@ -168,7 +168,7 @@ def test_the_log_is_listed_shown_verified_and_exported(keyed: Command, tmp_path:
 
 
 @pytest.mark.promise("X2")
-def test_a_changed_log_is_told(keyed: Command):
+def test_a_changed_log_is_told(keyed: Command, installed: Installed):
     import apsw
 
     keyed.ok("person", "add", "anna")
@@ -176,7 +176,7 @@ def test_a_changed_log_is_told(keyed: Command):
     raw = apsw.Connection(str(keyed.data / "asterism.db"))
     raw.execute("UPDATE events SET at = at - 60000 WHERE number = 1").fetchall()  # pyright: ignore[reportUnknownMemberType] - apsw's stubs
     raw.close()
-    done = keyed.run("audit", "verify")
+    done = installed.run("audit", "verify")
     assert done.returncode == 1
     assert "home:1  it does not follow from the event before it" in done.stdout
     told = json.loads(keyed.run("audit", "verify", "--json").stdout)
@@ -187,7 +187,7 @@ def test_a_changed_log_is_told(keyed: Command):
 def test_lists_fit_a_narrow_terminal(keyed: Command, noun: tuple[str, ...]):
     keyed.ok("person", "add", "anna")
     keyed.ok("key", "set", "openai", "--stdin", stdin=CANARY)
-    with keyed.terminal(*noun, columns=60) as person:
+    with keyed.screen(*noun, columns=60) as person:
         assert person.ended() == 0
     assert max(map(len, person.shown.splitlines())) <= 60
 

@@ -49,8 +49,8 @@ def test_text_streams_and_tools_are_shown(asterism: Command, model: ModelServer)
         assert person.ended() == 0
 
 
-def test_ctrl_c_stops_the_turn_and_keeps_the_chat(asterism: Command, slow_model: ModelServer):
-    asterism.use(slow_model)
+def test_ctrl_c_stops_the_turn_and_keeps_the_chat(asterism: Command, stalled_model: ModelServer):
+    asterism.use(stalled_model)
     with asterism.terminal("chat") as person:
         person.expect("› ")
         person.type("a long story about the sea")
@@ -69,9 +69,9 @@ def test_ctrl_c_stops_the_turn_and_keeps_the_chat(asterism: Command, slow_model:
 
 @pytest.mark.promise("T2")
 def test_a_killed_chat_says_so_at_the_next_start_and_answers(
-    asterism: Command, slow_model: ModelServer
+    asterism: Command, stalled_model: ModelServer
 ):
-    asterism.use(slow_model)
+    asterism.use(stalled_model)
     with asterism.terminal("chat") as person:
         person.expect("› ")
         person.type("a question before the crash")

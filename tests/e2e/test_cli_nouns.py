@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.command import EXECUTABLE, Command, ModelServer
+from asterism.testing.openai_server import Fault
+from tests.e2e.command import EXECUTABLE, Command, Installed, ModelServer
 from tests.e2e.test_cli_once import with_tools
 
 LISTS = [
@@ -29,7 +30,7 @@ def test_lists_are_json_plain_text_and_tables(asterism: Command, arguments: tupl
     assert isinstance(found, list)
     plain = asterism.ok(*arguments)
     assert not set(plain) & set("│┃─━\x1b")
-    with asterism.terminal(*arguments, columns=60) as person:
+    with asterism.screen(*arguments, columns=60) as person:
         assert person.ended() == 0
     assert max(map(len, person.shown.splitlines())) <= 60
 
@@ -90,10 +91,11 @@ def test_turns_are_shown_replayed_and_forked(asterism: Command, model: ModelServ
     assert "There is no turn" in asterism.run("turn", "show", "turn_0").stderr
 
 
-def test_a_waiting_turn_is_stopped(asterism: Command, slow_model: ModelServer):
-    asterism.use(slow_model)
+def test_a_waiting_turn_is_stopped(asterism: Command, stalled_model: ModelServer):
+    asterism.use(stalled_model)
+    stalled_model.next(None, Fault.STALL)  # the doctor asks before the turn is taken up again
     with asterism.started("chat", "--once", "never mind") as process:
-        slow_model.wait_until_asked()
+        stalled_model.wait_until_asked()
         process.kill()
         process.wait()
     (turn,) = asterism.json("turn", "list")
@@ -131,16 +133,16 @@ def test_options_are_taken_before_and_behind_the_command(asterism: Command, tmp_
     assert "none.toml does not exist" in done.stderr
 
 
-def test_version_help_and_completion(asterism: Command):
-    assert asterism.ok("--version").startswith("asterism 0.")
-    assert "doctor" in asterism.ok("--help")
-    assert "edit" in asterism.ok("agent")
-    asterism.env |= {
+def test_version_help_and_completion(installed: Installed):
+    assert installed.ok("--version").startswith("asterism 0.")
+    assert "doctor" in installed.ok("--help")
+    assert "edit" in installed.ok("agent")
+    installed.env |= {
         "_ASTERISM_COMPLETE": "complete_bash",
         "COMP_WORDS": "asterism ag",
         "COMP_CWORD": "1",
     }
-    assert asterism.run().stdout.split() == ["agent"]
+    assert installed.run().stdout.split() == ["agent"]
 
 
 @pytest.mark.promise("X5")

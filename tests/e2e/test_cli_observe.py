@@ -8,7 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from asterism.testing.collector import Collector
-from tests.e2e.command import PATIENCE, Command, ModelServer
+from tests.e2e.command import PATIENCE, Command, Installed, ModelServer
 from tests.e2e.test_cli_serve import url_of
 
 TOOLS = """
@@ -41,10 +41,10 @@ def log_of(asterism: Command) -> list[dict[str, Any]]:
 
 
 @pytest.mark.promise("D4", "O4")
-def test_serve_tells_prometheus_how_it_goes(asterism: Command, slow_model: ModelServer):
-    asterism.use(slow_model)
+def test_serve_tells_prometheus_how_it_goes(asterism: Command, stalled_model: ModelServer):
+    asterism.use(stalled_model)
     with asterism.started("chat", "--once", "hi") as process:
-        slow_model.wait_until_asked()
+        stalled_model.wait_until_asked()
         process.kill()
         process.wait()
     with asterism.started("serve", "--port", "0") as server:
@@ -93,21 +93,21 @@ def test_lines_of_the_log_are_text_unless_told_otherwise(asterism: Command, mode
 
 
 @pytest.mark.promise("D4")
-def test_a_command_sends_what_is_left_before_it_ends(asterism: Command, model: ModelServer):
+def test_a_command_sends_what_is_left_before_it_ends(installed: Installed, model: ModelServer):
     with Collector() as collector:
-        asterism.use(model, f'[telemetry]\nendpoint = "{collector.url}"')
-        assert asterism.ok("chat", "--once", "hi") == "answer to: hi\n"
+        installed.use(model, f'[telemetry]\nendpoint = "{collector.url}"')
+        assert installed.ok("chat", "--once", "hi") == "answer to: hi\n"
         names = [span.name for span in collector.spans()]
     assert names[-1].startswith("invoke_agent ")
     assert "chat m" in names
 
 
 @pytest.mark.promise("D4", "X5")
-def test_a_mistake_in_the_table_is_told(asterism: Command):
-    asterism.configure(
+def test_a_mistake_in_the_table_is_told(installed: Installed):
+    installed.configure(
         '[telemetry]\nendpoint = "localhost:4318"\nsample = 2\n[log]\nformat = "xml"\n'
     )
-    done = asterism.run("serve", "--port", "0")
+    done = installed.run("serve", "--port", "0")
     assert done.returncode == 1
     assert "telemetry.endpoint is" in done.stderr
     assert "http://127.0.0.1:4318" in done.stderr

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from asterism.testing.openai_server import HTML, MALFORMED, Fault, Raw
-from tests.e2e.command import Command, ModelServer
+from tests.e2e.command import Command, Installed, ModelServer
 
 TOOLS = """
 from asterism import tool
@@ -35,16 +35,16 @@ def with_tools(asterism: Command, model: ModelServer) -> None:
 
 
 @pytest.mark.promise("D1")
-def test_a_fresh_machine_answers_without_key_or_database(asterism: Command):
-    assert "demo model" in asterism.ok("chat", "--once", "hello")
-    assert "asterism.db" in {path.name for path in asterism.data.iterdir()}
+def test_a_fresh_machine_answers_without_key_or_database(installed: Installed):
+    assert "demo model" in installed.ok("chat", "--once", "hello")
+    assert "asterism.db" in {path.name for path in installed.data.iterdir()}
 
 
-def test_pipes(asterism: Command, model: ModelServer):
-    asterism.use(model)
-    assert asterism.ok("chat", stdin="from a pipe\n") == "answer to: from a pipe\n\n"
-    assert asterism.ok("chat", "--once", "-", stdin="dash") == "answer to: dash\n"
-    assert asterism.ok(stdin="alone") == "answer to: alone\n"
+def test_pipes(installed: Installed, model: ModelServer):
+    installed.use(model)
+    assert installed.ok("chat", stdin="from a pipe\n") == "answer to: from a pipe\n\n"
+    assert installed.ok("chat", "--once", "-", stdin="dash") == "answer to: dash\n"
+    assert installed.ok(stdin="alone") == "answer to: alone\n"
 
 
 def test_json_answer(asterism: Command, model: ModelServer):
@@ -87,8 +87,8 @@ def test_a_message_that_cannot_be_taken(asterism: Command, stdin: str | bytes, s
 
 
 @pytest.mark.promise("X5")
-def test_an_argument_that_is_not_utf8(asterism: Command):
-    done = asterism.run("chat", "--once", b"caf\xe9")
+def test_an_argument_that_is_not_utf8(installed: Installed):
+    done = installed.run("chat", "--once", b"caf\xe9")
     assert (done.returncode, done.stdout) == (2, "")
     assert "not UTF-8" in done.stderr
 
@@ -199,8 +199,8 @@ def test_a_turn_that_waits_for_a_person(asterism: Command, model: ModelServer):
 
 
 @pytest.mark.promise("X5")
-def test_a_second_process_on_the_same_directory(asterism: Command, slow_model: ModelServer):
-    asterism.use(slow_model)
+def test_a_second_process_on_the_same_directory(asterism: Command, model: ModelServer):
+    asterism.use(model)
     with asterism.started("serve", "--port", "0") as server:
         assert server.stderr is not None
         assert "Listening" in server.stderr.readline()
@@ -226,40 +226,40 @@ def test_a_place_that_cannot_be_written(asterism: Command, tmp_path: Path):
 
 
 @pytest.mark.promise("X5")
-def test_reading_what_is_not_there_yet(asterism: Command):
-    done = asterism.run("agent", "list")
+def test_reading_what_is_not_there_yet(installed: Installed):
+    done = installed.run("agent", "list")
     assert done.returncode == 1
     assert "There is no database" in done.stderr
-    assert not asterism.data.exists()
+    assert not installed.data.exists()
 
 
 @pytest.mark.promise("X5")
-def test_a_bug_of_ours_is_one_sentence_and_a_log(asterism: Command):
+def test_a_bug_of_ours_is_one_sentence_and_a_log(asterism: Command, installed: Installed):
     asterism.ok("agent", "create", "aria")
-    broken = asterism.env | {
-        "PYTHONPATH": str(asterism.data),
+    broken = installed.env | {
+        "PYTHONPATH": str(installed.data),
     }
-    (asterism.data / "sitecustomize.py").write_text(
+    (installed.data / "sitecustomize.py").write_text(
         "import asterism.cli.agent as a\n"
         "def broken(*args, **kwargs): raise ZeroDivisionError('a bug')\n"
         "a.visit = broken\n"
     )
-    asterism.env = broken
-    done = asterism.run("agent", "list")
+    installed.env = broken
+    done = installed.run("agent", "list")
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert "ZeroDivisionError" in done.stderr
-    log = asterism.data / "asterism.log"
+    log = installed.data / "asterism.log"
     assert str(log) in done.stderr
     assert "a bug" in log.read_text()
 
 
 def test_an_interrupted_answer_is_told_at_the_next_start(
-    asterism: Command, slow_model: ModelServer
+    asterism: Command, stalled_model: ModelServer
 ):
-    asterism.use(slow_model)
+    asterism.use(stalled_model)
     with asterism.started("chat", "--once", "first") as process:
-        slow_model.wait_until_asked()
+        stalled_model.wait_until_asked()
         process.kill()
         process.wait()
     done = asterism.run("chat", "--once", "second")

@@ -11,18 +11,12 @@ import pytest
 
 from asterism import Asterism
 from asterism.types.messages import PastMessage
-from tests.e2e.command import Command
-from tests.e2e.test_memory_commands import Inside, refused
+from tests.e2e.command import Command, Installed
+from tests.e2e.test_memory_commands import refused
 
 MAY = int(datetime(2026, 5, 3, 12, tzinfo=UTC).timestamp() * 1000)
 JUNE = int(datetime(2026, 6, 20, 12, tzinfo=UTC).timestamp() * 1000)
 LONG = "Filler of no interest. " * 60 + "The cello is in the attic. " + "More of the same. " * 60
-
-
-@pytest.fixture
-def asterism(tmp_path: Path) -> Command:
-    """The command on an empty directory."""
-    return Inside(tmp_path)
 
 
 @pytest.fixture
@@ -175,8 +169,10 @@ def test_any_text_is_a_query(full: Command, query: str) -> None:
     assert isinstance(found["hits"], list)
 
 
-def test_words_can_be_typed_without_quotes_and_dashes_behind_dashes(full: Command) -> None:
-    assert "The cello is insured." in full.ok("search", "-a", "aria", "insured", "cello")
+def test_words_can_be_typed_without_quotes_and_dashes_behind_dashes(
+    full: Command, installed: Installed
+) -> None:
+    assert "The cello is insured." in installed.ok("search", "-a", "aria", "insured", "cello")
     assert "Nothing was found on '--frobnicate'" in full.ok(
         "search", "-a", "aria", "--", "--frobnicate"
     )
@@ -202,7 +198,7 @@ def test_in_a_pipe_there_is_no_style_and_the_part_with_the_words(full: Command) 
 
 @pytest.mark.parametrize("columns", [60, 140])
 def test_at_a_terminal_what_was_found_is_marked(full: Command, columns: int) -> None:
-    with full.terminal("search", "attic", "--agent", "aria", columns=columns) as screen:
+    with full.screen("search", "attic", "--agent", "aria", columns=columns) as screen:
         assert screen.ended() == 0
         assert "\x1b[1;4mattic\x1b[0m" in screen.raw
         assert all(len(line) <= columns for line in screen.shown.splitlines())

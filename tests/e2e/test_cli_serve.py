@@ -50,10 +50,10 @@ def test_serve_tells_its_health_and_stops_when_told(asterism: Command, number: s
     assert asterism.ok("chat", "--once", "the directory is free again")
 
 
-def test_serve_goes_on_with_what_was_interrupted(asterism: Command, slow_model: ModelServer):
-    asterism.use(slow_model)
+def test_serve_goes_on_with_what_was_interrupted(asterism: Command, stalled_model: ModelServer):
+    asterism.use(stalled_model)
     with asterism.started("chat", "--once", "hi") as process:
-        slow_model.wait_until_asked()
+        stalled_model.wait_until_asked()
         process.kill()
         process.wait()
     with asterism.started("serve", "--port", "0") as server:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.command import TRACEBACK, Command
+from tests.e2e.command import TRACEBACK, Command, Installed
 from tests.mcp_servers.scene import plain_server
 
 pytestmark = pytest.mark.promise("S4")
@@ -77,7 +77,7 @@ FOREIGN = """\
 """
 
 
-def test_servers_are_taken_over(asterism: Command, tmp_path: Path) -> None:
+def test_servers_are_taken_over(asterism: Command, installed: Installed, tmp_path: Path) -> None:
     folder = tmp_path / "project" / ".vscode"
     folder.mkdir(parents=True)
     file = folder / "mcp.json"
@@ -89,7 +89,7 @@ def test_servers_are_taken_over(asterism: Command, tmp_path: Path) -> None:
     assert "neither a command nor a url" in planned["broken"]["refused"]
     assert planned["***"]["refused"]
     assert any("asterism key set search-key" in note for note in planned["search"]["notes"])
-    asterism.ok("mcp", "import", str(file))
+    installed.ok("mcp", "import", str(file))
     text = (asterism.data / "asterism.toml").read_text()
     assert "tok-0123456789" not in text
     assert 'Authorization = "Bearer ${secret:mcp.git_hub.Authorization}"' in text

@@ -1,67 +1,23 @@
 """The commands about memory: blocks, archive, sources, people, time, forgetting, context."""
 
 import json
-import logging
-import os
 import stat
-import subprocess
-import sys
-from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 
-from asterism import cli
 from asterism.memory.documents import History
 from asterism.memory.history import empty_version
 from asterism.types.memory import Append, TextSchema
 from tests.documents import make_pdf
-from tests.e2e.command import EXECUTABLE, TRACEBACK, Command, ModelServer
+from tests.e2e.command import EXECUTABLE, Command, ModelServer
 
 TEXT = "Likes tea.\nHas a cat."
 TURN = (
     'Note: [[call:block_edit {"operation":"append","label":"human","content":"Prefers mornings."}]]'
     ' [[call:recall {"operation":"insert","text":"The alarm code is 4711-XK."}]]'
 )
-
-
-class Inside(Command):
-    """The command inside this process, since starting hundreds of processes takes minutes."""
-
-    def run(
-        self, *arguments: str | bytes, stdin: str | bytes = "", data: Path | None = None
-    ) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end; those that work on turns have a process of their own."""
-        if arguments[0] == "chat":
-            return super().run(*arguments, stdin=stdin, data=data)
-        given = stdin.encode() if isinstance(stdin, str) else stdin
-        out, err = (TextIOWrapper(BytesIO(), "utf-8", write_through=True) for _ in range(2))
-        root = logging.getLogger()
-        handlers, level = list(root.handlers), root.level
-        with (
-            mock.patch.dict(os.environ, self.env, clear=True),
-            mock.patch("tempfile.tempdir", str(self.data.parent)),
-            mock.patch.multiple(
-                sys, stdin=TextIOWrapper(BytesIO(given), "utf-8"), stdout=out, stderr=err
-            ),
-        ):
-            try:
-                code = cli.run([str(one) for one in arguments])
-            finally:
-                logging.captureWarnings(capture=False)
-                root.handlers[:] = handlers
-                root.setLevel(level)
-        told = [stream.buffer.getvalue().decode() for stream in (out, err)]
-        assert TRACEBACK not in "".join(told)
-        return subprocess.CompletedProcess(arguments, code, *told)
-
-
-@pytest.fixture
-def asterism(tmp_path: Path) -> Command:
-    """The command on an empty directory."""
-    return Inside(tmp_path)
 
 
 @pytest.fixture
@@ -527,7 +483,7 @@ def test_why_a_memory_is_there(talked: Command):
     passage = talked.json("archive", "list")[0]["id"]
     trace = talked.json("memory", "why", passage)
     assert trace["children"][0]["what"].startswith("call of recall")
-    with talked.terminal("memory", "why", "human", columns=60) as person:
+    with talked.screen("memory", "why", "human", columns=60) as person:
         assert person.ended() == 0
     assert "└──" in person.shown
     assert max(map(len, person.shown.splitlines())) <= 60
@@ -715,7 +671,7 @@ def test_tables_keep_to_the_width_of_the_terminal(talked: Command, papers: Path)
         ("memory", "health", "aria"),
         ("context", "show", "aria"),
     ):
-        with talked.terminal(*arguments, columns=60) as person:
+        with talked.screen(*arguments, columns=60) as person:
             assert person.ended() == 0
         assert max(map(len, person.shown.splitlines())) <= 60, (arguments, person.shown)
 

@@ -149,7 +149,7 @@ def test_the_list_of_weights_and_vendors(machine: Command):
     assert "For tests." in plain
     assert "secret" not in plain
     for columns in (100, 40):
-        with machine.terminal("model", "list", columns=columns) as person:
+        with machine.screen("model", "list", columns=columns) as person:
             assert person.ended() == 0
         assert max(map(len, person.shown.splitlines())) <= columns
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from asterism.cli.log import write_fault
-from tests.e2e.command import EXECUTABLE, PATIENCE, Command
+from tests.e2e.command import EXECUTABLE, PATIENCE, Command, Installed
 
 
 @pytest.fixture
@@ -32,21 +32,21 @@ def open_to_others(*places: Path) -> dict[str, str]:
 
 @pytest.mark.promise("X3")
 @pytest.mark.usefixtures("no_umask")
-def test_whatever_is_written_is_for_the_owner_alone(asterism: Command, tmp_path: Path):
-    asterism.data = tmp_path / "not" / "there" / "yet"
-    asterism.env["ASTERISM_DATA"] = str(asterism.data)
-    asterism.ok("agent", "create", "aria", "--model", "demo:guide")
-    asterism.ok("chat", "--once", "My door code is 4711-XK.", "--agent", "aria")
-    asterism.ok("memory", "forget", "--text", "4711-XK", "--yes")
+def test_whatever_is_written_is_for_the_owner_alone(installed: Installed, tmp_path: Path):
+    installed.data = tmp_path / "not" / "there" / "yet"
+    installed.env["ASTERISM_DATA"] = str(installed.data)
+    installed.ok("agent", "create", "aria", "--model", "demo:guide")
+    installed.ok("chat", "--once", "My door code is 4711-XK.", "--agent", "aria")
+    installed.ok("memory", "forget", "--text", "4711-XK", "--yes")
     out = tmp_path / "out"
     out.mkdir(mode=0o700)
-    asterism.ok("memory", "export", "aria", "--file", str(out / "memory.json"))
-    asterism.ok("audit", "export", "--file", str(out / "log.jsonl"))
-    asterism.ok("key", "set", "mine", "--stdin", stdin="hunter2-hunter2")
-    names = {one.name for one in asterism.data.iterdir()}
+    installed.ok("memory", "export", "aria", "--file", str(out / "memory.json"))
+    installed.ok("audit", "export", "--file", str(out / "log.jsonl"))
+    installed.ok("key", "set", "mine", "--stdin", stdin="hunter2-hunter2")
+    names = {one.name for one in installed.data.iterdir()}
     assert names >= {"asterism.db", "asterism.lock", "tombstones.jsonl", "tombstones.key"}
-    assert open_to_others(asterism.data, out) == {}
-    assert not {one for one in asterism.data.parents[:2] if one.stat().st_mode & 0o022}
+    assert open_to_others(installed.data, out) == {}
+    assert not {one for one in installed.data.parents[:2] if one.stat().st_mode & 0o022}
 
 
 @pytest.mark.usefixtures("no_umask")

@@ -5,20 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.command import TRACEBACK, Command
-from tests.e2e.test_memory_commands import Inside
+from tests.e2e.command import TRACEBACK, Command, Installed
 
 
 @pytest.fixture
-def command(tmp_path: Path) -> Command:
+def command(asterism: Command) -> Command:
     """The command, with an agent."""
-    made = Inside(tmp_path)
-    assert made.run("agent", "create", "aria").returncode == 0
-    return made
+    assert asterism.run("agent", "create", "aria").returncode == 0
+    return asterism
 
 
 @pytest.mark.promise("S2", "X2")
-def test_rules_are_given_shown_and_taken_back(command: Command, tmp_path: Path):
+def test_rules_are_given_shown_and_taken_back(
+    command: Command, installed: Installed, tmp_path: Path
+):
     done = command.run("rule", "add", "aria", "recall", "start")
     assert done.stdout == (
         "Call recall before any other tool.\naria has 1 rule now; its next turn goes by them.\n"
@@ -34,7 +34,7 @@ def test_rules_are_given_shown_and_taken_back(command: Command, tmp_path: Path):
     assert command.run("rule", "remove", "aria", "1").stdout == (
         "Removed: Call recall before any other tool.\n"
     )
-    shown = command.run("rule", "list", "aria").stdout
+    shown = installed.run("rule", "list", "aria").stdout
     assert "Call search at most 3 times in a turn." in shown
     assert "recall" not in shown
 

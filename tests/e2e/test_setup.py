@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from asterism.models.embedded.weights import manifest
-from tests.e2e.command import EXECUTABLE, TRACEBACK, Command
+from tests.e2e.command import EXECUTABLE, TRACEBACK, Command, Installed
 
 CTRL_C, CTRL_D = "\x03", "\x04"
 
@@ -80,6 +80,21 @@ def person(asterism: Command, closed: str) -> Command:
     del asterism.env["ASTERISM_NONINTERACTIVE"]
     asterism.env |= {"PIP_NO_INDEX": "1", "PIP_INDEX_URL": closed, "HF_ENDPOINT": closed}
     return asterism
+
+
+@pytest.fixture
+def hasty(person: Command, tmp_path: Path) -> None:
+    """Let what cannot be fetched be tried again at once, and not after seconds."""
+    place = tmp_path / "hasty"
+    place.mkdir()
+    (place / "sitecustomize.py").write_text(
+        "import sys\n"
+        "if 'pip' not in sys.orig_argv:\n"
+        "    from asterism.models.embedded import fetch\n"
+        "    fetch.PAUSE = 0.01\n"
+    )
+    usual = person.env.get("PYTHONPATH")
+    person.env["PYTHONPATH"] = os.pathsep.join([str(place), *([usual] if usual else [])])
 
 
 def configured(asterism: Command) -> dict[str, Any]:
@@ -155,6 +170,7 @@ def test_ctrl_c_at_the_question_leaves_and_changes_nothing(person: Command):
 
 
 @pytest.mark.promise("D1")
+@pytest.mark.usefixtures("hasty")
 def test_offline_with_nothing_at_all_the_demo_model_opens_and_says_why(person: Command):
     person.env["OPENAI_API_KEY"] = "k"
     with person.terminal() as terminal:
@@ -175,6 +191,7 @@ def test_offline_with_nothing_at_all_the_demo_model_opens_and_says_why(person: C
 
 
 @pytest.mark.promise("D1")
+@pytest.mark.usefixtures("hasty")
 def test_that_the_smallest_weights_are_here_is_no_reason_to_be_content(person: Command):
     put_weights(person, "smollm2-135m")
     with person.terminal() as terminal:
@@ -230,8 +247,9 @@ def test_who_wants_no_questions_is_asked_none(person: Command, how: str):
     assert "model" not in (configured(person) if how == "store.url" else {})
 
 
-def test_in_a_pipe_nothing_is_asked(person: Command):
-    done = person.run("chat", stdin="hello")
+def test_in_a_pipe_nothing_is_asked(person: Command, installed: Installed):
+    installed.env = person.env
+    done = installed.run("chat", stdin="hello")
     assert done.returncode == 0
     assert "demo model" in done.stdout
     assert not (person.data / "asterism.toml").exists()

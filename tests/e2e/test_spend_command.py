@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.e2e.command import Command, ModelServer
+from tests.e2e.command import Command, Installed, ModelServer
 
 PRICED = """
 [budget]
@@ -71,7 +71,7 @@ def test_what_was_spent_is_shown_as_a_table_and_as_json(
 def test_it_fits_the_terminal(asterism: Command, model: ModelServer) -> None:
     talk(asterism, model, PRICED.format(day=25))
     for columns, days in ((40, "30"), (40, "366"), (120, "30")):
-        with asterism.terminal("spend", "--days", days, columns=columns) as person:
+        with asterism.screen("spend", "--days", days, columns=columns) as person:
             assert person.ended() == 0
             shown = person.shown.splitlines()
         assert max(map(len, shown)) <= columns
@@ -105,9 +105,9 @@ def test_tokens_of_free_models_are_shown(asterism: Command, model: ModelServer) 
     assert row.endswith("free")
 
 
-def test_bad_options_are_told(asterism: Command, model: ModelServer) -> None:
+def test_bad_options_are_told(asterism: Command, installed: Installed, model: ModelServer) -> None:
     asterism.use(model)
     asterism.ok("agent", "create", "aria")
-    assert asterism.run("spend", "--days", "0").returncode == 2
+    assert installed.run("spend", "--days", "0").returncode == 2
     assert "agent, model, day" in asterism.run("spend", "--by", "colour").stderr.replace("'", "")
     assert "no agent named 'nobody'" in asterism.run("spend", "--agent", "nobody").stderr
