@@ -2,33 +2,41 @@
 
 import sys
 
+import pytest
+
 from tests.e2e.command import Terminal
 
 TIMES = 12
 
 # Each prompt is the first of its process: then readline takes longest between showing and waiting.
-_ASKS = f"""
+_ASKS = """
 import os, signal, sys
+from asterism.cli.questions import line
 from asterism.cli.stop import exit_on
 usual = signal.signal(signal.SIGINT, signal.SIG_IGN)
-for _ in range({TIMES}):
+for _ in range(TIMES):
     if os.fork() == 0:
         import readline
         signal.signal(signal.SIGINT, usual)
-        exit_on((signal.SIGTERM,), lambda: None)
         try:
-            input("> ")
+            ASK
         except KeyboardInterrupt:
             print("left")
         break
     if os.wait()[1] != 0:
         sys.exit("a process did not end as it should")
 """
+PROMPTS = {
+    "chat": 'exit_on((signal.SIGTERM,), lambda: None); input("> ")',
+    "question": 'line("> ")',
+}
 
 
-def test_ctrl_c_right_after_the_prompt_is_heard():
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_ctrl_c_right_after_the_prompt_is_heard(prompt: str):
     """Without a second look, about one in three comes before readline waits and is lost."""
-    person = Terminal([sys.executable, "-c", _ASKS], {"TERM": "xterm"}, columns=80)
+    program = _ASKS.replace("TIMES", str(TIMES)).replace("ASK", PROMPTS[prompt])
+    person = Terminal([sys.executable, "-c", program], {"TERM": "xterm"}, columns=80)
     for _ in range(TIMES):
         person.expect("> ")
         person.press("\x03")

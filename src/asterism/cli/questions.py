@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from asterism.cli.output import console
+from asterism.cli.stop import noticing_ctrl_c
 from asterism.cli.text import printable
 from asterism.errors import AsterismError
 
@@ -95,7 +96,8 @@ def _line(question: str) -> str:
         tell(question.rstrip())
         question = "> "
     try:
-        return input(question).strip()
+        with noticing_ctrl_c():
+            return input(question).strip()
     except (EOFError, KeyboardInterrupt):
         print()  # noqa: T201
         raise KeyboardInterrupt from None

@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Generator
 
 _A_MOMENT = 0.05
 
@@ -41,6 +41,32 @@ def _wake_main_thread() -> None:
     time.sleep(_A_MOMENT)
     with contextlib.suppress(ProcessLookupError):
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGWINCH)
+
+
+@contextlib.contextmanager
+def noticing_ctrl_c() -> Generator[None, None, None]:
+    """Let a Ctrl-C within end the waiting for a line, however shortly before that it came."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    former = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+
+    def wait() -> None:
+        while number := os.read(reading, 1):
+            if number[0] == signal.SIGINT:
+                _wake_main_thread()
+
+    thread = threading.Thread(target=wait, name="asterism-ctrl-c", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(former)
+        os.close(writing)
+        thread.join()
+        os.close(reading)
 
 
 def exit_on(numbers: Collection[signal.Signals], last: Callable[[], None]) -> None:
