@@ -34,7 +34,8 @@
     └── LaneLost               another worker has taken over this agent's lane
 
 A message says what happened with the value, what would be right, the next move, and what was
-not done. `code` is stable and shown by the API as problem+json.
+not done. `code` is stable and shown by the API as problem+json. Whatever a caller wants to know
+of an error is its type, its code or a field; nobody reads it out of the sentence.
 """
 
 from __future__ import annotations
@@ -49,12 +50,29 @@ class AsterismError(Exception):
     cleaned: Callable[[str], str] | None = None
     """Takes secrets out of messages, which often repeat what was handed in; set by `telemetry`."""
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, reason: str, *, outcome: str = "") -> None:
+        """Say what happened.
+
+        Args:
+            reason: What happened, what would be right, and the next move.
+            outcome: What was not done, such as `Nothing was changed.`, where another error may
+                give the reason as a part of its own and has an outcome of its own.
+        """
         clean = AsterismError.cleaned
         if clean is not None:
-            message = clean(str(message))
-        super().__init__(message)
-        self.message = message
+            reason, outcome = clean(str(reason)), clean(outcome)
+        super().__init__(reason, *([outcome] if outcome else []))
+        self.reason = reason
+        self.outcome = outcome
+
+    @property
+    def message(self) -> str:
+        """The whole: the reason, the outcome, and what was noted on the way."""
+        parts = (self.reason, self.outcome, *getattr(self, "__notes__", ()))
+        return " ".join(part for part in parts if part)
+
+    def __str__(self) -> str:
+        return self.message
 
 
 class ConfigError(AsterismError):

@@ -118,3 +118,13 @@ async def test_what_is_no_text_and_no_number_is_told_where_verbs_look_deeper(tmp
                 await home.audit.get(ref)
             with pytest.raises(InvalidInput, match="names no event"):
                 await home.audit.verify(head=f"{ref}:00")
+
+
+async def test_a_value_that_reads_like_the_end_of_a_message_is_quoted_whole(tmp_path: Path):
+    given = "five. Nothing was changed. Really"
+    schema = {"kind": "map", "fields": [{"name": "age", "type": "number", "default": given}]}
+    async with open_home(tmp_path, work=False) as home:
+        await home.create_agent("aria")
+        with pytest.raises(InvalidInput) as caught:
+            await home.blocks.create("aria", "facts", schema=schema)
+    assert repr(given) in caught.value.message

@@ -93,8 +93,8 @@ def _judged(method: Callable[..., Any], act: Act, noun: str, name: str) -> Calla
 
 
 def _shorten(error: AsterismError) -> None:
-    """Leave out the middle of a message that repeats a very long argument."""
-    if len(error.message) > _LONGEST_MESSAGE:
-        half = _LONGEST_MESSAGE // 2
-        error.message = f"{error.message[:half]}…{error.message[-half:]}"
-        error.args = (error.message,)
+    """Leave out the middle of a reason that repeats a very long argument."""
+    over = len(error.message) - _LONGEST_MESSAGE
+    if over > 0:
+        half = (len(error.reason) - over) // 2
+        error.reason = f"{error.reason[:half]}…{error.reason[-half:]}"

@@ -217,7 +217,7 @@ def _in_editor(options: Options, which: tuple[str | None, str], reason: str) -> 
     try:
         after = visit(options, errand)
     except AsterismError as error:
-        error.message = f"{error.message} What you wrote is kept in {sheet.file}."
+        error.add_note(f"What you wrote is kept in {sheet.file}.")
         raise
     sheet.discard()
     meanwhile = after.version - block.version - 1

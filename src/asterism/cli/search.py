@@ -166,7 +166,11 @@ def find(options: Options, asked: Asked) -> tuple[Found, dict[str, str]]:
     async def errand(home: Asterism) -> tuple[Found, dict[str, str]]:
         from asterism.types.people import OWNER_ALONE
 
-        whose = None if asked.everyone else await _one(home, asked.agent)
+        whose = (
+            None
+            if asked.everyone
+            else await meant(home, asked.agent, instead="Or search the memory of all with --all.")
+        )
         company = await home.people.company(asked.present) if asked.present else OWNER_ALONE
         found = await home.search(
             whose,
@@ -184,18 +188,6 @@ def find(options: Options, asked: Asked) -> tuple[Found, dict[str, str]]:
             "--agent and --all exclude each other. Give one of them. Nothing was searched."
         )
     return visit(options, errand, readonly=True)
-
-
-async def _one(home: Asterism, agent: str | None) -> Any:
-    try:
-        return await meant(home, agent)
-    except InvalidInput as problem:
-        if agent is None and "--agent" in problem.message:
-            told = problem.message.replace(" Nothing was done.", "")
-            raise InvalidInput(
-                f"{told} Or search the memory of all with --all. Nothing was done."
-            ) from None
-        raise
 
 
 # -- printing --------------------------------------------------------------------------------------

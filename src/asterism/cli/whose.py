@@ -36,8 +36,11 @@ def block_of(agent: str | None, label: str, *, everybodys: bool) -> tuple[str | 
     return None, label if "/" in label else f"{_SHARED}/{label}"
 
 
-async def meant(home: Asterism, agent: str | None) -> Agent:
-    """Return the agent that is named; where there is only one, that one needs no name."""
+async def meant(home: Asterism, agent: str | None, *, instead: str = "") -> Agent:
+    """Return the agent that is named; where there is only one, that one needs no name.
+
+    `instead` is a sentence on what else can be done where there are several.
+    """
     if agent is not None:
         return await home.agent(agent)
     there = await home.agents()
@@ -48,4 +51,5 @@ async def meant(home: Asterism, agent: str | None) -> Agent:
             'There are no agents yet. "asterism agent create" makes one. Nothing was done.'
         )
     names = ", ".join(one.name for one in there[:_MOST]) + (" …" if len(there) > _MOST else "")
-    raise InvalidInput(f"Say whose memory is meant with --agent: {names}. Nothing was done.")
+    told = f"Say whose memory is meant with --agent: {names}."
+    raise InvalidInput(f"{told} {instead}" if instead else told, outcome="Nothing was done.")

@@ -75,7 +75,7 @@ def edit(
         try:
             load(data, draft, environ)
         except ConfigError as error:
-            raise ConfigError(f"{error.message} Nothing was changed.") from None
+            raise ConfigError(error.reason, outcome="Nothing was changed.") from None
         yield Edit(path, draft)
 
 

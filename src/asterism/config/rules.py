@@ -67,7 +67,9 @@ def read_rules(forms: Iterable[Rule | Form]) -> list[Rule]:
             read = [form] if isinstance(form, Rule) else _rules_of(form)
             found += [_checked(rule) for rule in read]
         except InvalidInput as error:
-            raise InvalidInput(f"Rule {number}: {error.message} Nothing was changed.") from None
+            raise InvalidInput(
+                f"Rule {number}: {error.reason}", outcome="Nothing was changed."
+            ) from None
     return found
 
 

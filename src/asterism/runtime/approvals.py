@@ -271,8 +271,8 @@ class Approvals:
             read = tool.read(reply.arguments)
         except ToolError as error:
             raise InvalidInput(
-                f"The changed arguments of {approval.id} cannot be used: {error.message} "
-                "Nothing was changed."
+                f"The changed arguments of {approval.id} cannot be used: {error.reason}",
+                outcome="Nothing was changed.",
             ) from None
         if exact_arguments(read) == exact_arguments(_arguments(approval)):
             return None

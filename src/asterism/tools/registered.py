@@ -26,6 +26,7 @@ from asterism.types.turns import Effect
 LONGEST_SOURCE = 100_000
 LONGEST_RESULT = 100_000
 _LONGEST_TIME = 600.0
+_UNCHANGED = "Nothing was changed."
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _IN_ADDRESS = ("GET", "DELETE")
 _RESERVED = "%:/?#[]@!$&'()*+,;="
@@ -76,8 +77,8 @@ def checked_spec(spec: ToolSpec) -> ToolSpec:
     try:
         Audience.declared(spec.audience)
     except InvalidInput as error:
-        raise _unfit(
-            name, error.message.removesuffix(" Nothing was changed.").rstrip(".")
+        raise InvalidInput(
+            f"The tool {name!r} cannot be registered: {error.reason}", outcome=_UNCHANGED
         ) from None
     _does_of(spec)
     if spec.python is not None:
@@ -128,7 +129,7 @@ def _does_of(spec: ToolSpec) -> tuple[Does, ...] | None:
 
 
 def _unfit(name: str, reason: str) -> InvalidInput:
-    return InvalidInput(f"The tool {name!r} cannot be registered: {reason}. Nothing was changed.")
+    return InvalidInput(f"The tool {name!r} cannot be registered: {reason}.", outcome=_UNCHANGED)
 
 
 # -- Python ---------------------------------------------------------------------------------------

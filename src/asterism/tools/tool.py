@@ -352,7 +352,7 @@ def _checked_audience(
     try:
         return Audience.declared(given)
     except InvalidInput as error:
-        raise ConfigError(f"The audience of tool {name!r}: {error.message}") from None
+        raise ConfigError(f"The audience of tool {name!r}: {error.reason}") from None
 
 
 def _spell_does(does: Declared | None) -> Any:

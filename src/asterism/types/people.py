@@ -14,6 +14,7 @@ from asterism.errors import InvalidInput
 
 OWNER = "owner"
 """The id of the constellation's owner, who may hear everything, and the role that says so."""
+_UNCHANGED = "Nothing was changed."
 
 
 class Tier(StrEnum):
@@ -134,8 +135,8 @@ class Audience:
                 if kind == "person" and not name.startswith("person_"):
                     raise InvalidInput(
                         f"{word!r} is not a valid audience here. Name a person by id, such as "
-                        'person:person_4f…; "asterism person list" shows the ids. Nothing was '
-                        "changed."
+                        'person:person_4f…; "asterism person list" shows the ids.',
+                        outcome=_UNCHANGED,
                     )
         return found
 
@@ -168,7 +169,8 @@ def _check_word(word: str, text: str) -> None:
         return
     raise InvalidInput(
         f"{text!r} names no audience ({word!r} is unknown). Write public, owner, person:NAME, "
-        "room:CHANNEL:ROOM or role:NAME, several joined by |. Nothing was changed."
+        "room:CHANNEL:ROOM or role:NAME, several joined by |.",
+        outcome=_UNCHANGED,
     )
 
 

@@ -23,6 +23,7 @@ _TAKES = {
     FieldType.COUNTER: "a number, such as 5",
 }
 _SHOWN_OF_VALUE = 60
+_UNCHANGED = "Nothing was changed."
 
 
 def clean_text(text: str, what: str) -> str:
@@ -31,8 +32,8 @@ def clean_text(text: str, what: str) -> str:
         at = text.find(character) if character is not None else _surrogate(text)
         if at >= 0:
             raise InvalidInput(
-                f"{what} holds {name} at position {at + 1}. Take it out and try again; "
-                "nothing was changed."
+                f"{what} holds {name} at position {at + 1}. Take it out and try again.",
+                outcome=_UNCHANGED,
             )
     return text.replace("\r\n", "\n")
 
@@ -74,8 +75,8 @@ def read_value(field: Field, given: Any) -> Any:
 
 def _refused(field: Field, given: Any) -> InvalidInput:
     return InvalidInput(
-        f"Field {field.name!r} takes {_TAKES[field.type]}, and was given {_short(given)}. "
-        "Nothing was changed."
+        f"Field {field.name!r} takes {_TAKES[field.type]}, and was given {_short(given)}.",
+        outcome=_UNCHANGED,
     )
 
 

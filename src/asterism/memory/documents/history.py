@@ -16,9 +16,6 @@ from asterism.types.memory import Schema, SetText
 if TYPE_CHECKING:
     from loro import LoroDoc
 
-_TOO_LATE = "shallow history"
-"""What Loro says when updates build on what is older than the start (as of 1.17)."""
-
 
 class StartTooLate(InvalidInput):
     """Updates build on versions that are older than the start; with an earlier start it works."""
@@ -133,7 +130,7 @@ def _loaded(start: bytes | None, ops: Sequence[bytes], peer: int | None) -> Loro
 
 
 def _too_late_or_damaged(error: storage.LoroRefused) -> Exception:
-    if _TOO_LATE in str(error):
+    if isinstance(error, storage.LoroTooLate):
         return StartTooLate(
             "These updates build on versions that are older than the history at hand. "
             "Nothing was changed."
@@ -226,9 +223,9 @@ def _import(doc: LoroDoc, updates: bytes) -> None:
                     "instead; nothing was changed."
                 )
             pending = doc.import_(updates).pending
+    except storage.LoroTooLate as error:
+        raise _too_late_or_damaged(error) from error
     except storage.LoroRefused as error:
-        if _TOO_LATE in str(error):
-            raise _too_late_or_damaged(error) from error
         raise InvalidInput(
             f"These are no Loro updates ({error}). Export them from a replica of this block; "
             "nothing was changed."

@@ -8,7 +8,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any, cast
 
-from asterism.errors import AsterismError, InvalidInput
+from asterism.errors import InvalidInput
 from asterism.memory.documents.fields import clean_text, read_value
 from asterism.types.memory import (
     CompositeSchema,
@@ -245,9 +245,8 @@ def _field(given: Any, where: str) -> Field:
         return field
     try:
         return replace(field, default=read_value(field, wire["default"]))
-    except AsterismError as error:
-        told = error.message.replace(" Nothing was changed.", "")
-        raise InvalidInput(f"{what} has a default that does not fit: {told}") from None
+    except InvalidInput as error:
+        raise InvalidInput(f"{what} has a default that does not fit: {error.reason}") from None
 
 
 def _sections(given: Any, where: str) -> tuple[SectionSchema, ...]:

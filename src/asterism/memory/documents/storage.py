@@ -40,10 +40,16 @@ if TYPE_CHECKING:
 
 _ABOUT = "about"
 _ID = "id"
+_TOO_LATE = "shallow history"
+"""What Loro says when updates build on what is older than the start (as of 1.17)."""
 
 
 class LoroRefused(Exception):
     """Loro's own words on what it would not do."""
+
+
+class LoroTooLate(LoroRefused):
+    """What was given builds on versions that are older than the history at hand."""
 
 
 @contextmanager
@@ -53,7 +59,8 @@ def loro_errors() -> Generator[None]:
         yield
     except BaseException as error:
         if type(error) is BaseException or type(error).__module__ == "pyo3_runtime":
-            raise LoroRefused(str(error)) from error
+            kind = LoroTooLate if _TOO_LATE in str(error) else LoroRefused
+            raise kind(str(error)) from error
         raise
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from asterism.errors import (
     ConfigError,
     ContextTooLong,
-    ModelError,
     ModelGarbled,
     ModelRefused,
     ModelUnavailable,
@@ -160,14 +159,10 @@ class Embedded:
             await keeper.kill(running)
             raise ModelUnavailable(
                 f"The embedded model {prompt.request.model!r} hung or could not be asked and was "
-                f"ended ({_plain(error, running)}). Ask again, and it is started anew.",
+                f"ended ({error.message}). Ask again, and it is started anew.",
                 slow=error.slow,
                 begun=True,
             ) from None
-        except ModelError as error:
-            error.message = _plain(error, running)
-            error.args = (error.message,)
-            raise
 
     async def _converse(self, prompt: Prompt, sieve: Sieve, address: str, key: str) -> Reply:
         from asterism.types.turns import Usage
@@ -229,6 +224,7 @@ class Embedded:
 
         options = {
             "base_url": f"{address}/v1",
+            "unnamed": True,  # a port that the system chose means nothing to people
             "key": key,
             "timeout": self._silence,
             "options": {**self._fields, "cache_prompt": True, "return_progress": True},
@@ -257,11 +253,6 @@ def _numbers(vendor: str, wishes: dict[str, Any]) -> dict[str, Any]:
             )
         found[name] = value
     return found
-
-
-def _plain(error: ModelError, running: Running) -> str:
-    """Return an error's words without the address, which means nothing to people."""
-    return error.message.replace(f" at {running.address}/v1", "")
 
 
 def _pass_over(_kind: str, _piece: str) -> None:

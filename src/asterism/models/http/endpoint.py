@@ -59,8 +59,9 @@ class Endpoint:
     """Where a vendor's models are asked.
 
     Options: `base_url`, `key` or `key_env` (several keys are separated by commas: when one is
-    refused or has had too many requests, the next is used), `timeout` (seconds without a byte), and
-    `cassette`, which records what goes over the wire or plays it.
+    refused or has had too many requests, the next is used), `timeout` (seconds without a byte),
+    `cassette`, which records what goes over the wire or plays it, and `unnamed`, with which errors
+    do not name the address.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Endpoint:
         parts = _split_address(vendor, str(options.get("base_url") or home or ""))
         self.address = f"{parts.scheme}://{parts.netloc}{parts.path}"
         self.loopback = is_loopback(parts.hostname or "")
+        self._named = "" if options.get("unnamed") else self.address
         self._target = parts._replace(path=parts.path + path).geturl()
         found, self._key_name = _find_keys(vendor, options)
         # Headers of a session cost less than those of a request, which keys in rotation need.
@@ -124,8 +126,8 @@ class Endpoint:
                     key, *others = others
         except (TimeoutError, GivenUp):
             raise ModelUnavailable(
-                f"The model '{self._vendor}:{request.model}' at {self.address} gave no whole answer"
-                f" within {request.timeout:g} seconds. Ask again, or allow it more time.",
+                f"{self._peer(key.text).named(request.model)} gave no whole answer within "
+                f"{request.timeout:g} seconds. Ask again, or allow it more time.",
                 slow=True,
                 begun=True,
             ) from None
@@ -203,7 +205,7 @@ class Endpoint:
         peer = self._peers.get(key)
         if peer is None:
             peer = self._peers[key] = Peer(
-                self._vendor, self.address, key, self._key_name, self._timeout
+                self._vendor, self._named, key, self._key_name, self._timeout
             )
         return peer
 

@@ -118,13 +118,15 @@ class Peer:
 
     vendor: str
     address: str
+    """Empty where it means nothing to people."""
     key: str
     key_name: str
     timeout: float
 
     def named(self, model: str) -> str:
         """Name a model as the subject of a sentence."""
-        return f"The model '{self.vendor}:{model}' at {self.address}"
+        at = f" at {self.address}" if self.address else ""
+        return f"The model '{self.vendor}:{model}'{at}"
 
     def explain(self, error: Exception, model: str, size: int) -> ModelError:
         """Say what it means that a request of `size` bytes ended with this error."""
