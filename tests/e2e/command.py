@@ -388,6 +388,10 @@ class ModelServer:
     def next(self, *faults: Fault | Raw | None) -> None:
         self._server.next(*faults)
 
+    def demand(self, key: str) -> None:
+        """Refuse requests without this key from now on."""
+        self._server.key = key
+
     def __enter__(self) -> Self:
         self._thread.start()
         asyncio.run_coroutine_threadsafe(self._server.__aenter__(), self._loop).result(PATIENCE)

@@ -109,6 +109,39 @@ def test_a_key_that_is_refused_is_told_and_not_shown(asterism: Command, model: M
     assert "hunter2" not in done.stdout + done.stderr
 
 
+@pytest.mark.promise("X3")
+@pytest.mark.parametrize("named", ["local", "work"])
+def test_a_stored_key_is_used_as_in_a_turn(asterism: Command, model: ModelServer, named: str):
+    key = "sk-stored-in-the-home"
+    model.demand(key)
+    asterism.use(model)
+    if named != "local":
+        with (asterism.data / "asterism.toml").open("a", encoding="utf-8") as file:
+            file.write(f'key = "secret:{named}"\n')
+    assert "bad" in {one["state"] for one in findings(asterism, code=1).values()}
+    assert asterism.run("model", "test").returncode == 1
+    asterism.ok("key", "set", named, "--stdin", stdin=key)
+    asterism.ok("chat", "--once", "hi")
+    assert "local:m answers after" in findings(asterism)["model"]["text"]
+    assert findings(asterism, "--offline")["model"]["state"] == "ok"
+    assert "tokens" in asterism.ok("model", "test")
+    listed = {one["name"]: one for one in asterism.json("model", "list")}
+    assert listed["local"]["key"] == f"stored as {named}"
+    assert asterism.json("model", "use", "local:m")["hints"] == []
+    printed = [asterism.run(*one) for one in (("doctor",), ("model", "test"), ("model", "list"))]
+    assert key not in "".join(one.stdout + one.stderr for one in printed)
+
+
+@pytest.mark.promise("X3")
+def test_a_vendor_whose_key_is_stored_lacks_none(asterism: Command):
+    asterism.configure('model = "openai:gpt-4.1-mini"\n')
+    assert findings(asterism, "--offline", code=1)["model"]["state"] == "bad"
+    assert "needs a key" in asterism.ok("model", "use", "openai:gpt-4.1-mini")
+    asterism.ok("key", "set", "openai", "--stdin", stdin="sk-stored-in-the-home")
+    assert findings(asterism, "--offline")["model"]["state"] == "ok"
+    assert asterism.json("model", "use", "openai:gpt-4.1-mini")["hints"] == []
+
+
 def test_a_channel_that_cannot_work(asterism: Command):
     asterism.configure('[channels.home]\ntype = "webhook"\nurl = "nonsense"\n')
     found = findings(asterism, code=1)

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from asterism import plugins
+from asterism.app.vendor_keys import Secret, key_of, named_by_setting
 from asterism.config import ContextSettings, Settings
 from asterism.errors import AsterismError, ConfigError, NotFound
 from asterism.models.chain import Link, Server
@@ -39,7 +40,7 @@ class Parts:
     def __init__(
         self,
         settings: Callable[[], Settings],
-        secret: Callable[[str], str | None] = lambda _: None,
+        secret: Secret = lambda _: None,
     ) -> None:
         """Make the parts; `secret` returns a stored key by its name."""
         self._settings = settings
@@ -133,9 +134,7 @@ class Parts:
     def key_changed(self, name: str) -> None:
         """Ask with another key from now on; turns under way may still use the old one."""
         for vendor in self._models.keys() - self._given:
-            own = self._settings().vendor(vendor).key
-            named = own is not None and own.get_secret_value() == f"{_STORED}{name}"
-            if vendor == name or named:
+            if name in (vendor, named_by_setting(self._settings(), vendor)):
                 self._retired.append(self._models.pop(vendor))
                 self._links.clear()
 
@@ -186,7 +185,7 @@ def make_model(
     settings: Settings,
     model: str,
     cassette: Cassette | None = None,
-    secret: Callable[[str], str | None] = lambda _: None,
+    secret: Secret = lambda _: None,
 ) -> Model:
     """Return a port to the vendor that a model such as `openai:gpt-4.1-mini` names."""
     vendor = model.partition(":")[0]
@@ -200,38 +199,17 @@ def make_model(
         )
     configured = settings.vendor(vendor)
     options = configured.model_dump(exclude={"api"})
-    options["key"] = _key_of(settings, vendor, secret)
+    options["key"] = key_of(settings, vendor, secret, os.environ)
     options["cassette"] = cassette
     port: Model = plugins.load("models", api)(vendor, options)
     return port
-
-
-def _key_of(settings: Settings, vendor: str, secret: Callable[[str], str | None]) -> str | None:
-    """Return a vendor's key: the configured one, or a stored one where nothing else names any."""
-    own = settings.vendor(vendor).key
-    given = own.get_secret_value() if own is not None else ""
-    if given.startswith(_STORED):
-        name = given.removeprefix(_STORED)
-        stored = secret(name)
-        if stored is None:
-            raise NotFound(
-                f"models.{vendor}.key is {given!r}, but there is no stored key {name!r}. Store it "
-                f'with "asterism key set {name}". Nothing was asked.'
-            )
-        return stored
-    if given:
-        return given
-    return secret(vendor) if settings.takes_stored_key(vendor, os.environ) else None
-
-
-_STORED = "secret:"
 
 
 def make_encoder(
     settings: Settings,
     name: str,
     cassette: Cassette | None = None,
-    secret: Callable[[str], str | None] = lambda _: None,
+    secret: Secret = lambda _: None,
 ) -> Encoder:
     """Return an encoder: `minilm`, or one of a vendor's such as `ollama:nomic-embed-text`."""
     if ":" not in name:

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 
 from asterism.app.parts import make_model
+from asterism.app.vendor_keys import Secret
 from asterism.config import Settings
 from asterism.errors import InvalidInput
 from asterism.ports import Emit, ModelRequest
@@ -45,11 +46,12 @@ async def try_model(
     most: int | None = 200,
     timeout: float = 120.0,  # noqa: ASYNC109 - the port keeps it, as for any request
     emit: Emit | None = None,
+    secret: Secret = lambda _: None,
 ) -> Trial:
     """Ask one model, named as `vendor:name`, past all agents: no journal, no chain, no retries.
 
-    `most` bounds the tokens of the answer. Raises the model's own `ModelError`, or `ConfigError`
-    when the vendor is not known.
+    `most` bounds the tokens of the answer, `secret` returns stored keys. Raises the model's own
+    `ModelError`, or `ConfigError` when the vendor is not known.
     """
     vendor, colon, name = model.partition(":")
     if not (vendor and colon and name):
@@ -66,7 +68,7 @@ async def try_model(
         if emit is not None:
             emit(kind, piece)
 
-    port = make_model(settings, model)
+    port = make_model(settings, model, secret=secret)
     try:
         asked = [message_wire("user", question)]
         request = ModelRequest(name, asked, None, "trial", timeout, max_output=most)

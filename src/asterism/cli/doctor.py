@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from asterism.cli.finding import BAD, LOOK, OK, Finding
+from asterism.cli.home import stored_keys
 from asterism.cli.options import Options
 from asterism.cli.output import Output, console
 from asterism.cli.text import plural, printable
@@ -85,7 +86,9 @@ async def _examine(options: Options, *, offline: bool) -> list[Finding]:
         return findings
     models = {settings.default_model}
     findings += [finding async for finding in _store(options, settings, models)]
-    findings += await check_models(settings, models, offline=offline)
+    # What is wrong with the store was told just now.
+    async with stored_keys(options, lenient=True) as keys:
+        findings += await check_models(settings, models, keys, offline=offline)
     findings.append(await check_sandbox(settings, place))
     findings += await check_servers(options, settings, offline=offline)
     return [*findings, *_channels(settings)]

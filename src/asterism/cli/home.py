@@ -7,14 +7,16 @@ import logging
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import Future
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from asterism.cli import log
+from asterism.errors import AsterismError, StoreMissing
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
+    from asterism.app.vendor_keys import StoredKeys
     from asterism.cli.options import Options
 
 T = TypeVar("T")
@@ -46,6 +48,29 @@ async def opened(
     ) as home:
         log.follow(home.settings)
         yield home
+
+
+@asynccontextmanager
+async def stored_keys(
+    options: Options, *, lenient: bool = False
+) -> AsyncGenerator[StoredKeys, None]:
+    """Open the keys that turns would use; none where there is no database yet.
+
+    With `lenient`, there are none either where the database cannot be read.
+    """
+    from asterism.app.vendor_keys import NoStoredKeys
+
+    async with AsyncExitStack() as stack:
+        keys: StoredKeys = NoStoredKeys()
+        try:
+            home = await stack.enter_async_context(opened(options, readonly=True))
+            keys = home.keys
+        except StoreMissing:
+            pass
+        except AsterismError:
+            if not lenient:
+                raise
+        yield keys
 
 
 def visit(

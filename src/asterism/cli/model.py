@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from asterism.cli.home import stored_keys
 from asterism.cli.options import Options, command, group
 from asterism.cli.output import Column, Output
 from asterism.cli.text import one_line
@@ -20,6 +20,7 @@ from asterism.errors import AsterismError, InvalidInput
 
 if TYPE_CHECKING:
     from asterism.app.trial import Trial
+    from asterism.app.vendor_keys import KeyPlace, StoredKeys
     from asterism.config import Settings
     from asterism.models.embedded.weights import Weights
 
@@ -34,7 +35,7 @@ EMBEDDED = "embedded"
 def list_all(options: Options) -> None:
     """Show the models that run on this machine, and the vendors that are configured."""
     settings = _settings(options)
-    ours, vendors = _weights(settings), _vendors(settings)
+    ours, vendors = _weights(settings), asyncio.run(_vendors(options, settings))
     out = Output(json=options.json)
     if out.json:
         out.data([*ours, *vendors])
@@ -111,11 +112,10 @@ def use(
 
     settings = _settings(options)
     chain = _chain(model)
-    for one in chain:
-        _check(settings, one)
+    found = asyncio.run(_check_all(options, settings, chain))
     chosen = ", ".join(chain)
     file = save(options.place, options.config, os.environ, {("model",): chosen})
-    hints = [hint for one in chain if (hint := _missing(settings, one))]
+    hints = [hint for hint in found if hint]
     if overriding := os.environ.get("ASTERISM_MODEL"):
         hints.append(f"ASTERISM_MODEL is set to {overriding} and goes before the file.")
     out = Output(json=options.json)
@@ -159,7 +159,7 @@ def try_out(
     """Ask a model one short question, and say how quickly it answered."""
     settings = _settings(options)
     chain = _chain(model or settings.default_model)
-    found = asyncio.run(_try_all(settings, chain))
+    found = asyncio.run(_try_all(options, settings, chain))
     out = Output(json=options.json)
     if len(found) == 1 and isinstance(found[0], AsterismError):
         raise found[0]
@@ -220,12 +220,18 @@ def _weights(settings: Settings) -> list[dict[str, Any]]:
     return found
 
 
-def _vendors(settings: Settings) -> list[dict[str, Any]]:
+async def _vendors(options: Options, settings: Settings) -> list[dict[str, Any]]:
     from asterism import plugins
+    from asterism.app.vendor_keys import key_place
     from asterism.config.vendors import vendors
 
     used = {one.partition(":")[0] for one in _default_chain(settings)}
-    with_key = {name for name in vendors() if _key(settings, name)[0]}
+    async with stored_keys(options, lenient=True) as keys:
+        places = {
+            name: key_place(settings, name, keys, os.environ)
+            for name in {*vendors(), *settings.models, *used}
+        }
+    with_key = {name for name in vendors() if places[name].found}
     known = plugins.names("models")
     return [
         {
@@ -233,7 +239,7 @@ def _vendors(settings: Settings) -> list[dict[str, Any]]:
             "name": name,
             "api": settings.api_of(name, known),
             "address": _address(settings.vendor(name).base_url),
-            "key": _key_in_words(settings, name),
+            "key": _key_in_words(places[name]),
             "default": name in used,
         }
         for name in dict.fromkeys((*settings.models, *sorted(used), *sorted(with_key)))
@@ -247,27 +253,10 @@ def _default_chain(settings: Settings) -> tuple[str, ...]:
     return chain_of(settings.default_model)
 
 
-def _key(settings: Settings, vendor: str) -> tuple[bool, str]:
-    """Tell whether there is a key, and where it is or should be (nowhere if none is needed)."""
-    from asterism.config.vendors import vendors
-
-    configured, known = settings.vendor(vendor), vendors().get(vendor)
-    if configured.key is not None:
-        return True, "asterism.toml"
-    variable = configured.key_env or (known.key_variable(os.environ) if known else None)
-    if variable is None:
-        usual = f"{vendor.upper().replace('-', '_')}_API_KEY"
-        return (True, usual) if os.environ.get(usual) else (False, "")
-    # A key may have been put into key_env by mistake; no variable looks like one.
-    shown = variable if re.fullmatch(r"[A-Z][A-Z0-9_]{0,60}", variable) else "key_env"
-    return bool(os.environ.get(variable)), shown
-
-
-def _key_in_words(settings: Settings, vendor: str) -> str:
-    is_there, where = _key(settings, vendor)
-    if is_there:
-        return f"in {where}"
-    return f"missing: {where}" if where else "none needed"
+def _key_in_words(place: KeyPlace) -> str:
+    if place.found:
+        return place.where
+    return f"missing: {place.where}" if place.where else "none needed"
 
 
 def _address(base_url: str | None) -> str:
@@ -315,8 +304,15 @@ def _chain(model: str) -> list[str]:
     return chain
 
 
-def _check(settings: Settings, model: str) -> None:
-    """Refuse a model whose vendor or weights are not known."""
+async def _check_all(options: Options, settings: Settings, chain: list[str]) -> list[str]:
+    """Refuse models whose vendor or weights are not known; return what the others still lack."""
+    async with stored_keys(options, lenient=True) as keys:
+        for one in chain:
+            await _check(settings, one, keys)
+        return [_missing(settings, one, keys) for one in chain]
+
+
+async def _check(settings: Settings, model: str, keys: StoredKeys) -> None:
     from asterism.app import make_model
     from asterism.models.embedded.weights import Shelf
 
@@ -324,11 +320,12 @@ def _check(settings: Settings, model: str) -> None:
     if vendor == EMBEDDED:
         Shelf().weights(name)
         return
-    asyncio.run(make_model(settings, model).close())
+    await make_model(settings, model, secret=keys.get).close()
 
 
-def _missing(settings: Settings, model: str) -> str:
+def _missing(settings: Settings, model: str, keys: StoredKeys) -> str:
     """Say what a model still lacks before it can answer."""
+    from asterism.app.vendor_keys import key_place
     from asterism.models.embedded.weights import Shelf
 
     vendor, _, name = model.partition(":")
@@ -338,10 +335,8 @@ def _missing(settings: Settings, model: str) -> str:
             return ""
         size = _amount(shelf.weights(name).size)
         return f'Its weights are not here yet: "asterism model pull {name}" fetches {size}.'
-    is_there, where = _key(settings, vendor)
-    if is_there or not where:
-        return ""
-    return f"{vendor} needs a key, but {where} is not set."
+    place = key_place(settings, vendor, keys, os.environ)
+    return f"{vendor} needs a key, but {place.problem}." if place.lacks else ""
 
 
 def _confirm(weights: Weights) -> None:
@@ -361,15 +356,18 @@ def _confirm(weights: Weights) -> None:
 # -- trying --------------------------------------------------------------------------------------
 
 
-async def _try_all(settings: Settings, chain: list[str]) -> list[Trial | AsterismError]:
+async def _try_all(
+    options: Options, settings: Settings, chain: list[str]
+) -> list[Trial | AsterismError]:
     from asterism.app.trial import try_model
 
     found: list[Trial | AsterismError] = []
-    for one in chain:
-        try:
-            found.append(await try_model(settings, one))
-        except AsterismError as error:
-            found.append(error)
+    async with stored_keys(options) as keys:
+        for one in chain:
+            try:
+                found.append(await try_model(settings, one, secret=keys.get))
+            except AsterismError as error:
+                found.append(error)
     return found
 
 

@@ -11,6 +11,7 @@ from asterism.cli.finding import BAD, LOOK, OK, Finding
 from asterism.errors import AsterismError
 
 if TYPE_CHECKING:
+    from asterism.app.vendor_keys import StoredKeys
     from asterism.config import Settings
 
 PATIENCE = 20.0
@@ -18,13 +19,15 @@ PATIENCE = 20.0
 
 
 async def check_models(
-    settings: Settings, models: Iterable[str], *, offline: bool
+    settings: Settings, models: Iterable[str], keys: StoredKeys, *, offline: bool
 ) -> list[Finding]:
     """Ask every model of these chains for one token, all at the same time."""
     from asterism.types.agents import chain_of
 
     named = sorted({one for model in models for one in chain_of(model)})
-    findings = await asyncio.gather(*(_check(settings, model, offline=offline) for model in named))
+    findings = await asyncio.gather(
+        *(_check(settings, model, keys, offline=offline) for model in named)
+    )
     in_use = {model.partition(":")[0] for model in named}
     unused = [vendor for vendor in settings.models if vendor not in in_use]
     return [*findings, *(_unused(vendor) for vendor in unused)]
@@ -35,7 +38,7 @@ def _unused(vendor: str) -> Finding:
     return Finding("model", OK, said)
 
 
-async def _check(settings: Settings, model: str, *, offline: bool) -> Finding:
+async def _check(settings: Settings, model: str, keys: StoredKeys, *, offline: bool) -> Finding:
     from asterism import plugins
     from asterism.config.vendors import EMBEDDED
 
@@ -46,16 +49,16 @@ async def _check(settings: Settings, model: str, *, offline: bool) -> Finding:
     if vendor == EMBEDDED and (problem := _lacks_weights(name)):
         return problem
     if offline:
-        return _by_looks(settings, model)
-    return await _ask(settings, model, embedded=vendor == EMBEDDED)
+        return _by_looks(settings, model, keys)
+    return await _ask(settings, model, keys, embedded=vendor == EMBEDDED)
 
 
-async def _ask(settings: Settings, model: str, *, embedded: bool) -> Finding:
+async def _ask(settings: Settings, model: str, keys: StoredKeys, *, embedded: bool) -> Finding:
     from asterism.app.trial import try_model
 
     try:
         async with asyncio.timeout(PATIENCE):
-            trial = await try_model(settings, model, most=1)
+            trial = await try_model(settings, model, most=1, secret=keys.get)
     except AsterismError as error:
         return Finding("model", BAD, error.message)
     except TimeoutError:
@@ -65,33 +68,24 @@ async def _ask(settings: Settings, model: str, *, embedded: bool) -> Finding:
     return Finding("model", OK, f"{model} answers after {trial.seconds:.1f} s{how}")
 
 
-def _by_looks(settings: Settings, model: str) -> Finding:
+def _by_looks(settings: Settings, model: str, keys: StoredKeys) -> Finding:
     """See, without asking anybody, whether a model could be asked."""
     from asterism import plugins
+    from asterism.app.vendor_keys import key_place
 
     vendor = model.partition(":")[0]
     known = plugins.names("models")
     if settings.api_of(vendor, known) not in known:
         said = f"{model} names the vendor {vendor!r}, which is not known or lacks its plugin."
         return Finding("model", BAD, said, f"Known: {', '.join(known)}. See [models.{vendor}].")
-    if variable := missing_key(settings, vendor):
+    place = key_place(settings, vendor, keys, os.environ)
+    if place.lacks:
         remedy = (
             f'Set it, run "asterism key set {vendor}", or write key under [models.{vendor}] in '
             "asterism.toml."
         )
-        return Finding("model", BAD, f"{model} needs a key, but {variable} is not set.", remedy)
+        return Finding("model", BAD, f"{model} needs a key, but {place.problem}.", remedy)
     return Finding("model", OK, f"{model} is configured; without --offline it is asked")
-
-
-def missing_key(settings: Settings, vendor: str) -> str | None:
-    """Return the environment variable that should hold a vendor's key, if there is no key."""
-    from asterism.config.vendors import vendors
-
-    own, known = settings.models.get(vendor), vendors().get(vendor)
-    if own and (own.key or (own.base_url and not own.key_env)):
-        return None
-    variable = (own.key_env if own else None) or (known and known.key_variable(os.environ))
-    return variable if variable and not os.environ.get(variable) else None
 
 
 def _lacks_weights(name: str) -> Finding | None:

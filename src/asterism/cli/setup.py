@@ -13,7 +13,6 @@ import typer
 from asterism.cli.first_run import settings_for
 from asterism.cli.given import number_of
 from asterism.cli.home import visit
-from asterism.cli.model_check import missing_key
 from asterism.cli.options import Options
 from asterism.cli.output import Output, console
 from asterism.cli.questions import ask, ask_secret, confirm, may_ask, tell
@@ -23,6 +22,7 @@ from asterism.errors import InvalidInput, StoreMissing
 if TYPE_CHECKING:
     from asterism.app import Asterism
     from asterism.app.discovery import Finding
+    from asterism.app.vendor_keys import KeyPlace, StoredKeys
     from asterism.config import Settings
     from asterism.config.document import Key
     from asterism.types.agents import Agent
@@ -62,6 +62,7 @@ class _Now:
     settings: Settings
     agent: Agent | None
     found: list[Finding]
+    keys: StoredKeys
 
 
 @dataclass(slots=True)
@@ -103,18 +104,19 @@ def setup(
 
 def _look(options: Options, *, asking: bool) -> _Now:
     from asterism.app.discovery import discover
+    from asterism.app.vendor_keys import NoStoredKeys
     from asterism.config import load
 
-    async def first(home: Asterism) -> Agent | None:
-        return next(iter(await home.agents()), None)
+    async def first(home: Asterism) -> tuple[Agent | None, StoredKeys]:
+        return next(iter(await home.agents()), None), home.keys
 
     settings = load(options.place, options.config, os.environ)
     try:
-        agent = visit(options, first, readonly=True)
+        agent, keys = visit(options, first, readonly=True)
     except StoreMissing:
-        agent = None
+        agent, keys = None, NoStoredKeys()
     found = asyncio.run(discover(os.environ)) if asking else []
-    return _Now(settings, agent, found)
+    return _Now(settings, agent, found, keys)
 
 
 # -- the model -----------------------------------------------------------------------------------
@@ -134,8 +136,8 @@ def _plan_model(plan: _Plan, now: _Now, given: str | None, *, asking: bool) -> N
     if plan.model != now.settings.model:
         plan.changes |= chosen
     if asking:
-        for vendor, variable in _without_key(now.settings, plan.model).items():
-            _ask_key(plan, vendor, variable)
+        for vendor, place in _without_key(now, plan.model).items():
+            _ask_key(plan, vendor, place)
 
 
 def settings_by_name(settings: Settings, text: str) -> dict[Key, object]:
@@ -209,15 +211,21 @@ def _show_numbered(rows: list[tuple[str, str]]) -> None:
         tell(about, _NOTE)
 
 
-def _without_key(settings: Settings, model: str) -> dict[str, str]:
-    """Return the vendors of a chain that need a key and have none, with their variables."""
+def _without_key(now: _Now, model: str) -> dict[str, KeyPlace]:
+    """Return the vendors of a chain that need a key and have none, and where it should be."""
+    from asterism.app.vendor_keys import key_place
     from asterism.types.agents import chain_of
 
     named = dict.fromkeys(one.partition(":")[0] for one in chain_of(model))
-    return {name: variable for name in named if (variable := missing_key(settings, name))}
+    places = {name: key_place(now.settings, name, now.keys, os.environ) for name in named}
+    return {name: place for name, place in places.items() if place.lacks}
 
 
-def _ask_key(plan: _Plan, vendor: str, variable: str) -> None:
+def _ask_key(plan: _Plan, vendor: str, place: KeyPlace) -> None:
+    if place.stored:
+        tell(f'Store the key of {vendor} with "asterism key set {place.stored}".', _WARNING)
+        return
+    variable = place.where
     tell(
         f"{vendor} needs a key, best kept in the environment: export {variable}=… before you "
         "start asterism. Typed here it is stored as text in the configuration, which then only "

@@ -98,6 +98,8 @@ class OpenAIServer:
         self._respond = respond or answer_by_directives
         self._latency = latency
         self._log = log
+        self.key: str | None = None
+        """The key without which requests are refused; None: any will do."""
         self._faults: deque[Fault | Raw | None] = deque()
         self._runner: web.AppRunner | None = None
 
@@ -176,6 +178,8 @@ class OpenAIServer:
         if self._log is not None:
             with self._log.open("ab") as log:
                 log.write(orjson.dumps(body) + b"\n")
+        if self.key is not None and request.headers.get("Authorization") != f"Bearer {self.key}":
+            return body, None, await self._send(request, status(401, "Incorrect API key provided"))
         fault = self._faults.popleft() if self._faults else None
         if fault is Fault.HANG:
             await asyncio.Event().wait()
