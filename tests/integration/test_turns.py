@@ -4,6 +4,7 @@
 # pyright: reportPrivateUsage=false
 
 import asyncio
+import gc
 import threading
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from asterism.agents.live import LiveAgent
 from asterism.errors import Conflict, InvalidInput, ModelRefused, ModelUnavailable, NotFound
 from asterism.runtime import runtime
 from asterism.store.sqlite import open_sqlite
+from asterism.testing.channel import MemoryChannel
 from asterism.testing.scripted import ScriptedModel
 from asterism.types.deeds import Does
 from asterism.types.turns import EntryKind, Outcome, Reply, Usage
@@ -353,6 +355,31 @@ async def test_there_is_nothing_to_stop_in_a_turn_that_has_ended(tmp_path: Path)
         outcome = await home.ask("aria", "hello")
         with pytest.raises(Conflict, match="nothing to stop"):
             await home.stop_turn(outcome.turn_id)
+
+
+# -- closing -------------------------------------------------------------------------------------
+
+
+async def test_what_is_heard_while_a_home_closes_begins_nothing_there(tmp_path: Path):
+    problems: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, problem: problems.append(problem))
+    before, halting = asyncio.all_tasks(), list[asyncio.Task[Any]]()
+
+    class LastWord(MemoryChannel):
+        async def close(self) -> None:
+            # The home takes no more turns, but its store still tells it what happens there.
+            halting.append(asyncio.create_task(home.halts.halt("The fuse has blown.")))
+            await asyncio.sleep(0)  # it is on its way to the store
+
+    async with open_home(tmp_path, channels={"room": LastWord()}) as home:
+        await home.create_agent("aria")
+        assert (await home.ask("aria", "hello")).text == "answer to: hello"
+    async with asyncio.timeout(5):
+        await asyncio.gather(*halting)
+    assert len(halting) == 1
+    assert asyncio.all_tasks() - before == set()
+    gc.collect()
+    assert problems == []
 
 
 # -- what is kept in memory ----------------------------------------------------------------------

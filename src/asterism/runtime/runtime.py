@@ -82,6 +82,7 @@ class Runtime:
         self._lanes: Lanes | None = None
         self._bridge: Bridge | None = None
         self._background: set[asyncio.Task[None]] = set()
+        self._stopped = False
 
     # -- life ----------------------------------------------------------------------------------
 
@@ -109,9 +110,8 @@ class Runtime:
         if self._bridge is not None:
             await self._bridge.stop()
             self._bridge = None
-        for task in self._background:
-            task.cancel()
-        await asyncio.gather(*self._background, return_exceptions=True)
+        # The store is open for a while yet; what is heard from it now begins nothing.
+        self._stopped = True
         background = list(self._background)
         for task in background:
             task.cancel()
@@ -299,6 +299,9 @@ class Runtime:
             self._unheard[agent_id] -= 1
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        if self._stopped:
+            work.close()
+            return
         task = asyncio.ensure_future(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
