@@ -164,6 +164,7 @@ class Turn:
         tier: Tier = Tier.OWNER,
         people: frozenset[str] = frozenset({OWNER}),
         notes: Sequence[Note] = (),
+        opened_at: int | None = None,
     ) -> None:
         """Begin the turn of an item, or (with its record and entries) take one up again.
 
@@ -176,6 +177,7 @@ class Turn:
             tier: How far whoever opens it is trusted.
             people: Whoever opens it, in every way that a policy may name them.
             notes: What is told before the message.
+            opened_at: When its work began, if it is new; None: now.
         """
         self.live = live
         self.context = live.context
@@ -192,9 +194,12 @@ class Turn:
         self._ending: Outcome | None = None
         if record is not None:
             self.id, self.channel, self.reply_to = record.id, record.channel, record.reply_to
+            self.opened_at, self.arrived_at = record.opened_at, record.arrived_at
         else:
             assert item is not None
             self.id, self.channel, self.reply_to = item.turn_id, item.channel, item.reply_to
+            self.opened_at = means.clock() if opened_at is None else opened_at
+            self.arrived_at = item.at
         self.usage = Usage()
         self.payments: dict[str, tuple[Deed, ...]] = {}
         """What calls pay that were let pass in this turn, by the call's key."""
@@ -503,12 +508,13 @@ class Turn:
             reply_to=self.reply_to,
             first_seq=base + 1,
             last_seq=base,
-            opened_at=item.at if item is not None else now,
+            opened_at=self.opened_at,
             ended_at=ended_at,
             usage=self.usage,
             error=page.error,
             audience=audience,
             tier=tier,
+            arrived_at=self.arrived_at,
         )
 
         async def work(tx: Connection) -> tuple[Draft | None, Epoch | None]:

@@ -240,12 +240,14 @@ async def _stuck(home: Asterism) -> Finding:
     from asterism.types.ids import now_ms
 
     limits = {agent.id: agent.limits.seconds for agent in await home.agents()}
-    stuck = [
-        turn.id
-        for turn in await home.turns(limit=200)
-        if turn.state.value == "open"
-        and now_ms() - turn.opened_at > limits.get(turn.agent_id, 0) * 1000 + 60_000
-    ]
+    stuck: list[str] = []
+    for turn in await home.turns(limit=200):
+        latest = now_ms() - int(limits.get(turn.agent_id, 0) * 1000) - 60_000
+        if turn.state.value == "open" and turn.opened_at < latest:
+            _, entries = await home.turn(turn.id)
+            # Each decision of a person gives a turn its time anew.
+            if all(entry.at < latest for entry in entries if entry.is_decision):
+                stuck.append(turn.id)
     if not stuck:
         return Finding("turns", OK, "none is stuck")
     remedy = "See what holds them up in the log; a restart takes them up again."

@@ -12,6 +12,13 @@ _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud8
 # Of these JSON escapes only the first by itself.
 _UNSAFE_IN_JSON = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
+_MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
+_UNITS = (
+    (_DAY, "d", _HOUR, "h"),
+    (_HOUR, "h", _MINUTE, "min"),
+    (_MINUTE, "min", 1, "s"),
+)
+
 
 def printable(text: str) -> str:
     r"""Return a text with its control characters spelled out, such as `\x1b`; lines stay lines."""
@@ -53,6 +60,18 @@ def when(milliseconds: int) -> str:
     if then.date() == datetime.now().astimezone().date():
         return f"{then:%H:%M:%S}"
     return f"{then:%Y-%m-%d}"
+
+
+def duration(milliseconds: int) -> str:
+    """Return how long something took, in its two largest units, such as `2 h 5 min`."""
+    seconds = max(0, milliseconds) / 1000
+    if seconds < _MINUTE:
+        return f"{seconds:.1f} s"
+    for size, unit, smaller, part in _UNITS:
+        if seconds >= size:
+            whole, rest = divmod(int(seconds), size)
+            return f"{whole} {unit}" + (f" {rest // smaller} {part}" if rest >= smaller else "")
+    raise AssertionError("unreachable")
 
 
 def plural(count: int, noun: str) -> str:

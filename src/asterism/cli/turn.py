@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -16,7 +17,7 @@ from asterism.cli.home import visit
 from asterism.cli.options import Options, command, group
 from asterism.cli.outcome import report
 from asterism.cli.output import Column, Output
-from asterism.cli.text import at, clock, one_line, plural, printable, when
+from asterism.cli.text import at, clock, duration, one_line, plural, printable, when
 from asterism.errors import Conflict
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ def list_latest(
         Column("turn", lambda one: one.id),
         Column("agent", lambda one: called.get(one.agent_id, one.agent_id), prose=True),
         Column("state", lambda one: one.state.value, state=True),
-        Column("opened", lambda one: when(one.opened_at)),
+        Column("arrived", lambda one: when(one.arrived_at or one.opened_at)),
+        Column("opened", _opened, least=90),
         Column("from", lambda one: one.channel, least=80),
         Column("tokens", lambda one: f"{one.usage.total:,}", least=100),
     ]
@@ -78,7 +80,7 @@ def show(options: Options, turn: TurnId) -> None:
         out.data({**found, "entries": [_entry(entry) for entry in entries]})
         return
     who = called.get(record.agent_id, record.agent_id)
-    out.grid(_facts(record, who))
+    out.grid(_facts(record, entries, who))
     if entries:
         out.line()
         out.grid(list(timeline(record, entries, who)))
@@ -188,6 +190,7 @@ async def _waiting(home: Asterism, agent: str | None) -> list[TurnRecord]:
             first_seq=0,
             last_seq=0,
             opened_at=item.at,
+            arrived_at=item.at,
         )
         for item in await home.waiting()
         if item.kind == "message" and whose in (None, item.agent_id)
@@ -201,7 +204,16 @@ async def names(home: Asterism) -> dict[str, str]:
 
 
 def _record(record: TurnRecord, called: dict[str, str]) -> dict[str, Any]:
-    return {**asdict(record), "agent": called.get(record.agent_id)}
+    told = {**asdict(record), "agent": called.get(record.agent_id)}
+    return told if _is_begun(record) else {**told, "opened_at": None}
+
+
+def _is_begun(record: TurnRecord) -> bool:
+    return record.first_seq > 0
+
+
+def _opened(record: TurnRecord) -> str:
+    return when(record.opened_at) if _is_begun(record) else ""
 
 
 def _entry(entry: Entry) -> dict[str, Any]:
@@ -222,18 +234,41 @@ def _loads(body: bytes) -> Any:
         return body.decode("utf-8", "replace")
 
 
-def _facts(record: TurnRecord, who: str) -> list[tuple[str, str]]:
-    usage = record.usage
-    took = f", took {(record.ended_at - record.opened_at) / 1000:.1f} s" if record.ended_at else ""
+def _facts(record: TurnRecord, entries: list[Entry], who: str) -> list[tuple[str, str]]:
+    usage, arrived = record.usage, record.arrived_at
     facts = [
         ("turn", record.id),
         ("agent", who),
         ("state", record.state.value),
-        ("opened", f"{at(record.opened_at)}{took}"),
+        ("arrived", at(arrived) if arrived is not None else ""),
+        ("opened", at(record.opened_at) if _is_begun(record) else ""),
+        ("took", _times(record, entries)),
         ("from", record.channel),
         ("tokens", f"{usage.input:,} in ({usage.cached:,} cached), {usage.output:,} out"),
+        ("error", record.error or ""),
     ]
-    return [*facts, ("error", record.error)] if record.error else facts
+    return [fact for fact in facts if fact[1]]
+
+
+def _times(record: TurnRecord, entries: list[Entry]) -> str:
+    """Return how long a turn waited for its beginning, worked, and waited for people."""
+    if not _is_begun(record):
+        return ""
+    times: list[str] = []
+    if record.arrived_at is not None:
+        times.append(f"waited {duration(record.opened_at - record.arrived_at)}")
+    if record.ended_at is not None:
+        parked = _parked(entries)
+        times.append(f"worked {duration(record.ended_at - record.opened_at - parked)}")
+        if parked:
+            times.append(f"{duration(parked)} until people answered")
+    return " · ".join(times)
+
+
+def _parked(entries: list[Entry]) -> int:
+    """Return for how many milliseconds a turn stood still until people had decided."""
+    pairs = itertools.pairwise(entries)
+    return sum(max(0, one.at - former.at) for former, one in pairs if one.is_decision)
 
 
 def timeline(record: TurnRecord, entries: list[Entry], who: str) -> Iterator[tuple[str, str, str]]:
@@ -269,7 +304,7 @@ def _told(
             yield called.get(key, key), f"← {text_of(entry.body)}"
         case EntryKind.BEGUN:
             yield called.get(key, key), "begun"
-        case EntryKind.ONCE if entry.key.endswith("/decision"):
+        case EntryKind.ONCE if entry.is_decision:
             yield _decision(_loads(entry.body))
         case _:
             yield "asterism", f"{entry.kind.value} {entry.key}"

@@ -151,6 +151,7 @@ async def append_past(
             opened_at=turn.drafts[0].at,
             ended_at=turn.drafts[-1].at,
             tier=tiers[turn.speaker],
+            arrived_at=turn.drafts[0].at,
         )
         ended.append((record, turn.drafts))
         ids += [f"{turn.id}#{seq}" for seq in range(first, last + 1)]

@@ -395,12 +395,14 @@ class Runtime:
         told = item.company if record is None and item is not None else _company_of(entries)
         met = await self._who_is_present(told)
         means = self._means
+        # Before its memory is read: whatever it sees of it was there by then.
+        began = means.clock()
         notes = await enter(
             self._database,
             live,
             met.company,
             means.context_tokens(),
-            means.clock(),
+            began,
             tell=record is None,
         )
         if record is None and item is not None and live.context.referable:
@@ -414,6 +416,7 @@ class Runtime:
             tier=met.tier,
             people=met.speaker,
             notes=notes,
+            opened_at=began,
         )
         return turn, item.arrival if item is not None else 0
 

@@ -48,13 +48,13 @@ class Draft:
 _ENTRY = "seq, turn_id, kind, key, body, meta, at"
 _TURN = (
     "id, agent_id, state, channel, reply_to, first_seq, last_seq, opened_at, ended_at,"
-    " tokens_in, tokens_out, tokens_cached, error, audience, tier"
+    " tokens_in, tokens_out, tokens_cached, error, audience, tier, arrived_at"
 )
 _WRITE = (
     "INSERT INTO entries (agent_id, seq, turn_id, kind, key, body, meta, at)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 )
-_OPEN = f"INSERT INTO turns ({_TURN}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_OPEN = f"INSERT INTO turns ({_TURN}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
 def _entry(row: Row) -> Entry:
@@ -76,6 +76,7 @@ def _turn(row: Row) -> TurnRecord:
         error=row[12],
         audience=row[13],
         tier=row[14],
+        arrived_at=row[15],
     )
 
 
@@ -178,6 +179,7 @@ def _opened(turn: TurnRecord, last_seq: int) -> Row:
         turn.error,
         turn.audience,
         turn.tier,
+        turn.arrived_at,
     )
 
 

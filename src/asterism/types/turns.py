@@ -151,6 +151,11 @@ class Entry:
             return None
         return ToolResult(ResultMeta.from_json(self.meta).state, text_of(self.body))
 
+    @property
+    def is_decision(self) -> bool:
+        """Whether it is what a person decided, with which a parked turn goes on."""
+        return self.kind is EntryKind.ONCE and self.key.endswith("/decision")
+
 
 def trust_of(meta: str | None, turn: str | None) -> Tier:
     """Return how far an entry is trusted: as it says itself, else as all that its turn has read.
@@ -314,6 +319,7 @@ class TurnRecord:
     first_seq: int
     last_seq: int
     opened_at: int
+    """When its work began; a turn that is taken up again keeps it."""
     ended_at: int | None = None
     usage: Usage = field(default_factory=Usage)
     error: str | None = None
@@ -321,6 +327,8 @@ class TurnRecord:
     """Who may hear what was said in it; None: the owner."""
     tier: str | None = None
     """The least trusted content that was in its context; None: the owner's."""
+    arrived_at: int | None = None
+    """When the message came in that it answers; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,7 +121,7 @@ TABLES: dict[str, Table] = {
         ("id",),
         _OF_AGENT,
         _ids("id", "agent_id", "state", "first_seq", "last_seq", "opened_at", "ended_at")
-        | _ids("tokens_in", "tokens_out", "tokens_cached", "tier")
+        | _ids("arrived_at", "tokens_in", "tokens_out", "tokens_cached", "tier")
         | _names("channel", "reply_to", "audience")
         | {"error": How.TEXT},
         agent="agent_id",

@@ -60,7 +60,8 @@ CREATE TABLE turns (
     tier          TEXT,                        -- the least trusted content that was read in it; NULL: the owner's
     first_seq     BIGINT NOT NULL,
     last_seq      BIGINT NOT NULL,
-    opened_at     BIGINT NOT NULL,
+    arrived_at    BIGINT,                      -- when its message came in; NULL: not known
+    opened_at     BIGINT NOT NULL,             -- when its work began
     ended_at      BIGINT,
     tokens_in     BIGINT NOT NULL DEFAULT 0,
     tokens_out    BIGINT NOT NULL DEFAULT 0,
