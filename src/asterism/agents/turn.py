@@ -150,6 +150,10 @@ class _AlreadyWritten(Exception):
     """A commit had gone through although its confirmation was lost."""
 
 
+class StoppedBefore(LaneLost):
+    """A person had stopped the turn before it wrote anything; it is to be ended as such."""
+
+
 class Turn:
     """A turn under way."""
 
@@ -188,7 +192,7 @@ class Turn:
         self.recorded: dict[str, Entry | Draft] = {entry.key: entry for entry in entries or ()}
         self.attempted: set[str] = set()
         """Calls that were really started in this process."""
-        self.stop_reason: str | None = None
+        self.stop_reason: str | None = record.stopping if record is not None else None
         self.ending = False
         """Whether it is too late to stop it."""
         self._ending: Outcome | None = None
@@ -200,6 +204,7 @@ class Turn:
             self.id, self.channel, self.reply_to = item.turn_id, item.channel, item.reply_to
             self.opened_at = means.clock() if opened_at is None else opened_at
             self.arrived_at = item.at
+            self.stop_reason = item.stopped
         self.usage = Usage()
         self.payments: dict[str, tuple[Deed, ...]] = {}
         """What calls pay that were let pass in this turn, by the call's key."""
@@ -526,7 +531,10 @@ class Turn:
             if not await journal.append(tx, live.claim, base, self.id, drafts):
                 raise _AlreadyWritten
             last = base + len(drafts)
-            if item is not None and not await inbox.take(tx, item):
+            stopped = page.state is TurnState.STOPPED
+            if item is not None and not await inbox.take(tx, item, stopped=stopped):
+                if not stopped and await inbox.find(tx, item.id) is not None:
+                    raise StoppedBefore(f"{item.id} was stopped before its turn wrote anything.")
                 raise LaneLost(f"{item.id} was taken by another worker; it is answered there.")
             if record is None:
                 await journal.open_turn(tx, opened, last)

@@ -26,7 +26,7 @@ from asterism.errors import Conflict, InvalidInput, NotFound
 from asterism.permissions import Act
 from asterism.runtime.replay import replay as replay_turn
 from asterism.runtime.watch import time_of
-from asterism.store import agents, blobs, inbox, journal, notices, outbox, schedules
+from asterism.store import agents, approvals, blobs, inbox, journal, notices, outbox, schedules
 from asterism.store.database import Connection
 from asterism.types.agents import Agent
 from asterism.types.approvals import Approval
@@ -232,14 +232,27 @@ class TurnVerbs(AgentVerbs):
                     yield signal
 
     async def stop_turn(self, turn_id: str, reason: str = "Stopped.") -> None:
-        """End a turn that is under way, wherever it runs."""
-        if self._runtime.is_running(turn_id):
-            self._runtime.stop_turn(turn_id, reason)
+        """End a turn that is under way, wherever it runs, or that waits for others to end.
+
+        One that waits is stopped on return; one that is under way ends soon after.
+        """
+        stands = await self._runtime.stop_anywhere(turn_id, reason)
+        if stands is None:
             return
-        outcome = await self._runtime.outcome(turn_id)
-        if outcome.state is not TurnState.OPEN and not self.database.distributed:
-            raise Conflict(f"Turn {turn_id} is {outcome.state.value}; there is nothing to stop.")
-        await self.database.write(lambda tx: tx.notify("stop", turn_id))
+        if stands.state is not TurnState.PARKED:
+            raise Conflict(f"Turn {turn_id} is {stands.state.value}; there is nothing to stop.")
+        asked = await self.database.read(lambda tx: approvals.of_turn(tx, turn_id))
+        first = next((one.id for one in asked if one.decided_at is None), None)
+        if first is None:
+            raise Conflict(
+                f"Turn {turn_id} is parked and was answered: it goes on in a moment. Try again. "
+                "Nothing was changed."
+            )
+        raise Conflict(
+            f"Turn {turn_id} is parked: it waits for an answer to {first}. Deny it "
+            f'("asterism approval deny {first}"), and the turn goes on without. '
+            "Nothing was changed."
+        )
 
     # -- turns ---------------------------------------------------------------------------------
 
@@ -396,7 +409,7 @@ class TurnVerbs(AgentVerbs):
         async def read(tx: Connection) -> list[str]:
             constellation = self.settings.constellation
             waiting = await inbox.waiting(tx, constellation)
-            ids = [item.turn_id for item in waiting if item.kind == "message"]
+            ids = [one.turn_id for one in waiting if one.kind == "message" and not one.stopped]
             ids += [record.id for record in await journal.all_interrupted(tx, constellation)]
             return sorted(await self._reach.heard_turns(tx, ids))
 

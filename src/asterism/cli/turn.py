@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 app = group("Look at turns; replay, fork and stop them.")
 
 TurnId = Annotated[str, typer.Argument(metavar="TURN", help="The turn's id.")]
-_STOP_WITHIN = 10.0
+_STOP_WITHIN, _LOOK_AGAIN = 10.0, 0.1
 _NOT_ENDED = frozenset({"waiting", "open"})
 
 
@@ -144,7 +144,7 @@ def fork(
 
 @command(app, "stop")
 def stop(options: Options, turn: TurnId) -> None:
-    """End a turn that is under way or waits for its turn."""
+    """End a turn that is under way or waits for others to end."""
 
     async def errand(home: Asterism) -> Outcome:
         return await _stopped(home, turn)
@@ -161,17 +161,16 @@ async def _stopped(home: Asterism, turn_id: str) -> Outcome:
     """Stop a turn as soon as it can be stopped, here or at another worker."""
     try:
         async with asyncio.timeout(_STOP_WITHIN):
-            if (await home.outcome(turn_id)).state.value not in _NOT_ENDED:
-                await home.stop_turn(turn_id)  # raises what is to be said
+            await home.stop_turn(turn_id)
             while (outcome := await home.outcome(turn_id)).state.value in _NOT_ENDED:
-                with contextlib.suppress(Conflict):  # not begun yet, or ended just now
-                    await home.stop_turn(turn_id)
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(_LOOK_AGAIN)
+                with contextlib.suppress(Conflict):  # ended just now
+                    await home.stop_turn(turn_id)  # a notice to the worker that has it can be lost
             return outcome
     except TimeoutError:
         raise Conflict(
-            f"Turn {turn_id} has not ended within {_STOP_WITHIN:g} s; other turns of its agent may "
-            "come first. Try again."
+            f"Turn {turn_id} was told to stop and has not ended within {_STOP_WITHIN:g} s. "
+            f'"asterism turn show {turn_id}" tells how far it is.'
         ) from None
 
 
@@ -184,7 +183,7 @@ async def _waiting(home: Asterism, agent: str | None) -> list[TurnRecord]:
         TurnRecord(
             id=item.turn_id,
             agent_id=item.agent_id,
-            state=TurnState.WAITING,
+            state=TurnState.WAITING if item.stopped is None else TurnState.STOPPED,
             channel=item.channel,
             reply_to=item.reply_to,
             first_seq=0,

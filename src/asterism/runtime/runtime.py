@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import orjson
 
@@ -14,7 +14,7 @@ from asterism.agents.calls import settle_open_calls
 from asterism.agents.live import LiveAgent, enter, load, referred_to
 from asterism.agents.loop import run_turn
 from asterism.agents.present import Meeting, who
-from asterism.agents.turn import EMPTY_ANSWER, Means, Turn
+from asterism.agents.turn import EMPTY_ANSWER, Means, StoppedBefore, Turn
 from asterism.errors import AsterismError, LaneLost, NotFound
 from asterism.memory import people
 from asterism.runtime.answers import read_answer
@@ -31,12 +31,14 @@ from asterism.types.ids import new_id, turn_id_for
 from asterism.types.messages import InboxItem, Receipt
 from asterism.types.people import Account
 from asterism.types.turns import Entry, Outcome, Reply, TurnRecord, TurnState
-from asterism.types.wire import message_wire, text_of
+from asterism.types.wire import message_wire, plain, text_of
 
 _log = logging.getLogger(__name__)
 _MOST_LIVE_BYTES = 48 * 1024 * 1024
 _MOST_LIVE = 4_096
 _LOOK_AGAIN = 2.0
+_MOST_OF_A_REASON = 1_000
+"""Characters of a reason that fit into a notice; the store has all of it."""
 
 
 class Runtime:
@@ -327,13 +329,17 @@ class Runtime:
         except LaneLost as lost:
             _log.info("%s", lost.message)
             self.forget(agent_id)
-            return arrival
+            if not isinstance(lost, StoppedBefore):
+                return arrival
+            outcome = None
         except BaseException:
             self.forget(agent_id)
             raise
         finally:
             del self._running[turn.id]
             await turn.let_go()
+        if outcome is None:
+            return await self.serve(agent_id, None)
         self._count(turn.live)
         self._make_room()
         self._settle(outcome)
@@ -355,6 +361,9 @@ class Runtime:
 
     async def _answer(self, turn: Turn) -> Outcome:
         try:
+            if turn.stop_reason is not None:
+                settle_open_calls(turn)
+                return await turn.stop()
             return await run_turn(turn)
         except AsterismError as error:
             if isinstance(error, LaneLost):
@@ -486,11 +495,7 @@ class Runtime:
     async def outcome(self, turn_id: str) -> Outcome:
         """Return how a turn stands, from the store."""
         found = await self._database.read(lambda tx: _outcome_at_rest(tx, turn_id))
-        if found is None:
-            raise NotFound(
-                f'There is no turn {turn_id!r}. "asterism turn list" shows the latest ones.'
-            )
-        return found
+        return found or _raise_unknown(turn_id)
 
     async def wait(self, receipt: Receipt) -> Outcome:
         """Return the outcome of the turn that answers a message, when it has one."""
@@ -522,12 +527,43 @@ class Runtime:
         """Return how a turn stands, or None if it has yet to get to what the receipt is for."""
 
         async def read(tx: Connection) -> Outcome | None:
-            if await inbox.find(tx, receipt.message_id) is not None:
+            item = await inbox.find(tx, receipt.message_id)
+            if item is not None and item.stopped is None:
                 return None
             return await _outcome_at_rest(tx, receipt.turn_id)
 
         known = await self._database.read(read)
         return None if known is not None and known.state is TurnState.OPEN else known
+
+    async def stop_anywhere(self, turn_id: str, reason: str) -> Outcome | None:
+        """End a turn that is under way in any process, or waits to begin or to be taken up again.
+
+        Return how it stands instead if it is none of these.
+        """
+        if turn_id in self._running:
+            self.stop_turn(turn_id, reason)
+            return None
+        kept = plain(reason)
+
+        async def work(tx: Connection) -> Outcome | None:
+            agent_id = await inbox.stop(tx, _message_of(turn_id), kept)
+            if agent_id is not None:
+                # A lane that has it in memory takes it from the store instead, where it is marked.
+                await tx.notify("lane", agent_id)
+                if self._database.distributed:
+                    await tx.notify("turn", turn_id)
+            elif not await journal.stop_turn(tx, turn_id, kept):
+                return await _outcome_at_rest(tx, turn_id) or _raise_unknown(turn_id)
+            if self._database.distributed:
+                # Whoever works at it may have written nothing of it yet.
+                await tx.notify("stop", f"{turn_id} {kept[:_MOST_OF_A_REASON]}")
+            return None
+
+        stands = await self._database.write(work)
+        if stands is None:
+            self._unsettled.discard(turn_id)
+            self._heard_turn(turn_id)
+        return stands
 
     def stop_turn(self, turn_id: str, reason: str) -> None:
         """End a turn that is under way here."""
@@ -549,8 +585,9 @@ class Runtime:
         """Tell whether a turn is under way in this process."""
         return turn_id in self._running
 
-    def _stop_here(self, turn_id: str) -> None:
-        self.stop_turn(turn_id, "Stopped.")
+    def _stop_here(self, said: str) -> None:
+        turn_id, _, reason = said.partition(" ")
+        self.stop_turn(turn_id, reason)
 
     def _settle(self, outcome: Outcome) -> None:
         self._unsettled.discard(outcome.turn_id)
@@ -563,7 +600,18 @@ class Runtime:
             self._in_background(self._tell_waiting(turn_id))
 
     async def _tell_waiting(self, turn_id: str) -> None:
-        self._settle(await self.outcome(turn_id))
+        outcome = await self.outcome(turn_id)
+        if outcome.state not in (TurnState.WAITING, TurnState.OPEN):
+            self._settle(outcome)
+
+
+def _raise_unknown(turn_id: str) -> NoReturn:
+    raise NotFound(f'There is no turn {turn_id!r}. "asterism turn list" shows the latest ones.')
+
+
+def _message_of(turn_id: str) -> str:
+    """Return the id of the message that a turn answers."""
+    return "msg_" + turn_id.partition("_")[2]
 
 
 def _company_of(entries: list[Entry] | None) -> str | None:
@@ -597,9 +645,11 @@ async def _first_to_do(
 async def _outcome_at_rest(tx: Connection, turn_id: str) -> Outcome | None:
     record = await journal.turn(tx, turn_id)
     if record is None:
-        item = await inbox.find(tx, "msg_" + turn_id.partition("_")[2])
+        item = await inbox.find(tx, _message_of(turn_id))
         if item is None:
             return None
+        if item.stopped is not None:
+            return Outcome(turn_id, item.agent_id, TurnState.STOPPED, item.stopped)
         return Outcome(turn_id, item.agent_id, TurnState.WAITING, "")
     text = record.error or ""
     if record.state is TurnState.DONE:

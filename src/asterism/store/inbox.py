@@ -5,7 +5,8 @@ from __future__ import annotations
 from asterism.store.database import Connection, Row
 from asterism.types.messages import InboxItem
 
-_COLUMNS = "agent_id, arrival, id, kind, channel, body, at, sender, reply_to, schema, company"
+_GIVEN = "agent_id, arrival, id, kind, channel, body, at, sender, reply_to, schema, company"
+_COLUMNS = f"{_GIVEN}, stopped"
 
 
 def _item(row: Row) -> InboxItem:
@@ -66,7 +67,7 @@ async def put(
     where = (sender, reply_to, schema, company)
     values = (agent_id, row[0], message_id, kind, channel, body, at, *where)
     item = InboxItem(*values)
-    await tx.run(f"INSERT INTO inbox ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+    await tx.run(f"INSERT INTO inbox ({_GIVEN}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
     await tx.enqueue(agent_id)
     if announce:
         await tx.notify("lane", agent_id)
@@ -113,12 +114,27 @@ async def busy_agents(tx: Connection) -> list[str]:
     return [row[0] for row in rows]
 
 
-async def take(tx: Connection, item: InboxItem) -> bool:
-    """Take an item out; False if it is not there any more."""
+async def take(tx: Connection, item: InboxItem, *, stopped: bool = False) -> bool:
+    """Take an item out; False if it is not there any more, or was stopped and is not to be."""
+    any_more = "" if stopped else " AND stopped IS NULL"
     changed = await tx.run(
-        "DELETE FROM inbox WHERE agent_id = ? AND arrival = ?", (item.agent_id, item.arrival)
+        f"DELETE FROM inbox WHERE agent_id = ? AND arrival = ?{any_more}",
+        (item.agent_id, item.arrival),
     )
     return changed > 0
+
+
+async def stop(tx: Connection, message_id: str, reason: str) -> str | None:
+    """Keep the turn of a waiting message from beginning; return whose it is.
+
+    None if no such message waits, or if it was stopped before.
+    """
+    row = await tx.one(
+        "UPDATE inbox SET stopped = ? WHERE id = ? AND kind = 'message' AND stopped IS NULL"
+        " RETURNING agent_id",
+        (reason, message_id),
+    )
+    return row[0] if row else None
 
 
 async def find(tx: Connection, message_id: str) -> InboxItem | None:

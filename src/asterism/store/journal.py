@@ -48,13 +48,13 @@ class Draft:
 _ENTRY = "seq, turn_id, kind, key, body, meta, at"
 _TURN = (
     "id, agent_id, state, channel, reply_to, first_seq, last_seq, opened_at, ended_at,"
-    " tokens_in, tokens_out, tokens_cached, error, audience, tier, arrived_at"
+    " tokens_in, tokens_out, tokens_cached, error, audience, tier, arrived_at, stopping"
 )
 _WRITE = (
     "INSERT INTO entries (agent_id, seq, turn_id, kind, key, body, meta, at)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 )
-_OPEN = f"INSERT INTO turns ({_TURN}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_OPEN = f"INSERT INTO turns ({_TURN}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
 def _entry(row: Row) -> Entry:
@@ -77,6 +77,7 @@ def _turn(row: Row) -> TurnRecord:
         audience=row[13],
         tier=row[14],
         arrived_at=row[15],
+        stopping=row[16],
     )
 
 
@@ -180,6 +181,7 @@ def _opened(turn: TurnRecord, last_seq: int) -> Row:
         turn.audience,
         turn.tier,
         turn.arrived_at,
+        turn.stopping,
     )
 
 
@@ -201,6 +203,15 @@ async def update_turn(tx: Connection, turn: TurnRecord) -> None:
             turn.id,
         ),
     )
+
+
+async def stop_turn(tx: Connection, turn_id: str, reason: str) -> bool:
+    """Keep an open turn from going on after an interruption; False if it is not open."""
+    changed = await tx.run(
+        "UPDATE turns SET stopping = COALESCE(stopping, ?) WHERE id = ? AND state = 'open'",
+        (reason, turn_id),
+    )
+    return changed > 0
 
 
 async def turn(tx: Connection, turn_id: str) -> TurnRecord | None:

@@ -27,6 +27,8 @@ class InboxItem:
     """The JSON schema that the answer must fulfil."""
     company: str | None = None
     """Who is present, as JSON: persons and a room; None: the owner alone."""
+    stopped: str | None = None
+    """Why its turn is not to begin, if a person has stopped it."""
 
     @property
     def turn_id(self) -> str:

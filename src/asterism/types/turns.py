@@ -329,6 +329,8 @@ class TurnRecord:
     """The least trusted content that was in its context; None: the owner's."""
     arrived_at: int | None = None
     """When the message came in that it answers; None: not known."""
+    stopping: str | None = None
+    """Why it is not to go on, if it was stopped while it was open and from another process."""
 
 
 @dataclass(frozen=True, slots=True)

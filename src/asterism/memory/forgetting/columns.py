@@ -114,7 +114,7 @@ TABLES: dict[str, Table] = {
         _OF_AGENT,
         _ids("agent_id", "arrival", "id", "kind", "at", "company")
         | _names("channel", "sender", "reply_to")
-        | {"body": How.WIRE, "schema": How.JSON},
+        | {"body": How.WIRE, "schema": How.JSON, "stopped": How.TEXT},
         agent="agent_id",
     ),
     "turns": Table(
@@ -123,7 +123,7 @@ TABLES: dict[str, Table] = {
         _ids("id", "agent_id", "state", "first_seq", "last_seq", "opened_at", "ended_at")
         | _ids("arrived_at", "tokens_in", "tokens_out", "tokens_cached", "tier")
         | _names("channel", "reply_to", "audience")
-        | {"error": How.TEXT},
+        | {"error": How.TEXT, "stopping": How.TEXT},
         agent="agent_id",
     ),
     "entries": Table(

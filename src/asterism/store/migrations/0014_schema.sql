@@ -47,6 +47,7 @@ CREATE TABLE inbox (
     body     BLOB NOT NULL,
     schema   TEXT,                             -- the JSON schema that the answer must fulfil
     at       BIGINT NOT NULL,
+    stopped  TEXT,                             -- why its turn does not begin; NULL: it does
     PRIMARY KEY (agent_id, arrival)
 ) WITHOUT ROWID;
 
@@ -66,7 +67,8 @@ CREATE TABLE turns (
     tokens_in     BIGINT NOT NULL DEFAULT 0,
     tokens_out    BIGINT NOT NULL DEFAULT 0,
     tokens_cached BIGINT NOT NULL DEFAULT 0,
-    error         TEXT
+    error         TEXT,
+    stopping      TEXT                         -- why it does not go on; NULL: it does
 ) WITHOUT ROWID;
 CREATE INDEX turns_agent ON turns (agent_id, first_seq);
 CREATE INDEX turns_open ON turns (agent_id) WHERE state = 'open';
