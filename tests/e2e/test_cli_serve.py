@@ -1,15 +1,21 @@
 """Processes that run until told to stop."""
 
+import asyncio
 import json
+import os
 import re
 import signal
 import socket
+import time
 import urllib.error
 import urllib.request
+from pathlib import Path
 from subprocess import Popen
+from unittest.mock import Mock
 
 import pytest
 
+from asterism.errors import StoreUnavailable
 from tests.e2e.command import PATIENCE, Command, ModelServer
 
 
@@ -107,3 +113,83 @@ def test_workers_answer_on_postgresql(asterism: Command, model: ModelServer):
             assert asterism.json("turn", "list")[0]["state"] == "done"
             worker.send_signal(signal.SIGTERM)
             assert worker.wait(PATIENCE) == 0
+
+
+@pytest.mark.postgres
+@pytest.mark.promise("D2")
+def test_a_worker_waits_until_its_server_is_there(asterism: Command, model: ModelServer):
+    from asterism.testing.postgres import postgres_server
+
+    server = postgres_server(fsync=True)
+    with server.database() as url:
+        asterism.use(model, f'[store]\nurl = "{url}"')
+        server.stop()
+        try:
+            done = asterism.run("chat", "--once", "hi")
+            assert done.returncode == 1
+            assert "is out of reach" in done.stderr
+            with asterism.started("worker") as worker:
+                assert worker.stderr is not None
+                said = worker.stderr.readline()
+                assert re.search(r"is out of reach \(.+\); waiting for it, Ctrl-C .* ends\.$", said)
+                server.start()
+                # Whatever it has tried meanwhile, it has said so once.
+                assert "Working" in worker.stderr.readline()
+                assert asterism.ok("chat", "--once", "hi") == "answer to: hi\n"
+                worker.send_signal(signal.SIGTERM)
+                assert worker.wait(PATIENCE) == 0
+        finally:
+            server.start()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_worker_that_waits_for_its_server_ends_when_told(
+    asterism: Command, number: signal.Signals
+):
+    asterism.configure(f'[store]\nurl = "postgresql://127.0.0.1:{unused_port()}/asterism"\n')
+    with asterism.started("worker") as worker:
+        assert worker.stderr is not None
+        assert "waiting for it" in worker.stderr.readline()
+        worker.send_signal(number)
+        assert worker.wait(PATIENCE) == 0
+        assert worker.stderr.read() == ""
+
+
+@pytest.mark.promise("X5")
+def test_a_worker_does_not_wait_for_what_cannot_come(asterism: Command):
+    asterism.configure('[store]\nurl = "postgresql://a@b@c:1/d"\n')
+    done = asterism.run("worker")
+    assert done.returncode == 1
+    assert "[store] url cannot be read" in done.stderr
+
+
+async def test_a_worker_that_waits_says_so_again_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    from asterism.cli import worker
+    from asterism.cli.options import Options
+
+    out_of_reach = StoreUnavailable("The server is out of reach (no answer). Start it, and so on.")
+    monkeypatch.setenv("ASTERISM_STORE__URL", "postgresql://127.0.0.1/asterism")
+    monkeypatch.setattr(worker, "opened", Mock(side_effect=out_of_reach))
+    monkeypatch.setattr(worker, "_FIRST_WAIT", 0.02)
+    monkeypatch.setattr(worker, "_LONGEST_WAIT", 0.02)
+    monkeypatch.setattr(worker, "_SAY_AGAIN", 0.2)
+    working = asyncio.create_task(worker.work(Options(data=tmp_path)))
+    said = ""
+    async with asyncio.timeout(PATIENCE):
+        began = time.monotonic()
+        while said.count("\n") < 3:
+            await asyncio.sleep(0.01)
+            said += capsys.readouterr().err
+        assert time.monotonic() - began >= 0.4
+        os.kill(os.getpid(), signal.SIGTERM)
+        await working
+    told = "The server is out of reach (no answer); waiting for it, Ctrl-C or SIGTERM ends."
+    assert set(said.splitlines()) == {told}
+
+
+def unused_port() -> int:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        return int(closed.getsockname()[1])
