@@ -283,6 +283,56 @@ async def test_lanes_without_a_job_are_found(database: Postgres) -> None:
     assert sorted(found) == ["open", "waiting"]
 
 
+# -- waiting for work --------------------------------------------------------------------------
+
+
+async def test_what_failed_is_tried_again_elsewhere_when_its_worker_has_left(
+    database: Postgres,
+) -> None:
+    failed, done = asyncio.Event(), asyncio.Event()
+
+    async def fail(_: str) -> None:
+        failed.set()
+        raise LookupError("not here")
+
+    async def work(_: str) -> None:
+        done.set()
+
+    async with lanes_of(database, fail) as first:
+        await enqueue(database, ["agent_1"])
+        await asyncio.wait_for(failed.wait(), 5)
+        async with lanes_of(database, work):
+            await first.stop(1)
+            began = time.perf_counter()
+            await asyncio.wait_for(done.wait(), 5)
+            assert time.perf_counter() - began < 3
+            await until_idle(database)
+
+
+async def test_the_next_message_of_a_lane_goes_elsewhere_when_its_worker_stops(
+    database: Postgres,
+) -> None:
+    begun, go, taken = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def finish(_: str) -> None:
+        begun.set()
+        await go.wait()
+
+    async def work(_: str) -> None:
+        taken.set()
+
+    async with lanes_of(database, finish) as first:
+        await enqueue(database, ["agent_1", "agent_1"])
+        await asyncio.wait_for(begun.wait(), 5)
+        async with lanes_of(database, work):
+            stopping = asyncio.create_task(first.stop(10))
+            await asyncio.sleep(0)
+            go.set()
+            await asyncio.wait_for(taken.wait(), 5)
+            await stopping
+            await until_idle(database)
+
+
 # -- several workers ---------------------------------------------------------------------------
 
 

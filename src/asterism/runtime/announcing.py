@@ -53,13 +53,11 @@ class Announcing:
         self._contacts = contacts
         self._delivered = delivered
         self._heeded: Contacts | None = None
-        self._pump = Pump(
-            "approvals", self._work, clock, longest_sleep=2.0 if database.distributed else 60.0
-        )
+        self._pump = Pump("approvals", self._work, clock)
 
     async def start(self) -> None:
         """Begin to look."""
-        await self._database.listen("approval", lambda _: self._pump.kick())
+        await self._database.listen("approval", lambda _: self._pump.kick(), missed=self._pump.kick)
         self._pump.start()
 
     async def stop(self) -> None:

@@ -25,9 +25,12 @@ from asterism.types.messages import InboxItem
 
 log = logging.getLogger(__name__)
 
-_POLL = 1.0
-_SWEEP = 30.0
+_TRY_AGAIN = 1.0
+_LOOK_AROUND = 30.0
+"""Seconds until a worker looks for work that nothing has told it of; that should find none."""
+_RETRY_TOPIC = "lane_retry"
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 10.0
+_A_MOMENT = 0.05
 _FORGET_WORKER_AFTER = 3_600.0
 _RECONNECTING = 5.0
 """How much longer a worker may be silent after a restart of the server: its pool tries in steps."""
@@ -87,14 +90,16 @@ class ProcrastinateLanes:
         self._in_doubt = False
         self._woken = asyncio.Event()
         self._running: dict[asyncio.Task[None], _Job] = {}
+        self._stopping = False
         self._loops: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Begin to work, with whatever was left in the store."""
         await self._database.write(_forget_workers)
         self._worker = await self._database.write(_register)
-        await self._database.listen(_CHANNEL, lambda _: self._woken.set())
-        await self._database.write(_sweep)
+        await self._database.listen(_CHANNEL, lambda _: self._woken.set(), missed=self._woken.set)
+        await self._database.listen(_RETRY_TOPIC, lambda wait: self._wake_in(float(wait)))
+        await self._look_around()
         self._loops = [
             asyncio.create_task(self._take_jobs(), name="asterism-lanes"),
             asyncio.create_task(self._keep_watch(), name="asterism-lanes-watch"),
@@ -108,6 +113,7 @@ class ProcrastinateLanes:
         if not self._loops:
             return
         (taking, *watching), self._loops = self._loops, []
+        self._stopping = True
         await _cancel([taking])
         if self._running:
             await asyncio.wait(self._running, timeout=grace)
@@ -125,10 +131,11 @@ class ProcrastinateLanes:
         while True:
             await self._slots.acquire()
             self._woken.clear()
-            taken = False
+            taken, wait = False, _TRY_AGAIN
             try:
                 async with self._taking:
                     taken = await self._take_job()
+                wait = _LOOK_AROUND
             except StoreError as error:
                 log.warning("no new work for now: %s", error)
             except Exception:
@@ -138,7 +145,7 @@ class ProcrastinateLanes:
                     self._slots.release()
             if not taken:
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_POLL):
+                    async with asyncio.timeout(wait):
                         await self._woken.wait()
 
     async def _take_job(self) -> bool:
@@ -173,19 +180,24 @@ class ProcrastinateLanes:
                 log.warning("lane of %s waits %.1f s: %s", job.agent_id, wait, error)
             else:
                 log.exception("lane of %s failed; trying again in %.1f s", job.agent_id, wait)
-            await self._settle(_RETRY, (wait, *held))
+            await self._settle(lambda tx: _retry(tx, wait, held))
         else:
-            await self._settle(_DONE, held)
+            await self._settle(lambda tx: self._done(tx, held))
 
-    async def _settle(self, sql: str, values: tuple[float, ...]) -> None:
+    async def _settle(self, settle: Callable[[Connection], Awaitable[None]]) -> None:
         while True:
             try:
-                await self._database.write(lambda tx: tx.run(sql, values))
+                await self._database.write(settle)
             except StoreError as error:
                 log.warning("a turn is through, and its job is not settled yet: %s", error)
-                await asyncio.sleep(_POLL)
+                await asyncio.sleep(_TRY_AGAIN)
             else:
                 return
+
+    async def _done(self, tx: Connection, held: tuple[int, int, int]) -> None:
+        await tx.run(_DONE, held)
+        if self._stopping:  # else the lane's next job is taken here
+            await tx.notify(_CHANNEL, "")
 
     async def _give_back(self) -> None:
         """Leave to others what is ours in the database and not under way here."""
@@ -198,7 +210,7 @@ class ProcrastinateLanes:
         """Show that this worker lives, and take over from those that do not."""
         loop = asyncio.get_running_loop()
         cut_off_at = -math.inf
-        swept_at = loop.time()
+        looked_at = loop.time()
         while True:
             await asyncio.sleep(self._heartbeat)
             try:
@@ -206,16 +218,26 @@ class ProcrastinateLanes:
                 # When all were cut off from the server, the first one back must not rob the rest.
                 if loop.time() - cut_off_at > self._stalled_after + _RECONNECTING:
                     await self._database.write(self._rescue)
-                if loop.time() - swept_at > _SWEEP:
-                    swept_at = loop.time()
+                if loop.time() - looked_at > _LOOK_AROUND:
+                    looked_at = loop.time()
                     async with self._taking:
                         await self._give_back()
-                    await self._database.write(_sweep)
+                    await self._look_around()
             except StoreError as error:
                 cut_off_at = loop.time()
                 log.warning("no heartbeat for now: %s", error)
             except Exception:
                 log.exception("the watch over other workers failed; trying again")
+
+    async def _look_around(self) -> None:
+        """Find lanes that have no job, and jobs that wait for their time, however that came."""
+        wait = await self._database.write(_sweep)
+        if wait is not None:
+            self._wake_in(wait)
+
+    def _wake_in(self, seconds: float) -> None:
+        # A moment later, since the server's clock says when it is time.
+        asyncio.get_running_loop().call_later(seconds + _A_MOMENT, self._woken.set)
 
     async def _beat(self, tx: Connection) -> None:
         known = await tx.run(
@@ -233,6 +255,7 @@ class ProcrastinateLanes:
 
     async def _unregister(self, tx: Connection) -> None:
         await tx.run("DELETE FROM procrastinate_workers WHERE id = ?", (self._worker,))
+        await tx.notify(_CHANNEL, "")  # whatever it has heard of and not taken
 
 
 async def _forget_workers(tx: Connection) -> None:
@@ -255,14 +278,30 @@ async def _put_back(tx: Connection, sql: str, values: tuple[object, ...]) -> int
     return count
 
 
-async def _sweep(tx: Connection) -> None:
-    """Defer a job for every lane that has something to do and no job, however that came about."""
+async def _retry(tx: Connection, wait: float, held: tuple[int, int, int]) -> None:
+    """Put a job back for some time; all workers are told how long, as this one may be gone then."""
+    if await tx.run(_RETRY, (wait, *held)):
+        await tx.notify(_RETRY_TOPIC, str(wait))
+
+
+async def _sweep(tx: Connection) -> float | None:
+    """Defer a job for every lane that has something to do and no job, however that came about.
+
+    Return in how many seconds the next job may be taken that waits for its time.
+    """
     busy = await busy_agents(tx)
     rows = await tx.all(
         "SELECT DISTINCT lock FROM procrastinate_jobs WHERE status IN ('todo', 'doing')"
     )
     for agent_id in set(busy) - {row[0] for row in rows}:
         await tx.enqueue(agent_id)
+    row = await tx.one(
+        "SELECT EXTRACT(EPOCH FROM MIN(scheduled_at) - now())::double precision"
+        " FROM procrastinate_jobs"
+        " WHERE queue_name = ? AND status = 'todo' AND scheduled_at > now()",
+        (LANE_QUEUE,),
+    )
+    return row[0] if row else None
 
 
 async def _cancel(tasks: list[asyncio.Task[None]]) -> None:

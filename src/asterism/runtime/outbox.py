@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import Callable
 from dataclasses import replace
 
 from asterism.config import OutboxSettings
-from asterism.errors import DeliveryError, NotFound
+from asterism.errors import DeliveryError, NotFound, StoreError
 from asterism.ports import Channel, Clock
 from asterism.runtime.pump import Pump
 from asterism.store import notices, outbox
@@ -40,28 +41,41 @@ class Outbox:
         self._settings = settings
         self._clock = clock
         self._trying: set[asyncio.Task[None]] = set()
-        self._pump = Pump(
-            "outbox", self._work, clock, longest_sleep=2.0 if database.distributed else 60.0
-        )
+        self._full = False
+        self._telling: asyncio.Task[None] | None = None
+        self._pump = Pump("outbox", self._work, clock)
 
     async def start(self) -> None:
         """Begin to deliver."""
         if not self._database.distributed:
             now = self._clock()
             await self._database.write(lambda tx: outbox.release_claims(tx, now))
-        await self._database.listen("outbox", lambda _: self._pump.kick())
+        await self._database.listen("outbox", lambda _: self._pump.kick(), missed=self._pump.kick)
         self._pump.start()
 
     def kick(self) -> None:
-        """Look at once: something was put in."""
-        self._pump.kick()
+        """Look at once: something was put in. Where nothing is delivered, others are told."""
+        if self._pump.running or not self._database.distributed:
+            self._pump.kick()
+        elif self._telling is None or self._telling.done():
+            self._telling = asyncio.create_task(self._tell_others())
+
+    async def _tell_others(self) -> None:
+        # They look by themselves after a while, should this not reach them.
+        with contextlib.suppress(StoreError):
+            await self._database.write(lambda tx: tx.notify("outbox", ""))
 
     async def stop(self) -> None:
         """Stop delivering; what is waiting stays."""
+        if self._telling is not None:
+            await self._telling
+        was_running = self._pump.running
         await self._pump.stop()
         for task in self._trying:
             task.cancel()
         await asyncio.gather(*self._trying, return_exceptions=True)
+        if was_running and self._database.distributed:
+            await self._tell_others()  # when it is due is known here alone
 
     async def _work(self) -> int | None:
         # Each target has a task of its own, so that one that hangs holds up no other.
@@ -69,9 +83,13 @@ class Outbox:
             now = self._clock()
             due = await self._database.read(lambda tx, now=now: outbox.due(tx, now, room))
             if not due:
+                self._full = False
                 return await self._database.read(outbox.next_time)
             for delivery in due:
                 await self._claim(delivery)
+        if not self._full and self._database.distributed:
+            self._full = True
+            await self._tell_others()
         return None
 
     async def _claim(self, delivery: Delivery) -> None:

@@ -36,6 +36,11 @@ class Pump:
         """Begin."""
         self._task = asyncio.create_task(self._run())
 
+    @property
+    def running(self) -> bool:
+        """Whether it has been started and not stopped."""
+        return self._task is not None
+
     def kick(self) -> None:
         """Look at once."""
         self._kicked.set()

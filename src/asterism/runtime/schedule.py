@@ -31,13 +31,11 @@ class Schedules:
         self._constellation = constellation
         self._clock = clock
         self._accepted = accepted
-        self._pump = Pump(
-            "schedules", self._work, clock, longest_sleep=1.0 if database.distributed else 60.0
-        )
+        self._pump = Pump("schedules", self._work, clock)
 
     async def start(self) -> None:
         """Begin to look."""
-        await self._database.listen("schedule", lambda _: self._pump.kick())
+        await self._database.listen("schedule", lambda _: self._pump.kick(), missed=self._pump.kick)
         self._pump.start()
 
     async def stop(self) -> None:

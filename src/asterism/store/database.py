@@ -76,8 +76,17 @@ class Database(Protocol):
         """Run `work` on a read-only snapshot."""
         ...
 
-    async def listen(self, topic: str, heard: Callable[[str], None]) -> None:
-        """Call `heard` on the event loop with each payload notified under `topic`, from now on."""
+    async def listen(
+        self,
+        topic: str,
+        heard: Callable[[str], None],
+        *,
+        missed: Callable[[], None] | None = None,
+    ) -> None:
+        """Call `heard` on the event loop with each payload notified under `topic`, from now on.
+
+        `missed` is called when something may have been notified that was not heard.
+        """
         ...
 
     async def check(self) -> list[str]:

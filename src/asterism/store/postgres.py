@@ -162,6 +162,7 @@ class Postgres:
         self._closed = False
         self._listeners: dict[str, list[Callable[[str], None]]] = {}
         self._listening: dict[str, asyncio.Event] = {_EAR: asyncio.Event()}
+        self._missed: list[Callable[[], None]] = []
         self._ear: asyncio.Task[None] | None = None
 
     # -- opening -------------------------------------------------------------------------------
@@ -297,8 +298,22 @@ class Postgres:
 
     # -- notices -------------------------------------------------------------------------------
 
-    async def listen(self, topic: str, heard: Callable[[str], None]) -> None:
-        """Call `heard` on the event loop with each payload notified under `topic`, from now on."""
+    async def listen(
+        self,
+        topic: str,
+        heard: Callable[[str], None],
+        *,
+        missed: Callable[[], None] | None = None,
+    ) -> None:
+        """Call `heard` on the event loop with each payload notified under `topic`, from now on.
+
+        `missed` is called whenever the connection that listens had to be made anew.
+        """
+        await self._listen(topic, heard)
+        if missed is not None:
+            self._missed.append(missed)
+
+    async def _listen(self, topic: str, heard: Callable[[str], None]) -> None:
         self._listeners.setdefault(topic, []).append(heard)
         listening = self._listening.setdefault(topic, asyncio.Event())
         if self._ear is None:
@@ -314,19 +329,20 @@ class Postgres:
 
     async def _hear(self) -> None:
         """Listen on a connection of its own; when it is lost, make it anew."""
-        delay = 0.1
+        delay, again = 0.1, False
         while True:
             try:
                 async with await self._connect() as raw:
                     delay = 0.1
-                    await self._hear_on(raw)
+                    await self._hear_on(raw, again=again)
             except (psycopg.Error, StoreError, ConfigError):
+                again = True
                 for listening in self._listening.values():
                     listening.clear()
                 await asyncio.sleep(delay * random.uniform(0.5, 1))
                 delay = min(delay * 2, 2.0)
 
-    async def _hear_on(self, raw: Raw) -> None:
+    async def _hear_on(self, raw: Raw, *, again: bool) -> None:
         loop = asyncio.get_running_loop()
         taken_up: set[str] = set()
         while True:
@@ -337,6 +353,10 @@ class Postgres:
             # Whoever hears that its topic is taken up may name another one to the ear at once.
             for topic in fresh:
                 self._listening[topic].set()
+            if again:
+                again = False
+                for missed in self._missed:
+                    loop.call_soon(missed)
             async for notice in raw.notifies(stop_after=1):
                 for listener in self._listeners.get(notice.channel, ()):
                     loop.call_soon(listener, notice.payload)

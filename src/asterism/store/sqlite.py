@@ -454,8 +454,15 @@ class SQLite:
         except apsw.Error as error:
             raise self._explain(error) from error
 
-    async def listen(self, topic: str, heard: Callable[[str], None]) -> None:
-        """Call `heard` with each payload notified under `topic`, from now on."""
+    async def listen(
+        self,
+        topic: str,
+        heard: Callable[[str], None],
+        *,
+        missed: Callable[[], None] | None = None,
+    ) -> None:
+        """Call `heard` with each payload notified under `topic`, from now on; none is missed."""
+        del missed
         self._listeners.setdefault(topic, []).append(heard)
 
     async def columns(self) -> dict[str, dict[str, str]]:
