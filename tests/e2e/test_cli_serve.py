@@ -131,7 +131,8 @@ def test_a_worker_waits_until_its_server_is_there(asterism: Command, model: Mode
             with asterism.started("worker") as worker:
                 assert worker.stderr is not None
                 said = worker.stderr.readline()
-                assert re.search(r"is out of reach \(.+\); waiting for it, Ctrl-C .* ends\.$", said)
+                waits = r"is out of reach \(.+\)\. .* Waiting for it; Ctrl-C .* ends\.$"
+                assert re.search(waits, said)
                 server.start()
                 # Whatever it has tried meanwhile, it has said so once.
                 assert "Working" in worker.stderr.readline()
@@ -149,7 +150,7 @@ def test_a_worker_that_waits_for_its_server_ends_when_told(
     asterism.configure(f'[store]\nurl = "postgresql://127.0.0.1:{unused_port()}/asterism"\n')
     with asterism.started("worker") as worker:
         assert worker.stderr is not None
-        assert "waiting for it" in worker.stderr.readline()
+        assert "Waiting for it" in worker.stderr.readline()
         worker.send_signal(number)
         assert worker.wait(PATIENCE) == 0
         assert worker.stderr.read() == ""
@@ -169,7 +170,7 @@ async def test_a_worker_that_waits_says_so_again_now_and_then(
     from asterism.cli import worker
     from asterism.cli.options import Options
 
-    out_of_reach = StoreUnavailable("The server is out of reach (no answer). Start it, and so on.")
+    out_of_reach = StoreUnavailable("The server is out of reach (no answer).", outcome="No.")
     monkeypatch.setenv("ASTERISM_STORE__URL", "postgresql://127.0.0.1/asterism")
     monkeypatch.setattr(worker, "opened", Mock(side_effect=out_of_reach))
     monkeypatch.setattr(worker, "_FIRST_WAIT", 0.02)
@@ -185,7 +186,7 @@ async def test_a_worker_that_waits_says_so_again_now_and_then(
         assert time.monotonic() - began >= 0.4
         os.kill(os.getpid(), signal.SIGTERM)
         await working
-    told = "The server is out of reach (no answer); waiting for it, Ctrl-C or SIGTERM ends."
+    told = "The server is out of reach (no answer). Waiting for it; Ctrl-C or SIGTERM ends."
     assert set(said.splitlines()) == {told}
 
 

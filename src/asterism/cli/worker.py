@@ -66,8 +66,7 @@ async def _open(
         except StoreUnavailable as error:
             if time.monotonic() - said_at >= _SAY_AGAIN:
                 said_at = time.monotonic()
-                what, _, _ = error.message.partition(". Start it, ")
-                _say(f"{what.rstrip('.')}; waiting for it, Ctrl-C or SIGTERM ends.")
+                _say(f"{error.reason} Waiting for it; Ctrl-C or SIGTERM ends.")
         done, _ = await asyncio.wait([told], timeout=wait)
         if done:
             return None

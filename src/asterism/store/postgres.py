@@ -441,7 +441,8 @@ class Postgres:
     def _out_of_reach(self, reason: str, lost: str) -> StoreUnavailable:
         return StoreUnavailable(
             f"PostgreSQL at {self.address} is out of reach ({reason}). Start it, or correct "
-            f"[store] url, and try again. {lost}"
+            "[store] url, and try again.",
+            outcome=lost,
         )
 
     def _raise(self, error: psycopg.Error, *, committing: bool = False) -> NoReturn:
