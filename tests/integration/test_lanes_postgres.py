@@ -188,6 +188,47 @@ async def test_the_work_of_a_killed_worker_is_taken_over(url: str, database: Pos
         assert sorted(row[0] for row in finished) == ["agent_1", "agent_1", "agent_2"]
 
 
+@pytest.mark.promise("T2", "D2")
+@pytest.mark.parametrize("before", [0.0, 4.0], ids=["with the server", "before it"])
+async def test_the_work_of_a_worker_that_dies_beside_its_server_is_taken_over(
+    server: PostgresServer, url: str, database: Postgres, before: float
+) -> None:
+    """The server crashes and comes back; that must not hold back what dead workers have left."""
+    await database.write(lambda tx: tx.run(RUNS))
+
+    async def runs() -> list[Row]:
+        return await look(database, "SELECT agent, worker, began FROM runs ORDER BY id")
+
+    async def begun() -> bool:
+        return bool(await runs())
+
+    async with worker(url, 60.0) as first:
+        await enqueue(database, ["agent_1"])
+        await until(begun)
+        async with worker(url, 60.0) as second:
+
+            async def both_are_up() -> bool:
+                rows = await look(database, "SELECT COUNT(*) FROM procrastinate_workers")
+                return rows[0][0] == 2
+
+            await until(both_are_up)
+            os.kill(first.pid, signal.SIGKILL)
+            killed_at = time.time()
+            await asyncio.sleep(before)
+            gone_at = time.time()
+            await asyncio.to_thread(server.crash)
+            await asyncio.to_thread(server.start)
+            away = time.time() - gone_at
+
+            async def taken_over() -> bool:
+                return (await runs())[-1][:2] == ("agent_1", second.pid)
+
+            await until(taken_over, 30)
+            took = (await runs())[-1][2] - killed_at
+            print(f"\ntaken over after {took:.1f} s; the server was away for {away:.1f} s of these")
+            assert took - away < 10
+
+
 # -- one worker --------------------------------------------------------------------------------
 
 

@@ -12,7 +12,8 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 from typing import NamedTuple
 
 from procrastinate.manager import get_channel_for_queues
@@ -32,8 +33,12 @@ _RETRY_TOPIC = "lane_retry"
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 10.0
 _A_MOMENT = 0.05
 _FORGET_WORKER_AFTER = 3_600.0
-_RECONNECTING = 5.0
-"""How much longer a worker may be silent after a restart of the server: its pool tries in steps."""
+_FIND_AGAIN = 0.25
+"""Seconds between tries to find a server that is away."""
+_BACK_WITHIN = 3.0
+"""Seconds in which all workers find a server that was away, and say so."""
+_SLACK = 1.0
+"""Seconds beyond its heartbeat that a busy worker counts of the time between two looks."""
 (_CHANNEL,) = get_channel_for_queues([LANE_QUEUE])
 
 _TAKE = (
@@ -49,12 +54,16 @@ _PUT_BACK = (
 )
 _RETRY = _PUT_BACK + _HELD
 _GIVE_BACK = _PUT_BACK + " WHERE worker_id = ? AND status = 'doing' AND id <> ALL(?::bigint[])"
-_RESCUE = (
-    _PUT_BACK + " WHERE queue_name = ? AND status = 'doing' AND (worker_id IS NULL OR worker_id IN"
-    " (SELECT id FROM procrastinate_workers WHERE last_heartbeat < now() - make_interval(secs => ?)"
-    # A worker that was not heard of since a restart of the server may be on its way back.
-    " AND (last_heartbeat > pg_postmaster_start_time()"
-    " OR pg_postmaster_start_time() < now() - make_interval(secs => ?))))"
+# As they were seen: one that has come to life again meanwhile is left alone. Their jobs lose their
+# worker by the foreign key.
+_BURY = (
+    "DELETE FROM procrastinate_workers w USING unnest(?::bigint[], ?::timestamptz[]) AS d(id, beat)"
+    " WHERE w.id = d.id AND w.last_heartbeat = d.beat"
+)
+_RESCUE = _PUT_BACK + " WHERE queue_name = ? AND status = 'doing' AND worker_id IS NULL"
+_OTHERS = (
+    "SELECT id, last_heartbeat, EXTRACT(EPOCH FROM now() - last_heartbeat)::double precision,"
+    " last_heartbeat > pg_postmaster_start_time() FROM procrastinate_workers WHERE id <> ?"
 )
 
 
@@ -63,6 +72,56 @@ class _Job(NamedTuple):
     agent_id: str
     attempts: int
     worker: int
+
+
+class _Seen(NamedTuple):
+    """Another worker, as the database has it."""
+
+    id: int
+    beat: datetime
+    age: float
+    """Seconds since its last heartbeat."""
+    since_restart: bool
+    """Whether it was heard of since the server was started."""
+
+
+class _Watch:
+    """Knows for how long others have been silent, not counting when the server was away.
+
+    For while it is away, nobody can be heard of; and when it is back, those who live need a moment
+    to find it.
+    """
+
+    def __init__(self, heartbeat: float, patience: float) -> None:
+        self._most_at_once = heartbeat + _SLACK
+        self._patience = patience
+        self._silent: dict[int, tuple[datetime, float]] = {}
+        self._noted_at: float | None = None
+        self.cut_off = False
+
+    def lose(self) -> None:
+        """Note that the server cannot be asked."""
+        self.cut_off, self._noted_at = True, None
+
+    def note(self, others: Sequence[_Seen], now: float) -> list[_Seen]:
+        """Note whom the database has; return those that have been silent for too long."""
+        passed = 0.0 if self._noted_at is None else min(now - self._noted_at, self._most_at_once)
+        most = self._patience - _BACK_WITHIN if self.cut_off else math.inf
+        self.cut_off, self._noted_at = False, now
+        silent: dict[int, tuple[datetime, float]] = {}
+        for one in others:
+            beat, before = self._silent.get(one.id, (None, 0.0))
+            if beat is None:
+                since = one.age if one.since_restart else 0.0
+            else:
+                since = before + passed if beat == one.beat else min(one.age, passed)
+            silent[one.id] = (one.beat, min(since, most))
+        self._silent = silent
+        return [one for one in others if silent[one.id][1] >= self._patience]
+
+    def next_in(self) -> float:
+        """Return in how many seconds somebody may have been silent for too long."""
+        return min((self._patience - since for _, since in self._silent.values()), default=math.inf)
 
 
 class ProcrastinateLanes:
@@ -84,6 +143,7 @@ class ProcrastinateLanes:
         self._work = work
         self._heartbeat = heartbeat
         self._stalled_after = stalled_after
+        self._watch = _Watch(heartbeat, stalled_after)
         self._worker = 0
         self._slots = asyncio.Semaphore(concurrency)
         self._taking = asyncio.Lock()
@@ -103,6 +163,7 @@ class ProcrastinateLanes:
         self._loops = [
             asyncio.create_task(self._take_jobs(), name="asterism-lanes"),
             asyncio.create_task(self._keep_watch(), name="asterism-lanes-watch"),
+            asyncio.create_task(self._keep_looking(), name="asterism-lanes-look"),
         ]
 
     def wake(self, item: InboxItem) -> None:
@@ -209,25 +270,34 @@ class ProcrastinateLanes:
     async def _keep_watch(self) -> None:
         """Show that this worker lives, and take over from those that do not."""
         loop = asyncio.get_running_loop()
-        cut_off_at = -math.inf
-        looked_at = loop.time()
         while True:
-            await asyncio.sleep(self._heartbeat)
+            pause = _FIND_AGAIN
             try:
-                await self._database.write(self._beat)
-                # When all were cut off from the server, the first one back must not rob the rest.
-                if loop.time() - cut_off_at > self._stalled_after + _RECONNECTING:
-                    await self._database.write(self._rescue)
-                if loop.time() - looked_at > _LOOK_AROUND:
-                    looked_at = loop.time()
-                    async with self._taking:
-                        await self._give_back()
-                    await self._look_around()
+                others = await self._database.write_apart(self._beat)
+                stalled = self._watch.note(others, loop.time())
+                if stalled:
+                    await self._database.write_apart(lambda tx, gone=stalled: _rescue(tx, gone))
+                pause = max(_A_MOMENT, min(self._heartbeat, self._watch.next_in()))
             except StoreError as error:
-                cut_off_at = loop.time()
-                log.warning("no heartbeat for now: %s", error)
+                if not self._watch.cut_off:
+                    log.warning("no heartbeat for now: %s", error)
+                self._watch.lose()
             except Exception:
                 log.exception("the watch over other workers failed; trying again")
+            await asyncio.sleep(pause)
+
+    async def _keep_looking(self) -> None:
+        """Look for what nothing has told of. It may wait for the pool; the watch must not."""
+        while True:
+            await asyncio.sleep(_LOOK_AROUND)
+            try:
+                async with self._taking:
+                    await self._give_back()
+                await self._look_around()
+            except StoreError as error:
+                log.warning("no look around for now: %s", error)
+            except Exception:
+                log.exception("the look around failed; trying again")
 
     async def _look_around(self) -> None:
         """Find lanes that have no job, and jobs that wait for their time, however that came."""
@@ -239,19 +309,14 @@ class ProcrastinateLanes:
         # A moment later, since the server's clock says when it is time.
         asyncio.get_running_loop().call_later(seconds + _A_MOMENT, self._woken.set)
 
-    async def _beat(self, tx: Connection) -> None:
+    async def _beat(self, tx: Connection) -> list[_Seen]:
+        """Show that this worker lives; return the others."""
         known = await tx.run(
             "UPDATE procrastinate_workers SET last_heartbeat = now() WHERE id = ?", (self._worker,)
         )
-        if not known:  # asleep for so long that others have forgotten this worker
+        if not known:  # asleep for so long that others have taken it for dead
             self._worker = await _register(tx)
-
-    async def _rescue(self, tx: Connection) -> None:
-        after_restart = self._stalled_after + _RECONNECTING
-        stalled = (0, LANE_QUEUE, self._stalled_after, after_restart)
-        rescued = await _put_back(tx, _RESCUE, stalled)
-        if rescued:
-            log.warning("took over %d lanes from workers that have stalled", rescued)
+        return [_Seen(*row) for row in await tx.all(_OTHERS, (self._worker,))]
 
     async def _unregister(self, tx: Connection) -> None:
         await tx.run("DELETE FROM procrastinate_workers WHERE id = ?", (self._worker,))
@@ -269,6 +334,15 @@ async def _register(tx: Connection) -> int:
     row = await tx.one("SELECT worker_id FROM procrastinate_register_worker_v1()")
     assert row is not None
     return int(row[0])
+
+
+async def _rescue(tx: Connection, stalled: Sequence[_Seen]) -> None:
+    """Take over from workers that have stalled, and whatever has lost its worker otherwise."""
+    if stalled:
+        await tx.run(_BURY, ([one.id for one in stalled], [one.beat for one in stalled]))
+    rescued = await _put_back(tx, _RESCUE, (0, LANE_QUEUE))
+    if rescued:
+        log.warning("took over %d lanes from workers that have stalled", rescued)
 
 
 async def _put_back(tx: Connection, sql: str, values: tuple[object, ...]) -> int:
@@ -289,6 +363,7 @@ async def _sweep(tx: Connection) -> float | None:
 
     Return in how many seconds the next job may be taken that waits for its time.
     """
+    await _rescue(tx, ())
     busy = await busy_agents(tx)
     rows = await tx.all(
         "SELECT DISTINCT lock FROM procrastinate_jobs WHERE status IN ('todo', 'doing')"

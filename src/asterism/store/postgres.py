@@ -157,6 +157,8 @@ class Postgres:
             open=False,
         )
         self._room = asyncio.Semaphore(pool_size)
+        self._apart: Raw | None = None
+        self._apart_alone = asyncio.Lock()
         self._under_way = 0
         self._quiet = asyncio.Event()
         self._closed = False
@@ -263,6 +265,39 @@ class Postgres:
                     else:
                         self._raise(error, committing=committing)
         raise AssertionError("unreachable")
+
+    async def write_apart(self, work: Work[T]) -> T:
+        """Run `work` in a transaction on a connection of its own, and try it once.
+
+        It does not wait for the pool, which may be busy, and takes its time to find a server that
+        was away. One such transaction is run at a time.
+        """
+        with self._counted():
+            async with self._apart_alone:
+                try:
+                    async with asyncio.timeout(_PATIENCE):
+                        return await self._transact_apart(work)
+                except BaseException as error:
+                    raw, self._apart = self._apart, None
+                    if raw is not None:
+                        await raw.close()
+                    if isinstance(error, TimeoutError):
+                        raise self._out_of_reach(
+                            f"no answer in {_PATIENCE:g} s",
+                            "Whether this was written is not known.",
+                        ) from None
+                    if isinstance(error, psycopg.Error):
+                        self._raise(error, committing=True)
+                    raise
+
+    async def _transact_apart(self, work: Work[T]) -> T:
+        if self._apart is None:
+            self._apart = await self._connect()
+        await self._apart.execute(_WRITE)
+        result = await work(PostgresConnection(self._apart))
+        _refuse_failed(self._apart)
+        await self._apart.commit()
+        return result
 
     @contextlib.asynccontextmanager
     async def _turn_at_the_pool(self) -> AsyncGenerator[None, None]:
@@ -434,6 +469,9 @@ class Postgres:
             self._ear.cancel()
             await asyncio.gather(self._ear, return_exceptions=True)
             self._ear = None
+        if self._apart is not None:
+            await self._apart.close()
+            self._apart = None
         await self._pool.close()
 
     # -- errors --------------------------------------------------------------------------------
