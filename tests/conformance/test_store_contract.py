@@ -149,6 +149,44 @@ async def test_what_was_written_is_there_after_opening_again(engine: Engine) -> 
     await database.close()
 
 
+async def test_a_name_is_held_by_one_at_a_time(engine: Engine) -> None:
+    database = await engine.open(THINGS)
+    # Of SQLite, there is no other process.
+    other = await engine.open(THINGS) if database.distributed else database
+    inside: list[str] = []
+    most = 0
+
+    async def work(held: Database, name: str) -> None:
+        nonlocal most
+        async with held.alone(name):
+            inside.append(name)
+            most = max(most, inside.count("one"))
+            try:
+                for _ in range(5):
+                    await ids(held)
+            finally:
+                inside.remove(name)
+
+    async def fail() -> None:
+        async with database.alone("one"):
+            raise Upset
+
+    async with asyncio.timeout(30):
+        with pytest.raises(Upset):
+            await fail()
+        async with database.alone("two"):
+            await asyncio.gather(*(work(one, "one") for one in (database, other, database, other)))
+        waiting = asyncio.create_task(work(other, "one"))
+        async with database.alone("three"):
+            waiting.cancel()
+            await asyncio.wait({waiting})
+        await work(database, "one")
+    assert most == 1
+    if other is not database:
+        await other.close()
+    await database.close()
+
+
 async def test_an_exception_undoes_all_of_a_transaction(database: Database) -> None:
     async def change_mind(tx: Connection) -> None:
         await put(tx, "a")

@@ -283,9 +283,9 @@ async def test_a_change_of_settings_touches_only_what_changed(tmp_path: Path) ->
 async def test_secrets_and_variables_are_filled_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from asterism.tools.mcp.oauth import FileVault
     from asterism.tools.mcp.reach import Means
     from asterism.tools.tool import Toolbox
+    from tests.mcp_servers.scene import FileVault
 
     async def secret(name: str) -> str | None:
         return {"TOKEN": "tok-123456"}.get(name)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import orjson
 import pytest
 from yarl import URL
 
@@ -17,7 +18,7 @@ from asterism.errors import InvalidInput, NotFound, ToolError
 from asterism.tools.tool import Toolbox
 from asterism.types.ids import now_ms
 from tests.mcp_servers.guarded import Guarded, guarded
-from tests.mcp_servers.scene import SWIFT, call
+from tests.mcp_servers.scene import SWIFT, FileVault, call
 
 pytestmark = pytest.mark.promise("S4")
 
@@ -28,7 +29,7 @@ async def connected(place: Path, **server: Any) -> AsyncGenerator[tuple[Mcp, Too
     toolbox = Toolbox()
     unused: Any = None
     reach = Reach(unused, "home", now_ms, unused, unused, place)
-    mcp = Mcp(reach, lambda: settings, toolbox, backoff=SWIFT)
+    mcp = Mcp(reach, lambda: settings, toolbox, FileVault(place / "mcp"), backoff=SWIFT)
     mcp.start(connect=False)
     try:
         yield mcp, toolbox
@@ -49,8 +50,6 @@ async def test_headers_carry_stored_keys(tmp_path: Path) -> None:
         async with connected(tmp_path, url=server.url, headers=header) as (mcp, toolbox):
             with pytest.raises(ToolError, match="asterism key set MAIL"):
                 await mcp.ask("mail")
-        from asterism.tools.mcp.oauth import FileVault
-
         await FileVault(tmp_path / "mcp").write("MAIL", "token-of-mail")
         async with connected(tmp_path, url=server.url, headers=header) as (mcp, toolbox):
             assert (await mcp.ask("mail")).offered == 1
@@ -78,7 +77,7 @@ async def test_a_server_that_is_gone_is_told_and_found_again(tmp_path: Path) -> 
 
 
 async def test_a_login_is_asked_for_made_kept_and_refreshed(tmp_path: Path) -> None:
-    async with guarded(wants_login=True, lasts=1) as server:
+    async with guarded(wants_login=True) as server:
         async with connected(tmp_path, url=server.url) as (mcp, toolbox):
             with pytest.raises(ToolError, match='run "asterism mcp login mail"'):
                 await mcp.ask("mail")
@@ -86,6 +85,7 @@ async def test_a_login_is_asked_for_made_kept_and_refreshed(tmp_path: Path) -> N
             assert [one.name for one in listing.tools] == ["add"]
         (kept,) = (tmp_path / "mcp").glob("*.token")
         assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+        kept.write_bytes(orjson.dumps(orjson.loads(kept.read_bytes()) | {"expires_at": 1.0}))
         async with connected(tmp_path, url=server.url) as (mcp, toolbox):
             assert await call(toolbox, "mail_add") == "added"
         # It had run out, so it was refreshed, where the login had found that this is done.

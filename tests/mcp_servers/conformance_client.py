@@ -11,11 +11,11 @@ from mcp.client.auth import AuthorizationCodeResult
 
 from asterism.config.mcp import McpSettings, OAuthSettings
 from asterism.errors import ToolError
-from asterism.tools.mcp.oauth import FileVault, provider
+from asterism.tools.mcp.oauth import provider
 from asterism.tools.mcp.reach import Means
 from asterism.tools.mcp.servers import Servers
 from asterism.tools.tool import Toolbox
-from tests.mcp_servers.scene import a_context
+from tests.mcp_servers.scene import FileVault, a_context
 
 REDIRECT = "http://localhost:3000/callback"
 SAMPLES: dict[str, Any] = {"string": "a", "integer": 1, "number": 1, "boolean": True, "array": []}

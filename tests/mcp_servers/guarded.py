@@ -1,16 +1,23 @@
 """A server over HTTP for tests: with sessions that it may forget, and a login if it wants one."""
 
+import asyncio
 import base64
 import hashlib
 import json
 import secrets
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlencode
 
 from aiohttp import web
+
+
+def _opened() -> asyncio.Event:
+    event = asyncio.Event()
+    event.set()
+    return event
 
 
 @dataclass
@@ -21,6 +28,12 @@ class Guarded:
     refreshes: bool = True
     lasts: int = 3600
     """Seconds that a token is said to last."""
+    rotates: bool = False
+    """A refresh token is good for once; whoever brings a used one ends the login for all."""
+    open_gate: asyncio.Event = field(default_factory=_opened)
+    """Tokens are given while it is set; what was asked for before has happened all the same."""
+    told: Callable[[str], None] = lambda _: None
+    """Hears the access token of each request that is let in."""
     url: str = ""
     sessions: set[str] = field(default_factory=set[str])
     tokens: set[str] = field(default_factory=set[str])
@@ -30,6 +43,8 @@ class Guarded:
     heard: list[str] = field(default_factory=list[str])
     """The Authorization headers of requests."""
     grants: list[str] = field(default_factory=list[str])
+    used: set[str] = field(default_factory=set[str])
+    """Refresh tokens that were exchanged for others."""
 
     @property
     def origin(self) -> str:
@@ -72,11 +87,12 @@ class Guarded:
             challenge = base64.urlsafe_b64encode(digest).decode().rstrip("=")
             if self.codes.pop(str(given["code"]), None) != challenge:
                 return web.json_response({"error": "invalid_grant"}, status=400)
-        elif not self.refreshes or str(given["refresh_token"]) not in self.refresh:
+        elif not self.refreshes or not self._exchange(str(given["refresh_token"])):
             return web.json_response({"error": "invalid_grant"}, status=400)
         access, refresh = f"access-{secrets.token_hex(8)}", f"refresh-{secrets.token_hex(8)}"
         self.tokens.add(access)
         self.refresh.add(refresh)
+        await self.open_gate.wait()
         return web.json_response(
             {
                 "access_token": access,
@@ -85,6 +101,18 @@ class Guarded:
                 "refresh_token": refresh,
             }
         )
+
+    def _exchange(self, refresh: str) -> bool:
+        if refresh in self.used:
+            self.tokens.clear()
+            self.refresh.clear()
+        if refresh not in self.refresh:
+            return False
+        if self.rotates:
+            self.used.add(refresh)
+            self.refresh.discard(refresh)
+            self.tokens.clear()
+        return True
 
     async def mcp(self, request: web.Request) -> web.Response:
         if request.method != "POST":
@@ -95,6 +123,7 @@ class Guarded:
             where = f"{self.origin}/.well-known/oauth-protected-resource/mcp"
             challenge = f'Bearer resource_metadata="{where}"'
             return web.Response(status=401, headers={"WWW-Authenticate": challenge})
+        self.told(authorization.removeprefix("Bearer "))
         message = json.loads(await request.text())
         if message["method"] == "server/discover":
             return web.Response(status=404)

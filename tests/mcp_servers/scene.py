@@ -1,5 +1,6 @@
 """What tests of MCP servers share: a context for calls, and servers of a home without a home."""
 
+import asyncio
 import json
 import sys
 from collections.abc import AsyncGenerator
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from asterism.config.mcp import McpSettings
-from asterism.tools.mcp.oauth import FileVault
+from asterism.tools.mcp.listing import filed, put
 from asterism.tools.mcp.reach import Means
 from asterism.tools.mcp.server import Backoff
 from asterism.tools.mcp.servers import Servers
@@ -16,6 +17,34 @@ from asterism.tools.tool import Tool, Toolbox, ToolContext
 from asterism.types.agents import Agent
 
 SWIFT = Backoff(first=0.02, longest=0.1)
+
+
+class FileVault:
+    """Tokens in files, for servers without a home."""
+
+    writes = True
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+        self._held: dict[str, asyncio.Lock] = {}
+
+    async def read(self, name: str) -> str | None:
+        try:
+            return self._file(name).read_text(encoding="utf-8")
+        except OSError:
+            return None
+
+    async def write(self, name: str, value: str | None) -> None:
+        if value is None:
+            self._file(name).unlink(missing_ok=True)
+        else:
+            put(self._file(name), value.encode())
+
+    def alone(self, name: str) -> asyncio.Lock:
+        return self._held.setdefault(name, asyncio.Lock())
+
+    def _file(self, name: str) -> Path:
+        return self._place / f"{filed(name)}.token"
 
 
 def a_context(progress: list[str] | None = None) -> ToolContext:

@@ -93,7 +93,7 @@ class MortalDatabase:
         self._real = real
         self._mortal = mortal
         self.listen, self.check, self.close = real.listen, real.check, real.close
-        self.columns, self.scrub = real.columns, real.scrub
+        self.columns, self.scrub, self.alone = real.columns, real.scrub, real.alone
 
     async def write(self, work: Work[T]) -> T:
         return await self._mortal.write(lambda: self._real.write(work))

@@ -8,6 +8,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 from urllib.parse import unquote, urlsplit
@@ -190,9 +191,21 @@ class Keys:
             raise NotFound(f"{there} Nothing was sent.")
         return value
 
+    # What a vault has to offer, for tokens that other processes may change at any time.
+
+    @property
+    def writes(self) -> bool:
+        """Whether a value can be kept."""
+        return self._writes
+
     async def read(self, name: str) -> str | None:
-        """Return a key, or None if there is none; with `write`, what a vault has to offer."""
+        """Return a key as it is stored at this moment, or None if there is none."""
+        await self._load()
         return self.get(name)
+
+    def alone(self, name: str) -> AbstractAsyncContextManager[None]:
+        """Keep everybody else from holding a key while the block runs."""
+        return self._reach.database.alone(f"key {self._home} {name}")
 
     async def write(self, name: str, value: str | None) -> None:
         """Keep a value, or take it away with None."""

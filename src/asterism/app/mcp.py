@@ -11,11 +11,11 @@ from asterism.app.reach import Reach
 from asterism.app.verbs import verbs
 from asterism.config import Settings
 from asterism.config.mcp import McpSettings, OAuthSettings
-from asterism.errors import ConfigError, InvalidInput, NotFound
+from asterism.errors import ConfigError, Conflict, InvalidInput, NotFound
 from asterism.permissions import Act
 from asterism.tools.mcp.landing import landing
 from asterism.tools.mcp.listing import Listing
-from asterism.tools.mcp.oauth import FileVault, Vault, kept_under, provider
+from asterism.tools.mcp.oauth import STALE, Vault, is_stale, kept_under, provider
 from asterism.tools.mcp.reach import Elicit, Means
 from asterism.tools.mcp.server import Backoff, Server
 from asterism.tools.mcp.servers import Servers, Standing
@@ -47,16 +47,16 @@ class Mcp:
         reach: Reach,
         settings: Callable[[], Settings],
         toolbox: Toolbox,
-        vault: Vault | None = None,
+        vault: Vault,
         *,
         elicit: Elicit | None = None,
         backoff: Backoff | None = None,
     ) -> None:
-        """Prepare; stored keys and tokens are in `vault`, or in files without one."""
+        """Prepare; stored keys and tokens are in `vault`."""
         self._reach = reach
         self._settings = settings
         self._place = reach.data / "mcp"
-        self._vault = FileVault(self._place) if vault is None else vault
+        self._vault = vault
         self._means = Means(self._vault.read, self._vault, elicit)
         self._servers = Servers(self._place, self._means, toolbox, backoff=backoff)
 
@@ -113,6 +113,8 @@ class Mcp:
             raise InvalidInput(
                 f"MCP server {name!r} is off. Set mcp.{name}.enabled to true. It was not asked."
             )
+        if await is_stale(self._vault, name):
+            raise Conflict(f"MCP server {name!r} was not asked: {STALE}.")
         return await self._servers.ask(name)
 
     async def login(self, name: str, show: Show, *, port: int | None = None) -> Listing:

@@ -15,7 +15,14 @@ from asterism.cli.home import visit
 from asterism.cli.options import Options, command, group
 from asterism.cli.output import Column, Output
 from asterism.cli.text import plural, when
-from asterism.errors import AsterismError, Conflict, InvalidInput, StoreMissing
+from asterism.errors import (
+    AsterismError,
+    Conflict,
+    InvalidInput,
+    StoreInUse,
+    StoreMissing,
+    StoreReadOnly,
+)
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
@@ -43,7 +50,7 @@ def list_servers(
         home.mcp.start(connect=False)
         return list(await asyncio.gather(*(_stands(home, one, check) for one in home.mcp.list())))
 
-    found = _look(options, errand)
+    found = _ask(options, errand) if check else _look(options, errand)
     out = Output(json=options.json)
     if out.json:
         out.data([_described(one, trouble) for one, trouble in found])
@@ -64,6 +71,17 @@ def _look(options: Options, errand: Callable[[Asterism], Awaitable[T]]) -> T:
         return visit(options, errand, readonly=True)
     except StoreMissing:
         return visit(options, errand)
+
+
+def _ask(options: Options, errand: Callable[[Asterism], Awaitable[T]]) -> T:
+    """Visit the home to ask servers: a login may have to be renewed, and the new one kept.
+
+    Beside a process that works there nothing can be kept, and so nothing is renewed.
+    """
+    try:
+        return visit(options, errand)
+    except (StoreInUse, StoreReadOnly):
+        return visit(options, errand, readonly=True)
 
 
 async def _stands(home: Asterism, one: Standing, check: bool) -> tuple[Standing, str]:
@@ -107,7 +125,7 @@ def tools(options: Options, name: Name) -> None:
         home.mcp.start(connect=False)
         return await home.mcp.ask(name)
 
-    found = _look(options, errand)
+    found = _ask(options, errand)
     out = Output(json=options.json)
     if out.json:
         out.data([_offered(one) for one in found.offers])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from asterism.cli.finding import BAD, LOOK, OK, Finding
 from asterism.cli.text import plural
-from asterism.errors import AsterismError, StoreMissing
+from asterism.errors import AsterismError, Conflict, StoreMissing
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
@@ -48,6 +48,8 @@ async def _finding(home: Asterism, one: Standing, offline: bool) -> Finding:
                 one = await home.mcp.ask(one.name)
         except TimeoutError:
             return Finding("mcp", BAD, f"{one.name}: no answer within {_PATIENCE:g} s")
+        except Conflict as error:
+            return Finding("mcp", LOOK, error.message)
         except AsterismError as error:
             return Finding("mcp", BAD, error.message)
     if one.listing is None:

@@ -89,6 +89,14 @@ class Database(Protocol):
         """
         ...
 
+    def alone(self, name: str) -> AbstractAsyncContextManager[None]:
+        """Hold a name: nobody else who uses this database does so at the same time.
+
+        For work outside of transactions, in whatever process. It ends with the block, or with the
+        process.
+        """
+        ...
+
     async def check(self) -> list[str]:
         """Return what is wrong with the database itself; empty when it is healthy."""
         ...

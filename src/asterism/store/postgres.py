@@ -331,6 +331,23 @@ class Postgres:
             if self._under_way == 0:
                 self._quiet.set()
 
+    @contextlib.asynccontextmanager
+    async def alone(self, name: str) -> AsyncGenerator[None, None]:
+        """Hold a name on a connection of its own, with which it is let go."""
+        raw = await self._connect()
+        try:
+            await raw.execute("SELECT pg_advisory_lock(hashtextextended(%s, 0))", (name,))
+        except psycopg.Error as error:
+            await raw.close()
+            self._raise(error)
+        except BaseException:
+            await raw.close()
+            raise
+        try:
+            yield
+        finally:
+            await raw.close()
+
     # -- notices -------------------------------------------------------------------------------
 
     async def listen(

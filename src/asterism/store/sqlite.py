@@ -148,6 +148,7 @@ class SQLite:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._writer: threading.Thread | None = None
         self._listeners: dict[str, list[Callable[[str], None]]] = {}
+        self._held: dict[str, asyncio.Lock] = {}
         self._local = threading.local()
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="asterism-reader")
         self._read_connections: list[apsw.Connection] = []
@@ -464,6 +465,12 @@ class SQLite:
         """Call `heard` with each payload notified under `topic`, from now on; none is missed."""
         del missed
         self._listeners.setdefault(topic, []).append(heard)
+
+    @contextlib.asynccontextmanager
+    async def alone(self, name: str) -> AsyncGenerator[None, None]:
+        """Hold a name; the directory is held already, so that there is no other process."""
+        async with self._held.setdefault(name, asyncio.Lock()):
+            yield
 
     async def columns(self) -> dict[str, dict[str, str]]:
         """Return the columns of each table with their types."""

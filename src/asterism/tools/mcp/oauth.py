@@ -2,64 +2,106 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import time
-from collections.abc import Awaitable, Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import orjson
 
 from asterism.config.mcp import SERVER_NAME, OAuthSettings
 from asterism.telemetry.redaction import know
-from asterism.tools.mcp.listing import filed, put
+from asterism.tools.mcp.listing import filed
 
 if TYPE_CHECKING:
+    import httpx2
     from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider
     from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 _CLIENT_NAME = "asterism"
 _EARLY = 30
 """Seconds before its end at which a token counts as expired."""
+_PATIENCE = 30.0
+"""Seconds in which a server exchanges a token."""
+_NOWHERE = "http://127.0.0.1/callback"
+"""Where nobody comes back to from a login, since none is made."""
+_VERSION = "mcp-protocol-version"
 
 
 class Vault(Protocol):
-    """Where tokens rest."""
+    """Where tokens rest, for all processes of a home."""
+
+    @property
+    def writes(self) -> bool:
+        """Whether anything can be kept; not where a home is opened for reading."""
+        ...
 
     async def read(self, name: str) -> str | None:
-        """Return what is kept under a name."""
+        """Return what is kept under a name at this moment, whoever put it there."""
         ...
 
     async def write(self, name: str, value: str | None) -> None:
-        """Keep a value; None takes it away."""
+        """Keep a value; None takes it away. On return it is durable."""
         ...
 
-
-class FileVault:
-    """Tokens in files that only their owner reads."""
-
-    def __init__(self, place: Path) -> None:
-        self._place = place
-
-    async def read(self, name: str) -> str | None:
-        """Return what is kept under a name."""
-        try:
-            return self._file(name).read_text(encoding="utf-8")
-        except OSError:
-            return None
-
-    async def write(self, name: str, value: str | None) -> None:
-        """Keep a value; None takes it away."""
-        if value is None:
-            self._file(name).unlink(missing_ok=True)
-        else:
-            put(self._file(name), value.encode())
-
-    def _file(self, name: str) -> Path:
-        return self._place / f"{filed(name)}.token"
+    def alone(self, name: str) -> AbstractAsyncContextManager[None]:
+        """Keep everybody else from holding the name, in any process, while the block runs."""
+        ...
 
 
 class LoginNeeded(Exception):
     """Raised where a person would have to log in and none is there."""
+
+
+class LoginStale(Exception):
+    """Raised where a login has run out, and a new token could not be kept."""
+
+    def __init__(self) -> None:
+        super().__init__(STALE)
+
+
+class RenewalFailed(Exception):
+    """Raised where a login could not be renewed this time."""
+
+
+STALE = (
+    "its login has run out and is renewed when an agent next uses it; what is opened for reading "
+    "cannot keep a new one"
+)
+
+
+class Renewals:
+    """Renewals of logins under way. One that nobody waits for any more is brought to its end.
+
+    The server takes the former refresh token for used once it has been asked, so that a renewal
+    that is given up in the middle loses the login.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Carry out a renewal; being cancelled does not end it."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.debug("a login was not renewed: %s", error)
+
+    async def close(self) -> None:
+        """Wait for those under way, for as long as a server may take."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_PATIENCE)
 
 
 Visit = Callable[[str], Awaitable[None]]
@@ -80,13 +122,21 @@ class _Login:
         self, vault: Vault, server: str, registered: OAuthClientInformationFull | None
     ) -> None:
         self._vault = vault
-        self._name = kept_under(server)
+        self.name = kept_under(server)
         self._registered = registered
         self.kept: dict[str, Any] = {}
         self.provider: OAuthClientProvider | None = None
 
+    @property
+    def access(self) -> str | None:
+        """The access token, unless it has run out or is about to."""
+        tokens: dict[str, Any] = self.kept.get("tokens") or {}
+        ends = self.kept.get("expires_at")
+        early = min(_EARLY, (tokens.get("expires_in") or 0) / 2)
+        return None if ends and time.time() > ends - early else tokens.get("access_token")
+
     async def load(self) -> None:
-        text = await self._vault.read(self._name)
+        text = await self._vault.read(self.name)
         try:
             self.kept = orjson.loads(text) if text else {}
         except orjson.JSONDecodeError:
@@ -98,7 +148,7 @@ class _Login:
         found = {**self.kept.get("tokens", {}), **self.kept.get("client", {})}
         for key in ("access_token", "refresh_token", "client_secret"):
             if isinstance(found.get(key), str):
-                know(f"{self._name} {key}", found[key])
+                know(f"{self.name} {key}", found[key])
 
     async def get_tokens(self) -> OAuthToken | None:
         from mcp.shared.auth import OAuthToken
@@ -131,7 +181,7 @@ class _Login:
 
     async def _save(self) -> None:
         self._know()
-        await self._vault.write(self._name, orjson.dumps(self.kept).decode())
+        await self._vault.write(self.name, orjson.dumps(self.kept).decode())
 
 
 def _dumped(model: Any) -> Any:
@@ -145,6 +195,13 @@ async def is_logged_in(vault: Vault, server: str) -> bool:
     return bool(login.kept.get("tokens"))
 
 
+async def is_stale(vault: Vault, server: str) -> bool:
+    """Tell whether a login at a server has run out, and cannot be renewed here."""
+    login = _Login(vault, server, None)
+    await login.load()
+    return bool(login.kept.get("tokens")) and login.access is None and not vault.writes
+
+
 async def provider(
     server: str,
     url: str,
@@ -152,31 +209,33 @@ async def provider(
     vault: Vault,
     *,
     secret: str | None = None,
-    visit: Visit | None = None,
-    callback: Callback | None = None,
-    redirect: str = "http://127.0.0.1/callback",
+    visit: Visit,
+    callback: Callback,
+    redirect: str,
 ) -> OAuthClientProvider:
-    """Return what adds tokens to requests: kept ones, refreshed ones, or those of a new login.
-
-    Without `visit` nobody is there to log in, and `LoginNeeded` is raised when that is needed.
-    """
-    from mcp.client.auth import OAuthClientProvider
-    from mcp.shared.auth import OAuthClientMetadata, OAuthMetadata, ProtectedResourceMetadata
-    from pydantic import AnyUrl
-
-    async def nobody(_: str) -> None:
-        raise LoginNeeded
-
-    async def nothing() -> AuthorizationCodeResult:
-        raise LoginNeeded
-
+    """Return what logs in anew while a person is there, and keeps the login."""
     login = _Login(vault, server, _registered(settings, secret, redirect))
     await login.load()
-    if visit is not None:
-        # A login begins anew: the way back from it has another port than the last time.
-        login.kept.pop("client", None)
-        login.kept.pop("tokens", None)
-    made = OAuthClientProvider(
+    # The way back has another port than the last time.
+    login.kept.pop("client", None)
+    login.kept.pop("tokens", None)
+    login.provider = _provider(login, url, settings, redirect, visit, callback)
+    return login.provider
+
+
+def _provider(
+    login: _Login,
+    url: str,
+    settings: OAuthSettings,
+    redirect: str,
+    visit: Visit | None = None,
+    callback: Callback | None = None,
+) -> OAuthClientProvider:
+    from mcp.client.auth import OAuthClientProvider
+    from mcp.shared.auth import OAuthClientMetadata
+    from pydantic import AnyUrl
+
+    return OAuthClientProvider(
         url,
         OAuthClientMetadata(
             client_name=_CLIENT_NAME,
@@ -186,23 +245,135 @@ async def provider(
             scope=settings.scope,
         ),
         login,
-        redirect_handler=visit or nobody,
-        callback_handler=callback or nothing,
+        redirect_handler=visit,
+        callback_handler=callback,
         client_metadata_url=settings.metadata_url,
     )
-    login.provider = made
-    if visit is None and login.kept.get("tokens"):
-        context, kept = made.context, login.kept
-        if kept.get("expires_at"):
-            context.token_expiry_time = float(kept["expires_at"]) - _EARLY
-        context.auth_server_url = kept.get("server")
-        if kept.get("metadata"):
-            context.oauth_metadata = OAuthMetadata.model_validate(kept["metadata"])
-        if kept.get("resource"):
-            context.protected_resource_metadata = ProtectedResourceMetadata.model_validate(
-                kept["resource"]
-            )
-    return made
+
+
+# -- logins that are kept --------------------------------------------------------------------------
+
+
+async def kept_login(
+    server: str,
+    url: str,
+    settings: OAuthSettings,
+    vault: Vault,
+    renewals: Renewals,
+    *,
+    secret: str | None = None,
+) -> httpx2.Auth:
+    """Return what adds the tokens of a kept login to requests, renewed when they have run out.
+
+    Where nobody but a person can help, `LoginNeeded` is raised.
+    """
+    import httpx2
+
+    login = _Login(vault, server, _registered(settings, secret, _NOWHERE))
+    await login.load()
+
+    async def renewed(stale: str | None, request: httpx2.Request) -> str:
+        version = request.headers.get(_VERSION)
+        work = _renew(login, _provider(login, url, settings, _NOWHERE), vault, stale, version)
+        token = await renewals.run(work)
+        if token is None:
+            raise LoginNeeded
+        return token
+
+    class Kept(httpx2.Auth):
+        async def async_auth_flow(
+            self, request: httpx2.Request
+        ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+            token = login.access or await renewed(None, request)
+            request.headers["Authorization"] = f"Bearer {token}"
+            response = yield request
+            if response.status_code == 401:
+                # It was taken back, or renewed by another process, before its time.
+                token = await renewed(token, request)
+                request.headers["Authorization"] = f"Bearer {token}"
+                response = yield request
+            if response.status_code == 401 or _wants_more(response):
+                raise LoginNeeded
+
+    return Kept()
+
+
+def _wants_more(response: httpx2.Response) -> bool:
+    """Tell whether a server wants a login that lets us do more."""
+    challenge = response.headers.get("WWW-Authenticate", "")
+    return response.status_code == 403 and "insufficient_scope" in challenge
+
+
+async def _renew(
+    login: _Login,
+    made: OAuthClientProvider,
+    vault: Vault,
+    stale: str | None,
+    version: str | None,
+) -> str | None:
+    """Return an access token other than `stale`; None if a person has to log in.
+
+    One process renews at a time, and what the others have kept meanwhile is looked at first. A new
+    token is kept before anybody uses it: the former refresh token may be good for nothing by then.
+    """
+    from mcp.shared.auth import OAuthToken
+    from pydantic import ValidationError
+
+    async with vault.alone(login.name):
+        await login.load()
+        if login.access not in (None, stale):
+            return login.access
+        former, client = await login.get_tokens(), await login.get_client_info()
+        if former is None or former.refresh_token is None or client is None:
+            return None
+        if not vault.writes:
+            raise LoginStale
+        response = await _ask_anew(login, made, former.refresh_token, client, version)
+        if response.status_code in (400, 401, 403):
+            _log.info("%s is not renewed: HTTP %d", login.name, response.status_code)
+            return None
+        if response.status_code != 200:
+            raise RenewalFailed(f"its login was not renewed: HTTP status {response.status_code}")
+        try:
+            tokens = OAuthToken.model_validate_json(response.content)
+        except ValidationError:
+            raise RenewalFailed("its login was not renewed: the answer is no token") from None
+        # What is left out has not changed (RFC 6749, section 6).
+        tokens.scope = tokens.scope if tokens.scope is not None else former.scope
+        tokens.refresh_token = tokens.refresh_token or former.refresh_token
+        await login.set_tokens(tokens)
+        return tokens.access_token
+
+
+async def _ask_anew(
+    login: _Login,
+    made: OAuthClientProvider,
+    refresh_token: str,
+    client: OAuthClientInformationFull,
+    version: str | None,
+) -> httpx2.Response:
+    """Exchange a refresh token, where the login has found that this is done."""
+    import httpx2
+    from mcp.shared.auth import ProtectedResourceMetadata
+
+    context, kept = made.context, login.kept
+    context.client_info = client
+    if kept.get("resource"):
+        resource = ProtectedResourceMetadata.model_validate(kept["resource"])
+        context.protected_resource_metadata = resource
+    base = context.get_authorization_base_url(context.server_url)
+    metadata: dict[str, Any] = kept.get("metadata") or {}
+    endpoint: str = metadata.get("token_endpoint") or f"{base}/token"
+    data = {
+        "grant_type": "refresh_token",
+        "refresh_token": refresh_token,
+        "client_id": client.client_id or "",
+    }
+    if context.should_include_resource_param(version):
+        data["resource"] = context.get_resource_url()
+    data, headers = context.prepare_token_auth(data, {})
+    async with httpx2.AsyncClient(timeout=_PATIENCE) as http:
+        return await http.post(endpoint, data=data, headers=headers)
 
 
 def _registered(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from asterism.config.mcp import McpSettings
 from asterism.errors import ConfigError
-from asterism.tools.mcp.oauth import Vault, is_logged_in, provider
+from asterism.tools.mcp.oauth import Renewals, Vault, is_logged_in, kept_login
 from asterism.tools.mcp.tap import Tap
 from asterism.tools.mcp.values import Secret, all_filled, filled
 
@@ -40,6 +40,7 @@ class Means:
     """Without it servers are told that nobody can be asked."""
     login: Callable[[str, McpSettings], Awaitable[httpx2.Auth]] | None = None
     """Makes a login while a person waits; without it only kept ones are used."""
+    renewals: Renewals = field(default_factory=Renewals)
 
 
 @dataclass(slots=True)
@@ -113,13 +114,20 @@ class Reached:
         if means.login is not None:
             auth = await means.login(url, wanted)
         elif await is_logged_in(means.vault, self.name):
-            auth = await provider(
-                self.name, url, wanted.oauth, means.vault, secret=await self._client_secret(means)
+            auth = await kept_login(
+                self.name,
+                url,
+                wanted.oauth,
+                means.vault,
+                means.renewals,
+                secret=await self._client_secret(means),
             )
 
         async def notice(response: httpx2.Response) -> None:
             if response.status_code >= 400:
                 self.status = response.status_code
+            elif self.status == 401:
+                self.status = 0  # the login was renewed
 
         http = httpx2.AsyncClient(
             headers=headers,

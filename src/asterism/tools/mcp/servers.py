@@ -86,6 +86,7 @@ class Servers:
         await asyncio.gather(*(server.close() for server in self._servers.values()))
         if self._closing:
             await asyncio.wait(self._closing, timeout=15.0)
+        await self._means.renewals.close()
 
     def _take_up(self, name: str, settings: McpSettings, *, connect: bool) -> None:
         async def listed(listing: Listing) -> None:

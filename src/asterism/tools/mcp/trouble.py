@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from asterism.errors import AsterismError
-from asterism.tools.mcp.oauth import LoginNeeded
+from asterism.tools.mcp.oauth import LoginNeeded, LoginStale, RenewalFailed
 from asterism.tools.mcp.results import shortened
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def wants_person(reached: Reached, error: BaseException) -> bool:
     """Tell whether trying again is of no use until a person has done something about it."""
     from mcp.client.auth import OAuthFlowError
 
-    hopeless = (AsterismError, LoginNeeded, OAuthFlowError, *_UNSTARTED)
+    hopeless = (AsterismError, LoginNeeded, LoginStale, OAuthFlowError, *_UNSTARTED)
     return reached.status in (401, 403) or any(isinstance(one, hopeless) for one in _inner(error))
 
 
@@ -83,6 +83,9 @@ def told(reached: Reached | None, error: BaseException) -> str:
             return one.message
         if isinstance(one, _UNSTARTED):
             return f"{one.filename or 'its program'} cannot be started: {one.strerror or one}"
+    for one in found:
+        if isinstance(one, LoginStale | RenewalFailed):
+            return str(one)
     status = reached.status if reached else 0
     if any(isinstance(one, LoginNeeded) for one in found) or status == 401:
         name = reached.name if reached else "NAME"
