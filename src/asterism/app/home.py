@@ -90,7 +90,12 @@ class Asterism(TurnVerbs):
         self._forgotten = ForgottenTexts(data, self.settings.constellation)
         self._means = means = self._make_means()
         self._outbox = Outbox(
-            database, self._parts.channel, lambda: self.settings.outbox, clock, self.telemetry
+            database,
+            self._parts.channel,
+            lambda: self.settings.outbox,
+            clock,
+            self.telemetry,
+            worker=lambda: self._lanes.worker if self._lanes is not None else None,
         )
         self.indexing = Indexing(
             database,

@@ -23,6 +23,11 @@ Serve = Callable[[str, InboxItem | None], Awaitable[int | None]]
 class Lanes(Protocol):
     """One turn at a time per agent, in order of arrival."""
 
+    @property
+    def worker(self) -> int | None:
+        """By what id other processes know this one; None if there are no others."""
+        ...
+
     async def start(self) -> None:
         """Begin to work."""
         ...
@@ -58,6 +63,11 @@ class LocalLanes:
         self._lanes: dict[str, _Lane] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._open = False
+
+    @property
+    def worker(self) -> int | None:
+        """None: there are no other processes."""
+        return None
 
     async def start(self) -> None:
         """Begin with whatever was left in the store."""

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from procrastinate.manager import get_channel_for_queues
 
 from asterism.errors import AsterismError, StoreError
+from asterism.store import outbox
 from asterism.store.database import Connection
 from asterism.store.inbox import busy_agents
 from asterism.store.postgres import LANE_QUEUE, Postgres
@@ -58,7 +59,7 @@ _GIVE_BACK = _PUT_BACK + " WHERE worker_id = ? AND status = 'doing' AND id <> AL
 # worker by the foreign key.
 _BURY = (
     "DELETE FROM procrastinate_workers w USING unnest(?::bigint[], ?::timestamptz[]) AS d(id, beat)"
-    " WHERE w.id = d.id AND w.last_heartbeat = d.beat"
+    " WHERE w.id = d.id AND w.last_heartbeat = d.beat RETURNING w.id"
 )
 _RESCUE = _PUT_BACK + " WHERE queue_name = ? AND status = 'doing' AND worker_id IS NULL"
 _OTHERS = (
@@ -152,6 +153,11 @@ class ProcrastinateLanes:
         self._running: dict[asyncio.Task[None], _Job] = {}
         self._stopping = False
         self._loops: list[asyncio.Task[None]] = []
+
+    @property
+    def worker(self) -> int | None:
+        """The id under which this worker's signs of life are known."""
+        return self._worker
 
     async def start(self) -> None:
         """Begin to work, with whatever was left in the store."""
@@ -338,8 +344,11 @@ async def _register(tx: Connection) -> int:
 
 async def _rescue(tx: Connection, stalled: Sequence[_Seen]) -> None:
     """Take over from workers that have stalled, and whatever has lost its worker otherwise."""
-    if stalled:
-        await tx.run(_BURY, ([one.id for one in stalled], [one.beat for one in stalled]))
+    seen = ([one.id for one in stalled], [one.beat for one in stalled])
+    if stalled and (buried := [row[0] for row in await tx.all(_BURY, seen)]):
+        await outbox.release_of(tx, buried)
+        # Beside what they had claimed, when theirs was due was known to them alone.
+        await tx.notify("outbox", "")
     rescued = await _put_back(tx, _RESCUE, (0, LANE_QUEUE))
     if rescued:
         log.warning("took over %d lanes from workers that have stalled", rescued)

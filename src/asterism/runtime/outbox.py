@@ -34,13 +34,17 @@ class Outbox:
         settings: Callable[[], OutboxSettings],
         clock: Clock,
         telemetry: Telemetry | None = None,
+        *,
+        worker: Callable[[], int | None] = lambda: None,
     ) -> None:
+        """Make it; `worker` returns the id by which other processes know this one, if any do."""
         self._database = database
+        self._worker = worker
         self._telemetry = telemetry or Telemetry()
         self._channel_for = channel_for
         self._settings = settings
         self._clock = clock
-        self._trying: set[asyncio.Task[None]] = set()
+        self._trying: dict[asyncio.Task[None], Delivery] = {}
         self._full = False
         self._telling: asyncio.Task[None] | None = None
         self._pump = Pump("outbox", self._work, clock)
@@ -66,16 +70,26 @@ class Outbox:
             await self._database.write(lambda tx: tx.notify("outbox", ""))
 
     async def stop(self) -> None:
-        """Stop delivering; what is waiting stays."""
+        """Stop delivering; what is waiting stays, and what is under way is left to others."""
         if self._telling is not None:
             await self._telling
         was_running = self._pump.running
         await self._pump.stop()
-        for task in self._trying:
+        cut_short = dict(self._trying)
+        for task in cut_short:
             task.cancel()
-        await asyncio.gather(*self._trying, return_exceptions=True)
+        await asyncio.gather(*cut_short, return_exceptions=True)
         if was_running and self._database.distributed:
-            await self._tell_others()  # when it is due is known here alone
+            # Who claimed it, and when it is due, is known here alone.
+            left = [one for task, one in cut_short.items() if task.cancelled()]
+            with contextlib.suppress(StoreError):
+                await self._database.write(lambda tx: self._leave(tx, left))
+
+    async def _leave(self, tx: Connection, cut_short: list[Delivery]) -> None:
+        now = self._clock()
+        for delivery in cut_short:
+            await outbox.release(tx, delivery, now)
+        await tx.notify("outbox", "")
 
     async def _work(self) -> int | None:
         # Each target has a task of its own, so that one that hangs holds up no other.
@@ -95,16 +109,16 @@ class Outbox:
     async def _claim(self, delivery: Delivery) -> None:
         settings = self._settings()
         until = self._clock() + int((settings.timeout + _LEASE_MARGIN) * 1000)
-        if not await self._database.write(lambda tx: outbox.claim(tx, delivery, until)):
+        worker = self._worker()
+        if not await self._database.write(lambda tx: outbox.claim(tx, delivery, until, worker)):
             return
-        task = asyncio.create_task(
-            self._try(replace(delivery, attempts=delivery.attempts + 1), settings)
-        )
-        self._trying.add(task)
+        claimed = replace(delivery, attempts=delivery.attempts + 1)
+        task = asyncio.create_task(self._try(claimed, settings))
+        self._trying[task] = claimed
         task.add_done_callback(self._tried)
 
     def _tried(self, task: asyncio.Task[None]) -> None:
-        self._trying.discard(task)
+        del self._trying[task]
         if not task.cancelled() and (error := task.exception()) is not None:
             # What became of the try could not be written; after its claim it is tried again.
             _log.warning("a delivery could not be recorded", exc_info=error)
@@ -135,8 +149,8 @@ class Outbox:
         next_at = None if given_up else now + int(delay * random.uniform(0.8, 1.2) * 1000)
 
         async def work(tx: Connection) -> None:
-            await outbox.failed(tx, delivery.key, said, next_at)
-            if given_up:
+            recorded = await outbox.failed(tx, delivery, said, next_at)
+            if recorded and given_up:
                 text = (
                     f"A message to {delivery.channel}:{delivery.target} could not be delivered "
                     f"after {delivery.attempts} tries: {said} It is kept; "

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from asterism.store.database import Connection, Row
+from collections.abc import Sequence
+
+from asterism.store.database import Connection, Row, marks
 from asterism.types.messages import Delivery
 
 _COLUMNS = (
@@ -66,31 +68,55 @@ async def next_time(tx: Connection) -> int | None:
     return int(row[0]) if row and row[0] is not None else None
 
 
-async def claim(tx: Connection, delivery: Delivery, until: int) -> bool:
-    """Reserve a delivery until a time; False if another process was quicker."""
+async def claim(tx: Connection, delivery: Delivery, until: int, worker: int | None) -> bool:
+    """Reserve a delivery until a time, for a worker; False if another process was quicker."""
     changed = await tx.run(
-        "UPDATE outbox SET attempts = attempts + 1, next_at = ?"
+        "UPDATE outbox SET attempts = attempts + 1, next_at = ?, claimed_by = ?"
         " WHERE key = ? AND state = 'waiting' AND next_at = ? AND attempts = ?",
-        (until, delivery.key, delivery.next_at, delivery.attempts),
+        (until, worker, delivery.key, delivery.next_at, delivery.attempts),
     )
     return changed > 0
+
+
+async def release(tx: Connection, delivery: Delivery, now: int) -> None:
+    """Make a claimed delivery due, if nobody else has claimed it since."""
+    await tx.run(
+        "UPDATE outbox SET next_at = ?, claimed_by = NULL"
+        " WHERE key = ? AND state = 'waiting' AND attempts = ?",
+        (now, delivery.key, delivery.attempts),
+    )
+
+
+async def release_of(tx: Connection, workers: Sequence[int]) -> None:
+    """Make due what workers had claimed that have died."""
+    await tx.run(
+        "UPDATE outbox SET next_at = created_at, claimed_by = NULL"
+        f" WHERE state = 'waiting' AND claimed_by IN ({marks(workers)})",
+        workers,
+    )
 
 
 async def sent(tx: Connection, key: str, at: int) -> None:
     """Record that a delivery arrived."""
     await tx.run(
-        "UPDATE outbox SET state = 'sent', sent_at = ?, error = NULL WHERE key = ?", (at, key)
+        "UPDATE outbox SET state = 'sent', sent_at = ?, error = NULL, claimed_by = NULL"
+        " WHERE key = ?",
+        (at, key),
     )
 
 
-async def failed(tx: Connection, key: str, error: str, next_at: int | None) -> None:
-    """Record that a try failed; without a next time the delivery is dead."""
+async def failed(tx: Connection, delivery: Delivery, error: str, next_at: int | None) -> bool:
+    """Record that a try failed; without a next time the delivery is dead.
+
+    False if another process has claimed it since, which then records what becomes of it.
+    """
     state = "dead" if next_at is None else "waiting"
-    await tx.run(
-        "UPDATE outbox SET state = ?, error = ?, next_at = COALESCE(?, next_at)"
-        " WHERE key = ? AND state = 'waiting'",
-        (state, error, next_at, key),
+    changed = await tx.run(
+        "UPDATE outbox SET state = ?, error = ?, next_at = COALESCE(?, next_at), claimed_by = NULL"
+        " WHERE key = ? AND state = 'waiting' AND attempts = ?",
+        (state, error, next_at, delivery.key, delivery.attempts),
     )
+    return changed > 0
 
 
 async def revive(tx: Connection, key: str, now: int) -> bool:
@@ -106,7 +132,8 @@ async def revive(tx: Connection, key: str, now: int) -> bool:
 async def release_claims(tx: Connection, now: int) -> None:
     """Make every waiting delivery due: no other process can be trying it."""
     await tx.run(
-        "UPDATE outbox SET next_at = ? WHERE state = 'waiting' AND next_at > ?", (now, now)
+        "UPDATE outbox SET next_at = ?, claimed_by = NULL WHERE state = 'waiting' AND next_at > ?",
+        (now, now),
     )
 
 

@@ -147,7 +147,7 @@ TABLES: dict[str, Table] = {
         ("key",),
         _OF_AGENT,
         _ids("key", "agent_id", "turn_id", "number", "state", "attempts", "next_at")
-        | _ids("created_at", "sent_at")
+        | _ids("created_at", "sent_at", "claimed_by")
         | _names("channel", "target")
         | {"body": How.TEXT, "error": How.TEXT},
     ),
