@@ -11,7 +11,7 @@ import orjson
 import pytest
 from yarl import URL
 
-from asterism.app.mcp import Mcp
+from asterism.app.mcp import Mcp, McpServers
 from asterism.app.reach import Reach
 from asterism.config import Settings
 from asterism.errors import InvalidInput, NotFound, ToolError
@@ -28,13 +28,14 @@ async def connected(place: Path, **server: Any) -> AsyncGenerator[tuple[Mcp, Too
     settings = Settings.model_validate({"mcp": {"mail": {"connect_timeout": 10.0, **server}}})
     toolbox = Toolbox()
     unused: Any = None
-    reach = Reach(unused, "home", now_ms, unused, unused, place)
-    mcp = Mcp(reach, lambda: settings, toolbox, FileVault(place / "mcp"), backoff=SWIFT)
-    mcp.start(connect=False)
+    reach = Reach(unused, "home", now_ms, unused, place)
+    vault = FileVault(place / "mcp")
+    servers = McpServers(place / "mcp", lambda: settings, toolbox, vault, backoff=SWIFT)
+    servers.start(connect=False)
     try:
-        yield mcp, toolbox
+        yield Mcp(reach, servers), toolbox
     finally:
-        await mcp.close()
+        await servers.close()
 
 
 async def browse(address: str) -> None:

@@ -36,7 +36,7 @@ async def rotating(place: Path, **how: Any) -> AsyncGenerator[Guarded]:
 async def run_out(place: Path, server: Guarded, **given: Any) -> None:
     """Let the time of the token be over."""
     async with home_of(place, server, **given) as home:
-        kept = orjson.loads(await home.keys.read("mcp:mail") or "")
+        kept = orjson.loads(home.keys.get("mcp:mail") or "")
         await home.keys.set("mcp:mail", orjson.dumps(kept | {"expires_at": 1.0}).decode())
 
 

@@ -97,12 +97,12 @@ async def test_the_wait_doubles_up_to_its_limit(tmp_path: Path, clock: ManualClo
         waits: list[float] = []
         for tries in range(1, 6):
             await until(
-                lambda tries=tries: len(channel.tried) == tries and not home._outbox._trying
+                lambda tries=tries: len(channel.tried) == tries and not home._engine.outbox._trying
             )
             (one,) = await home.deliveries()
             waits.append((one.next_at - clock.now) / 1000)
             clock.now = one.next_at
-            home._outbox.kick()
+            home._engine.outbox.kick()
         await until(lambda: len(channel.delivered) == 1)
     for wait, expected in zip(waits, [10, 20, 40, 40, 40], strict=True):
         assert expected * 0.8 <= wait <= expected * 1.2

@@ -32,6 +32,8 @@ from asterism.app import (
     sources,
     tools,
 )
+from asterism.app.home import ActingHome
+from asterism.app.turns import TurnVerbs
 from asterism.errors import AsterismError, NotAllowed, NotFound
 from asterism.memory.forgetting import Forgetting
 from asterism.permissions import Act, Actor
@@ -69,7 +71,7 @@ class Scene:
     waiting: str = ""
     event: str = ""
 
-    def acting(self, *roles: str) -> Asterism:
+    def acting(self, *roles: str) -> ActingHome:
         return self.home.acting_as(Actor("person", self.anna, "anna", Tier.KNOWN, frozenset(roles)))
 
 
@@ -178,7 +180,7 @@ async def _lines(stream: Any) -> list[Any]:
     return [one async for one in stream]
 
 
-Look = Callable[[Asterism, Scene], Awaitable[Any]]
+Look = Callable[[TurnVerbs, Scene], Awaitable[Any]]
 
 
 def _value(value: Any) -> Awaitable[Any]:
@@ -256,26 +258,23 @@ SILENT: dict[str, Look] = {
     "person.company": lambda home, it: home.people.company(["anna"]),
     "person.audience": lambda home, it: home.people.audience("public"),
     "rule.list": lambda home, it: home.rules.list("aria"),
-    "tool.refresh": lambda home, it: home.tools.refresh(),
     "tool.sandbox": lambda home, it: home.tools.sandbox(),
-    "tool.open": lambda home, it: home.tools.open(readonly=True),
-    "tool.close": lambda home, it: home.tools.close(),
-    "key.open": lambda home, it: home.keys.open(),
-    "key.close": lambda home, it: _value(None),  # closing the home does it
+    "key.has": lambda home, it: _value(home.keys.has("openai")),
     "key.list": lambda home, it: home.keys.list(),
+    "key.place": lambda home, it: _value(home.keys.place()),
 }
 """Verbs whose results have no place for it, or that tell of it without its words."""
 
 
-async def _each_turn(home: Asterism) -> list[Any]:
+async def _each_turn(home: TurnVerbs) -> list[Any]:
     return [await home.turn(one.id) for one in await home.turns()]
 
 
-async def _deliveries(home: Asterism) -> list[Any]:
+async def _deliveries(home: TurnVerbs) -> list[Any]:
     return [one for state in ("waiting", "dead", "sent") for one in await home.deliveries(state)]
 
 
-async def _written(home: Asterism, owners: Asterism) -> str | None:
+async def _written(home: TurnVerbs, owners: Asterism) -> str | None:
     """Return what each turn has written; that one has written a hidden line is a secret itself."""
     line = (await owners.blocks.blame("aria", "shared"))[1][1][0]
     assert line.turn_id is not None
@@ -298,7 +297,7 @@ def test_every_verb_that_reads_is_tried():
     assert not set(TELLING) & set(SILENT)
 
 
-async def seen(look: Look, home: Asterism, scene: Scene) -> str:
+async def seen(look: Look, home: TurnVerbs, scene: Scene) -> str:
     """Return all that a verb tells somebody, errors included."""
     try:
         return repr(await look(home, scene))
@@ -362,7 +361,7 @@ async def test_what_they_may_hear_is_shown(scene: Scene):
     await until(lambda: _is_found(viewer))
 
 
-async def _is_found(viewer: Asterism) -> bool:
+async def _is_found(viewer: TurnVerbs) -> bool:
     return "Hello from anna." in repr(await viewer.search("aria", "hello from anna"))
 
 

@@ -261,7 +261,7 @@ async def test_a_halt_stops_turns_under_way(tmp_path: Path, clock: ManualClock):
     async with open_home(tmp_path, obedient(delay=PATIENCE), tools=TOOLS, clock=clock) as home:
         await home.create_agent("aria")
         receipt = await home.send("aria", "Take your time.")
-        await until(lambda: home._runtime.is_running(receipt.turn_id))  # pyright: ignore[reportPrivateUsage] - to know that it is under way
+        await until(lambda: home._engine.runtime.is_running(receipt.turn_id))  # pyright: ignore[reportPrivateUsage] - to know that it is under way
         await home.halts.halt("enough")
         async with asyncio.timeout(PATIENCE / 2):
             outcome = await home.wait(receipt)

@@ -398,7 +398,7 @@ async def test_agents_leave_memory_and_come_back_whole(
                 await home.ask(name, text)
         said = [message["content"] for message in heard(model.requests[-1])[1:]]
         assert said == ["one", "answer to: one", "two", "answer to: two", "three"]
-        assert len(home._runtime._live) <= 2
+        assert len(home._engine.runtime._live) <= 2
 
 
 async def test_memory_is_counted_as_it_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -409,11 +409,11 @@ async def test_memory_is_counted_as_it_is_used(tmp_path: Path, monkeypatch: pyte
             for name in "ab":
                 await home.ask(name, "x" * 1_000)
         await home.edit_agent("a", system="new")
-        kept = home._runtime._live
-        assert home._runtime._live_bytes == sum(live.size for live in kept.values()) > 0
+        kept = home._engine.runtime._live
+        assert home._engine.runtime._live_bytes == sum(live.size for live in kept.values()) > 0
         monkeypatch.setattr(runtime, "_MOST_LIVE_BYTES", 1)
         await home.ask("b", "hello")
-        assert (len(kept), home._runtime._live_bytes) == (0, 0)
+        assert (len(kept), home._engine.runtime._live_bytes) == (0, 0)
 
 
 async def test_an_edit_counts_from_the_next_turn_on(tmp_path: Path):

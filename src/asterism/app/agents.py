@@ -69,12 +69,12 @@ class AgentVerbs(Nouns):
         agent = self._new_agent(name, model, system, tools, limits)
 
         async def work(tx: Connection) -> bool:
-            if not await agents.create(tx, self.settings.constellation, agent):
+            if not await agents.create(tx, self._engine.settings.constellation, agent):
                 return False
             await self._note(tx, "agent.created", agent, model=agent.model)
             return True
 
-        if not await self.database.write(work):
+        if not await self._engine.database.write(work):
             raise Conflict(
                 f"There is an agent named {name!r} already. Choose another name, or change it with "
                 f'"asterism agent edit {name}". Nothing was created.'
@@ -91,7 +91,7 @@ class AgentVerbs(Nouns):
         limits: Limits | None = None,
     ) -> Agent:
         """Return the agent of that name, created as given if there is none."""
-        constellation = self.settings.constellation
+        constellation = self._engine.settings.constellation
         new = self._new_agent(name, model, system, tools, limits)
 
         async def work(tx: Connection) -> Agent:
@@ -104,7 +104,7 @@ class AgentVerbs(Nouns):
             assert found is not None
             return found
 
-        return await self.database.write(work)
+        return await self._engine.database.write(work)
 
     def _new_agent(
         self,
@@ -119,15 +119,15 @@ class AgentVerbs(Nouns):
             name=checked_name(name),
             model=checked_model(model or DEFAULT_MODEL),
             system=checked_system(DEFAULT_SYSTEM.format(name=name) if system is None else system),
-            created_at=self._clock(),
+            created_at=self._engine.clock(),
             tools=self._checked_tools(tools),
-            limits=limits or Limits(**self.settings.limits.model_dump()),
+            limits=limits or Limits(**self._engine.settings.limits.model_dump()),
         )
 
     def _checked_tools(self, names: Sequence[str] | None) -> tuple[str, ...] | None:
         if names is None:
             return None
-        there = self.toolbox.names()
+        there = self._engine.toolbox.names()
         for name in names:
             if name not in there:
                 raise NotFound(no_such("tool", name, there))
@@ -142,8 +142,8 @@ class AgentVerbs(Nouns):
         return found
 
     async def _find_agent(self, name: str) -> Agent | None:
-        return await self.database.read(
-            lambda tx: agents.by_name(tx, self.settings.constellation, name)
+        return await self._engine.database.read(
+            lambda tx: agents.by_name(tx, self._engine.settings.constellation, name)
         )
 
     def model_of(self, agent: Agent) -> str:
@@ -153,23 +153,28 @@ class AgentVerbs(Nouns):
                 f"model_of needs an agent, as home.agent gives it, and this is "
                 f"{type(agent).__name__}. Nothing was changed."
             )
-        return self.settings.default_model if agent.model == DEFAULT_MODEL else agent.model
+        return self._engine.settings.default_model if agent.model == DEFAULT_MODEL else agent.model
 
     async def warm(self, agent: Agent) -> None:
         """Let the model of an agent get ready while nobody has asked anything yet, if it can."""
         try:
-            link = self._parts.link(self._parts.chain(agent.model)[0])
+            link = self._engine.parts.link(self._engine.parts.chain(agent.model)[0])
             if not isinstance(link.port, Warm):
                 return
-            live = await load(self.database, agent.id, None)
+            live = await load(self._engine.database, agent.id, None)
             await enter(
-                self.database, live, OWNER_ALONE, self.settings.context.tokens, self._clock()
+                self._engine.database,
+                live,
+                OWNER_ALONE,
+                self._engine.settings.context.tokens,
+                self._engine.clock(),
             )
             request = ModelRequest(
                 model=link.name,
                 messages=live.messages(link.profile),
                 tools=narrowed(
-                    self.toolbox.wire(agent.tools, compact=link.profile.compact), agent.rules
+                    self._engine.toolbox.wire(agent.tools, compact=link.profile.compact),
+                    agent.rules,
                 ),
                 key="warm",
                 timeout=agent.limits.seconds,
@@ -182,7 +187,9 @@ class AgentVerbs(Nouns):
 
     async def agents(self) -> list[Agent]:
         """Return all agents by name."""
-        return await self.database.read(lambda tx: agents.everyone(tx, self.settings.constellation))
+        return await self._engine.database.read(
+            lambda tx: agents.everyone(tx, self._engine.settings.constellation)
+        )
 
     async def edit_agent(
         self,
@@ -224,31 +231,31 @@ class AgentVerbs(Nouns):
                 await self._note(tx, "agent.changed", changed, changed=different)
             return version
 
-        version = await self.database.write(work)
+        version = await self._engine.database.write(work)
         if version is None:
             raise NotFound(f"The agent {name!r} was deleted meanwhile. Nothing was changed.")
-        self._runtime.forget(agent.id)
+        self._engine.runtime.forget(agent.id)
         return replace(changed, version=version)
 
     async def delete_agent(self, name: str) -> Agent:
         """Take an agent out of service. Its journal stays and can be read."""
         agent = await self.agent(name)
-        waiting = await self.database.read(
-            lambda tx: inbox.waiting(tx, self.settings.constellation, agent.id)
+        waiting = await self._engine.database.read(
+            lambda tx: inbox.waiting(tx, self._engine.settings.constellation, agent.id)
         )
         if waiting:
             raise Conflict(
                 f"{agent.name} has {len(waiting)} messages to answer first. Wait until it has "
                 "answered them. Nothing was deleted."
             )
-        at = self._clock()
+        at = self._engine.clock()
 
         async def work(tx: Connection) -> None:
             await agents.delete(tx, agent.id, at)
             await self._note(tx, "agent.deleted", agent)
 
-        await self.database.write(work)
-        self._runtime.forget(agent.id)
+        await self._engine.database.write(work)
+        self._engine.runtime.forget(agent.id)
         return agent
 
     async def import_messages(
@@ -268,7 +275,7 @@ class AgentVerbs(Nouns):
             The ids of the turns that it has become, and of the messages.
         """
         agent_id = agent.id if isinstance(agent, Agent) else (await self.agent(agent)).id
-        at, constellation = self._clock(), self.settings.constellation
+        at, constellation = self._engine.clock(), self._engine.settings.constellation
         reach = self._reach
         past = read_past(messages, at, OWNER if reach.writes_as_owner else reach.actor.id)
 
@@ -282,11 +289,11 @@ class AgentVerbs(Nouns):
             return imported
 
         try:
-            return await self.database.write(work)
+            return await self._engine.database.write(work)
         finally:
             # The commit may come although nobody waits for it any more.
-            self._runtime.forget(agent_id)
-            self.indexing.kick(agent_id)
+            self._engine.runtime.forget(agent_id)
+            self._engine.indexing.kick(agent_id)
 
     async def _note(self, tx: Connection, kind: str, agent: Agent, **body: Any) -> None:
         """Leave in the audit log what was done to an agent."""

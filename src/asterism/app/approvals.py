@@ -162,10 +162,14 @@ class Approvals:
         place: str | None = None,
         note: str | None = None,
     ) -> str:
-        """Answer a question from a channel; return in a sentence what came of it."""
+        """Answer a question from a channel; return in a sentence what came of it.
+
+        Anybody but the owner who acts answers for themselves, whatever `by` says.
+        """
+        who = by if self._reach.is_owner else self._reach.actor.id
         try:
             receipt = await self._at_work.decide(
-                Reply(approval_id, approved, by, note, place=place)
+                Reply(approval_id, approved, who, note, place=place)
             )
         except AsterismError as error:
             return words_for(error, approval_id, approved=approved)

@@ -225,4 +225,4 @@ class Archive:
 
     async def search(self, agent: Agent | str, query: AnyText, **filters: Any) -> list[Hit]:
         """Return the hits of `Asterism.search`, which has the same filters."""
-        return (await self._search.acting_for(self._reach)(agent, query, **filters)).hits
+        return (await self._search(agent, query, **filters)).hits

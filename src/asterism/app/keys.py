@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import logging
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, SecretStr
 
-from asterism.app.arguments import Arguments
 from asterism.app.audit import note
 from asterism.app.checks import no_such
 from asterism.app.reach import Reach
@@ -37,8 +34,6 @@ from asterism.store.database import Connection
 from asterism.store.secrets import DataKey, SecretRow
 from asterism.telemetry.redaction import know, know_all
 from asterism.types.ids import new_id
-
-T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -64,34 +59,23 @@ class StoredKey:
     """Why it cannot be opened."""
 
 
-@verbs(
-    "key",
-    open=Act.READ,
-    close=Act.READ,
-    list=Act.READ,
-    get=Act.GOVERN,
-    resolve=Act.GOVERN,
-    read=Act.GOVERN,
-    write=Act.GOVERN,
-    set=Act.GOVERN,
-    remove=Act.GOVERN,
-    rotate=Act.GOVERN,
-)
-class Keys:
-    """Keys of others, such as those of vendors: encrypted at rest, opened when they are needed."""
+class KeyRing:
+    """The stored keys of a process: opened once, and used for whatever the home itself does.
+
+    Whoever acts has the verbs of `Keys`, which are judged; these are not.
+    """
 
     def __init__(
         self,
         reach: Reach,
         settings: Callable[[], Settings],
-        environ: Mapping[str, str] | None = None,
-        *,
-        changed: Callable[[str], None] = lambda _: None,
+        environ: Mapping[str, str],
+        changed: Callable[[str], None],
     ) -> None:
-        """Make the verbs; `changed` hears the name of each key that is another now."""
+        """Prepare; `changed` hears the name of each key that is another now."""
         self._reach = reach
         self._settings = settings
-        self._environ = os.environ if environ is None else environ
+        self._environ = environ
         self._changed = changed
         self._values: dict[str, str] = {}
         self._problems: dict[str, AsterismError] = {}
@@ -108,17 +92,11 @@ class Keys:
         """
         know_all(configured_secrets(self._settings(), self._environ))
         self._writes = not readonly
-        await self._load()
+        await self.load()
         for problem in {one.message for one in self._problems.values()}:
             _log.warning("%s", problem)
         if not readonly:
             await self._reach.database.listen(_TOPIC, self._heard)
-
-    def acting_for(self, reach: Reach) -> Keys:
-        """Return the same keys for somebody else who acts."""
-        other = copy.copy(self)
-        other._reach = reach  # noqa: SLF001 - it is a copy of this very object
-        return other
 
     async def close(self) -> None:
         """Wait for what is being noted."""
@@ -130,7 +108,7 @@ class Keys:
 
     def _heard(self, name: str) -> None:
         async def again() -> None:
-            await self._load()
+            await self.load()
             self._changed(name)
 
         self._start(again())
@@ -140,23 +118,24 @@ class Keys:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _load(self) -> None:
+    async def load(self) -> None:
+        """Read what is stored at this moment."""
+
         async def read(tx: Connection) -> tuple[list[SecretRow], list[DataKey]]:
-            rows = await store.listing(tx, self._home)
+            rows = await store.listing(tx, self.home)
             return rows, await store.data_keys(tx) if rows else []
 
         rows, wrapped = await self._reach.database.read(read)
         values: dict[str, str] = {}
         problems: dict[str, AsterismError] = {}
         if rows:
-            opener = await asyncio.to_thread(_Opener, self._keeper, wrapped, len(rows))
+            opener = await asyncio.to_thread(_Opener, self.keeper, wrapped, len(rows))
             for row in rows:
                 try:
                     values[row.name] = opener.text(row)
                 except AsterismError as error:
                     problems[row.name] = error
-        _settle(self._values, values)
-        _settle(self._problems, problems)
+        self._values, self._problems = values, problems
         know_all(values.items())
 
     # -- use -----------------------------------------------------------------------------------
@@ -172,7 +151,6 @@ class Keys:
 
     def has(self, name: str) -> bool:
         """Tell whether there is a key of a name, whether or not it can be opened."""
-        _HAS.check((name,), {})
         return name in self._values or name in self._problems
 
     def resolve(self, text: str) -> str:
@@ -191,7 +169,33 @@ class Keys:
             raise NotFound(f"{there} Nothing was sent.")
         return value
 
-    # What a vault has to offer, for tokens that other processes may change at any time.
+    def _note_use(self, name: str) -> None:
+        now = self._reach.clock()
+        if not self._writes or now - self._uses.get(name, -_USE_NOTED_EVERY) < _USE_NOTED_EVERY:
+            return
+        self._uses[name] = now
+
+        async def noted() -> None:
+            await self._reach.database.write(lambda tx: store.used(tx, self.home, name, now))
+
+        try:
+            self._start(noted())
+        except RuntimeError:  # no loop runs in this thread; the next use is noted
+            self._uses.pop(name)
+
+    def used_at(self, row: SecretRow) -> int | None:
+        """Return when a key was last used, as far as it is known here."""
+        return max(filter(None, (row.used_at, self._uses.get(row.name))), default=None)
+
+    def problem(self, name: str) -> AsterismError | None:
+        """Return why a key cannot be opened."""
+        return self._problems.get(name)
+
+    def first_problem(self) -> tuple[str, AsterismError] | None:
+        """Return a key that cannot be opened, with the reason."""
+        return next(iter(self._problems.items()), None)
+
+    # -- what a vault has to offer, for tokens that other processes may change at any time ---------
 
     @property
     def writes(self) -> bool:
@@ -200,35 +204,119 @@ class Keys:
 
     async def read(self, name: str) -> str | None:
         """Return a key as it is stored at this moment, or None if there is none."""
-        await self._load()
+        await self.load()
         return self.get(name)
-
-    def alone(self, name: str) -> AbstractAsyncContextManager[None]:
-        """Keep everybody else from holding a key while the block runs."""
-        return self._reach.database.alone(f"key {self._home} {name}")
 
     async def write(self, name: str, value: str | None) -> None:
         """Keep a value, or take it away with None."""
         if value is not None:
-            await self.set(name, value, by="asterism")
+            await self.put(self._reach, name, value, by="asterism")
         elif self.has(name):
-            await self.remove(name, by="asterism")
+            await self.take_out(self._reach, name, by="asterism")
 
-    def _note_use(self, name: str) -> None:
-        now = self._reach.clock()
-        if not self._writes or now - self._uses.get(name, -_USE_NOTED_EVERY) < _USE_NOTED_EVERY:
-            return
-        self._uses[name] = now
+    def alone(self, name: str) -> AbstractAsyncContextManager[None]:
+        """Keep everybody else from holding a key while the block runs."""
+        return self._reach.database.alone(f"key {self.home} {name}")
 
-        async def noted() -> None:
-            await self._reach.database.write(lambda tx: store.used(tx, self._home, name, now))
+    # -- changes -------------------------------------------------------------------------------
 
-        try:
-            self._start(noted())
-        except RuntimeError:  # no loop runs in this thread; the next use is noted
-            self._uses.pop(name)
+    async def put(self, reach: Reach, name: str, value: str, *, by: str) -> bool:
+        """Store a key for whoever acts; return whether it took the place of another."""
+        know(name, value)
+        keeper, now = self.keeper, reach.clock()
+        wrapped = await reach.database.read(store.data_keys)
+        made = await asyncio.to_thread(_data_key, keeper, wrapped, now)
 
-    # -- verbs ---------------------------------------------------------------------------------
+        async def work(tx: Connection) -> bool:
+            data_key, key = made
+            await store.put_data_key(tx, data_key)
+            row = SecretRow(name, seal(key, value.encode(), name), data_key.id, now, None)
+            before = await store.put(tx, self.home, row)
+            kind = "key.changed" if before else "key.set"
+            await note(tx, reach, kind, by=by, what=name)
+            await tx.notify(_TOPIC, name)
+            return before
+
+        replaced = await reach.database.write(work)
+        self._values[name] = value
+        self._problems.pop(name, None)
+        self._changed(name)
+        return replaced
+
+    async def take_out(self, reach: Reach, name: str, *, by: str) -> None:
+        """Remove a key for whoever acts."""
+
+        async def work(tx: Connection) -> bool:
+            if not await store.remove(tx, self.home, name):
+                return False
+            await note(tx, reach, "key.removed", by=by, what=name)
+            await tx.notify(_TOPIC, name)
+            return True
+
+        if not await reach.database.write(work):
+            there = await reach.database.read(lambda tx: store.listing(tx, self.home))
+            raise NotFound(
+                f"{no_such('key', name, [one.name for one in there])} Nothing was removed."
+            )
+        self._values.pop(name, None)
+        self._problems.pop(name, None)
+        self._changed(name)
+
+    # -- where ---------------------------------------------------------------------------------
+
+    @property
+    def home(self) -> str:
+        """The constellation whose keys these are."""
+        return self._reach.constellation
+
+    @property
+    def keeper(self) -> Keeper:
+        """What keeps the master key."""
+        given = self._settings().secrets
+        return keeper_of(given.keeper, given.key_file, self._reach.data, self.home, self._environ)
+
+    def named(self) -> dict[str, list[str]]:
+        """Return the settings that name each key."""
+        settings = self._settings()
+        found: dict[str, list[str]] = {}
+        for path, text in _texts(settings):
+            for name in {*_REFERENCE.findall(text), *_WHOLE.findall(text)}:
+                found.setdefault(name, []).append(path)
+        for vendor in {*settings.models, *vendors()}:
+            if settings.takes_stored_key(vendor, self._environ):
+                found.setdefault(vendor, []).append(f"models.{vendor}")
+        return found
+
+
+@verbs(
+    "key",
+    list=Act.READ,
+    has=Act.READ,
+    place=Act.READ,
+    get=Act.GOVERN,
+    resolve=Act.GOVERN,
+    set=Act.GOVERN,
+    remove=Act.GOVERN,
+    rotate=Act.GOVERN,
+)
+class Keys:
+    """Keys of others, such as those of vendors: encrypted at rest, opened when they are needed."""
+
+    def __init__(self, reach: Reach, ring: KeyRing) -> None:
+        self._reach = reach
+        self._ring = ring
+
+    def get(self, name: str) -> str | None:
+        """Return a key, or None if there is none; raise if there is one that cannot be opened."""
+        return self._ring.get(name)
+
+    def has(self, name: str) -> bool:
+        """Tell whether there is a key of a name, whether or not it can be opened."""
+        return self._ring.has(name)
+
+    def resolve(self, text: str) -> str:
+        """Return a text with the keys that it names as `secret:NAME` or `{secret:NAME}`."""
+        return self._ring.resolve(text)
 
     async def set(self, name: str, value: str, *, by: str = "api") -> bool:
         """Store a key, encrypted; return whether it took the place of another."""
@@ -245,74 +333,40 @@ class Keys:
                 f"The value of {name!r} is {found}; a key of 1 to {_LONGEST:,} characters is "
                 "needed. Nothing was stored."
             )
-        know(name, value)
-        keeper, now = self._keeper, self._reach.clock()
-        wrapped = await self._reach.database.read(store.data_keys)
-        made = await asyncio.to_thread(_data_key, keeper, wrapped, now)
-
-        async def work(tx: Connection) -> bool:
-            data_key, key = made
-            await store.put_data_key(tx, data_key)
-            row = SecretRow(name, seal(key, value.encode(), name), data_key.id, now, None)
-            before = await store.put(tx, self._home, row)
-            kind = "key.changed" if before else "key.set"
-            await note(tx, self._reach, kind, by=by, what=name)
-            await tx.notify(_TOPIC, name)
-            return before
-
-        replaced = await self._reach.database.write(work)
-        self._values[name] = value
-        self._problems.pop(name, None)
-        self._changed(name)
-        return replaced
+        return await self._ring.put(self._reach, name, value, by=by)
 
     async def list(self) -> list[StoredKey]:
         """Return what is stored, by name: never a value."""
-        rows = await self._reach.database.read(lambda tx: store.listing(tx, self._home))
-        uses = self._named()
+        rows = await self._reach.database.read(lambda tx: store.listing(tx, self._ring.home))
+        uses = self._ring.named()
         return [
             StoredKey(
                 row.name,
                 row.created_at,
-                max(filter(None, (row.used_at, self._uses.get(row.name))), default=None),
+                self._ring.used_at(row),
                 tuple(uses.get(row.name, ())),
-                self._problems[row.name].message if row.name in self._problems else None,
+                problem.message if (problem := self._ring.problem(row.name)) is not None else None,
             )
             for row in rows
         ]
 
     async def remove(self, name: str, *, by: str = "api") -> None:
         """Remove a key; what it was is still taken out of all texts by this process."""
-
-        async def work(tx: Connection) -> bool:
-            if not await store.remove(tx, self._home, name):
-                return False
-            await note(tx, self._reach, "key.removed", by=by, what=name)
-            await tx.notify(_TOPIC, name)
-            return True
-
-        if not await self._reach.database.write(work):
-            there = await self._reach.database.read(lambda tx: store.listing(tx, self._home))
-            raise NotFound(
-                f"{no_such('key', name, [one.name for one in there])} Nothing was removed."
-            )
-        self._values.pop(name, None)
-        self._problems.pop(name, None)
-        self._changed(name)
+        await self._ring.take_out(self._reach, name, by=by)
 
     async def rotate(self, *, by: str = "api") -> int:
         """Encrypt everything anew: a new master key where it can be put, and a new data key.
 
         Former master keys stay behind the new one, since other data may be sealed with them.
         """
-        await self._load()
-        if self._problems:
-            name, error = next(iter(self._problems.items()))
+        await self._ring.load()
+        if (broken := self._ring.first_problem()) is not None:
+            name, error = broken
             raise type(error)(
                 f"{error.message} Set {name!r} again or remove it, and then rotate. Nothing was "
                 "changed."
             )
-        keeper, now = self._keeper, self._reach.clock()
+        keeper, now = self._ring.keeper, self._reach.clock()
         masters = await asyncio.to_thread(keeper.read)
         master = new_key() if keeper.changes else _current(keeper, masters)
         if keeper.changes:
@@ -328,53 +382,21 @@ class Keys:
                 )
             data_key, key = _new_data_key(master, now)
             await store.put_data_key(tx, data_key)
-            rows = await store.listing(tx, self._home)
+            rows = await store.listing(tx, self._ring.home)
             for row in rows:
                 sealed = seal(key, opener.text(row).encode(), row.name)
-                await store.put(tx, self._home, replace(row, sealed=sealed, key_id=data_key.id))
+                await store.put(
+                    tx, self._ring.home, replace(row, sealed=sealed, key_id=data_key.id)
+                )
             await store.drop_unused_keys(tx)
             await note(tx, self._reach, "key.rotated", by=by, what=f"{len(rows)} keys")
             return len(rows)
 
         return await self._reach.database.write(work)
 
-    # -- where ---------------------------------------------------------------------------------
-
-    @property
     def place(self) -> str:
-        """Where the master key is, in words."""
-        return self._keeper.place
-
-    @property
-    def _home(self) -> str:
-        return self._reach.constellation
-
-    @property
-    def _keeper(self) -> Keeper:
-        given = self._settings().secrets
-        return keeper_of(given.keeper, given.key_file, self._reach.data, self._home, self._environ)
-
-    def _named(self) -> dict[str, list[str]]:
-        """Return the settings that name each key."""
-        settings = self._settings()
-        found: dict[str, list[str]] = {}
-        for path, text in _texts(settings):
-            for name in {*_REFERENCE.findall(text), *_WHOLE.findall(text)}:
-                found.setdefault(name, []).append(path)
-        for vendor in {*settings.models, *vendors()}:
-            if settings.takes_stored_key(vendor, self._environ):
-                found.setdefault(vendor, []).append(f"models.{vendor}")
-        return found
-
-
-def _settle(held: dict[str, T], found: Mapping[str, T]) -> None:
-    """Make what is held what was found, in place: whoever acts for others holds the same."""
-    held.update(found)
-    for name in held.keys() - found.keys():
-        held.pop(name, None)
-
-
-_HAS = Arguments(Keys.has, "key.has")
+        """Return where the master key is, in words."""
+        return self._ring.keeper.place
 
 
 class _Opener:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from asterism.app.reach import Reach
@@ -31,20 +32,12 @@ Show = Callable[[str], Awaitable[None]]
 """Shows a person the address at which to log in."""
 
 
-@verbs(
-    "mcp",
-    list=Act.READ,
-    ask=Act.APPEND,
-    login=Act.GOVERN,
-    forget=Act.GOVERN,
-    close=Act.GOVERN,
-)
-class Mcp:
-    """The MCP servers of a home, whose tools are in its toolbox."""
+class McpServers:
+    """The MCP servers of a process, whose tools are in its toolbox: one set, whoever acts."""
 
     def __init__(
         self,
-        reach: Reach,
+        place: Path,
         settings: Callable[[], Settings],
         toolbox: Toolbox,
         vault: Vault,
@@ -52,40 +45,56 @@ class Mcp:
         elicit: Elicit | None = None,
         backoff: Backoff | None = None,
     ) -> None:
-        """Prepare; stored keys and tokens are in `vault`."""
-        self._reach = reach
-        self._settings = settings
-        self._place = reach.data / "mcp"
-        self._vault = vault
-        self._means = Means(self._vault.read, self._vault, elicit)
-        self._servers = Servers(self._place, self._means, toolbox, backoff=backoff)
-
-    # -- life ----------------------------------------------------------------------------------
+        """Prepare; what is kept of servers is in `place`, keys and tokens are in `vault`."""
+        self.settings = settings
+        self.vault = vault
+        self.means = Means(vault.read, vault, elicit)
+        self.servers = Servers(place, self.means, toolbox, backoff=backoff)
 
     def start(self, *, connect: bool) -> None:
         """Offer the tools that are known; with `connect`, ask servers for those that are not."""
-        self._servers.configure(self._settings().mcp, connect=connect)
+        self.servers.configure(self.settings().mcp, connect=connect)
 
     def settings_changed(self, old: Settings, new: Settings, *, connect: bool) -> None:
         """Follow a change of the configuration; servers that did not change stay connected."""
         if old.mcp != new.mcp:
-            self._servers.configure(new.mcp, connect=connect)
+            self.servers.configure(new.mcp, connect=connect)
 
     def key_changed(self, name: str) -> None:
         """Try a server again at which somebody has logged in, maybe in another process."""
-        for server, settings in self._settings().mcp.items():
+        for server, settings in self.settings().mcp.items():
             if settings.enabled and kept_under(server) == name:
                 with suppress(NotFound):
-                    self._servers.again(server)
+                    self.servers.again(server)
 
     async def close(self) -> None:
         """Let all servers go."""
-        await self._servers.stop()
+        await self.servers.stop()
 
-    # -- verbs ---------------------------------------------------------------------------------
+
+@verbs(
+    "mcp",
+    list=Act.READ,
+    ask=Act.APPEND,
+    configured=Act.GOVERN,
+    login=Act.GOVERN,
+    forget=Act.GOVERN,
+)
+class Mcp:
+    """The MCP servers of a home."""
+
+    def __init__(self, reach: Reach, shared: McpServers) -> None:
+        self._reach = reach
+        self._settings = shared.settings
+        self._vault = shared.vault
+        self._means = shared.means
+        self._servers = shared.servers
 
     def configured(self, name: str) -> McpSettings:
-        """Return what is configured of a server."""
+        """Return what is configured of a server, how it is reached included."""
+        return self._configured(name)
+
+    def _configured(self, name: str) -> McpSettings:
         there = self._settings().mcp
         if name not in there:
             from difflib import get_close_matches
@@ -109,7 +118,7 @@ class Mcp:
 
     async def ask(self, name: str) -> Standing:
         """Ask a server for its tools now."""
-        if not self.configured(name).enabled:
+        if not self._configured(name).enabled:
             raise InvalidInput(
                 f"MCP server {name!r} is off. Set mcp.{name}.enabled to true. It was not asked."
             )
@@ -119,7 +128,7 @@ class Mcp:
 
     async def login(self, name: str, show: Show, *, port: int | None = None) -> Listing:
         """Log in at a server: `show` brings a person to the address, who then comes back here."""
-        settings = self.configured(name)
+        settings = self._configured(name)
         if settings.url is None:
             raise InvalidInput(
                 f"MCP server {name!r} is a program, which needs no login. What it needs to know is "

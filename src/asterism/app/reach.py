@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from asterism.errors import NotAllowed
+from asterism.app.checks import no_such
+from asterism.errors import NotAllowed, NotFound
 from asterism.memory import people
 from asterism.memory.gate.writer import Writer
 from asterism.permissions import (
@@ -22,7 +23,7 @@ from asterism.permissions import (
     decide,
 )
 from asterism.ports import Clock
-from asterism.store import events, inbox, journal
+from asterism.store import agents, events, inbox, journal
 from asterism.store.database import Connection, Database
 from asterism.types.agents import Agent
 from asterism.types.events import Event, home_chain
@@ -43,8 +44,6 @@ class Reach:
     database: Database
     constellation: str
     clock: Clock
-    agent: Callable[[Agent | str], Awaitable[Agent]]
-    """Returns an agent by its name or id."""
     drop: Callable[[str], None]
     """Drops what this process keeps in memory of an agent."""
     data: Path
@@ -153,6 +152,15 @@ class Reach:
             return Writer.owner(constellation, now, by=by, reason=reason)
         company = await self.company(tx)
         return Writer.person(self.actor, constellation, company, now, by=by, reason=reason)
+
+    async def agent(self, one: Agent | str) -> Agent:
+        """Return an agent by its name or id; one that was looked up before, as it is now."""
+        name = one.id if isinstance(one, Agent) else one
+        found = await self.database.read(lambda tx: agents.by_name(tx, self.constellation, name))
+        if found is None:
+            everyone = await self.database.read(lambda tx: agents.everyone(tx, self.constellation))
+            raise NotFound(no_such("agent", name, [each.name for each in everyone]))
+        return found
 
     async def agent_id(self, agent: Agent | str | None) -> str:
         """Return the id of an agent, or that of the constellation as an owner of blocks."""

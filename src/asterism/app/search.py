@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 
 from asterism.app.arguments import AnyText
@@ -13,7 +12,6 @@ from asterism.memory.search.encoders.names import names_for
 from asterism.memory.search.question import MOST_CHARACTERS
 from asterism.memory.search.search import Encoded, search
 from asterism.permissions import Act
-from asterism.ports import Encoder
 from asterism.store import agents
 from asterism.store.database import Connection
 from asterism.store.shelves import ARCHIVE, JOURNAL
@@ -26,27 +24,17 @@ from asterism.types.search import DOMAINS, Found, Query
 class Search:
     """Search over all that agents remember; call it."""
 
-    def __init__(
-        self, reach: Reach, encoder: Callable[[str], Encoder | None], wanted: Callable[[], str]
-    ) -> None:
+    def __init__(self, reach: Reach, asking: Asking, wanted: Callable[[], str]) -> None:
         """Make the verb.
 
         Args:
-            reach: What is searched.
-            encoder: Returns an encoder by its name, None for one that is not to be had.
+            reach: What is searched, and who searches.
+            asking: Asks encoders for the vectors of queries.
             wanted: Returns the name of the encoder that is configured.
         """
         self._reach = reach
+        self._asking = asking
         self._wanted = wanted
-        self._asking = Asking(encoder)
-
-    def acting_for(self, reach: Reach) -> Search:
-        """Return the same verb for whoever acts there."""
-        if reach is self._reach:
-            return self
-        other = copy.copy(self)
-        vars(other)["_reach"] = reach
-        return other
 
     async def __call__(
         self,

@@ -55,27 +55,16 @@ class Workshop:
         await self._spawned.close()
 
 
-@verbs(
-    "tool",
-    add=Act.GOVERN,
-    list=Act.READ,
-    versions=Act.READ,
-    remove=Act.GOVERN,
-    refresh=Act.READ,
-    sandbox=Act.READ,
-    open=Act.READ,
-    close=Act.READ,
-)
-class Tools:
-    """The tools that were registered: `await home.tools.add(…)`."""
+class OfferedTools:
+    """The registered tools that are in the toolbox of this process, also by other processes."""
 
     def __init__(
         self, reach: Reach, toolbox: Toolbox, workplace: Workplace, keys: Callable[[str], str]
     ) -> None:
-        """Make the verbs; `keys` returns what `secret:NAME` stands for."""
+        """Prepare; `keys` returns what `secret:NAME` stands for."""
         self._reach = reach
         self._toolbox = toolbox
-        self._workplace = workplace
+        self.workplace = workplace
         self._keys = keys
         self._offered: dict[str, tuple[int, Tool]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -94,6 +83,57 @@ class Tools:
         task = asyncio.get_running_loop().create_task(self.refresh())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def refresh(self) -> None:
+        """Offer what is registered now, also by another process, and nothing that was removed."""
+        found = await self._reach.database.read(
+            lambda tx: registered.listing(tx, self._reach.constellation)
+        )
+        there = {one.spec.name: one for one in found}
+        for name in list(self._offered):
+            if name not in there:
+                self.withdraw(name)
+        for name, one in there.items():
+            if self._offered.get(name, (0,))[0] != one.version:
+                self.offer(one)
+
+    def is_taken(self, name: str) -> bool:
+        """Tell whether a tool has a name that was not registered."""
+        return name not in self._offered and name in self._toolbox.names()
+
+    def offer(self, one: RegisteredTool) -> None:
+        """Put a registered tool into the toolbox."""
+        self.withdraw(one.spec.name)
+        try:
+            made = registered_tool(one.spec, self.workplace, self._keys)
+            self._toolbox.add(made)
+        except AsterismError as error:
+            # A later release may refuse what an earlier one took, or have a tool of that name.
+            _log.warning("tool %s is not offered: %s", one.spec.name, error.message)
+            return
+        self._offered[one.spec.name] = (one.version, made)
+
+    def withdraw(self, name: str) -> None:
+        """Take a registered tool out of the toolbox, if it is there."""
+        offered = self._offered.pop(name, None)
+        if offered is not None:
+            self._toolbox.remove(offered[1])
+
+
+@verbs(
+    "tool",
+    add=Act.GOVERN,
+    list=Act.READ,
+    versions=Act.READ,
+    remove=Act.GOVERN,
+    sandbox=Act.READ,
+)
+class Tools:
+    """The tools that were registered: `await home.tools.add(…)`."""
+
+    def __init__(self, reach: Reach, offered: OfferedTools) -> None:
+        self._reach = reach
+        self._offered = offered
 
     async def add(
         self,
@@ -134,7 +174,7 @@ class Tools:
                 audience=audience,
             )
         )
-        if name not in self._offered and name in self._toolbox.names():
+        if self._offered.is_taken(name):
             raise Conflict(
                 f"There is a tool {name!r} that was not registered, but is built in or configured. "
                 "Choose another name. Nothing was changed."
@@ -150,7 +190,7 @@ class Tools:
             return made
 
         made = await self._reach.database.write(work)
-        self._offer(made)
+        self._offered.offer(made)
         return made
 
     async def list(self) -> list[RegisteredTool]:
@@ -196,34 +236,8 @@ class Tools:
 
         if not await self._reach.database.write(work):
             raise NotFound(no_such("tool", name, [one.spec.name for one in await self.list()]))
-        self._withdraw(name)
-
-    async def refresh(self) -> None:
-        """Offer what is registered now, also by another process, and nothing that was removed."""
-        there = {one.spec.name: one for one in await self._registered()}
-        for name in list(self._offered):
-            if name not in there:
-                self._withdraw(name)
-        for name, one in there.items():
-            if self._offered.get(name, (0,))[0] != one.version:
-                self._offer(one)
+        self._offered.withdraw(name)
 
     async def sandbox(self) -> Standing:
         """Say which sandbox is in force, and what it cannot do."""
-        return await standing(self._workplace)
-
-    def _offer(self, one: RegisteredTool) -> None:
-        self._withdraw(one.spec.name)
-        try:
-            made = registered_tool(one.spec, self._workplace, self._keys)
-            self._toolbox.add(made)
-        except AsterismError as error:
-            # A later release may refuse what an earlier one took, or have a tool of that name.
-            _log.warning("tool %s is not offered: %s", one.spec.name, error.message)
-            return
-        self._offered[one.spec.name] = (one.version, made)
-
-    def _withdraw(self, name: str) -> None:
-        offered = self._offered.pop(name, None)
-        if offered is not None:
-            self._toolbox.remove(offered[1])
+        return await standing(self._offered.workplace)

@@ -130,7 +130,7 @@ class TurnVerbs(AgentVerbs):
             )
         )
         agent_id = agent.id if isinstance(agent, Agent) else (await self.agent(agent)).id
-        return await self._runtime.accept(
+        return await self._engine.runtime.accept(
             agent_id,
             text,
             channel=channel,
@@ -157,12 +157,12 @@ class TurnVerbs(AgentVerbs):
 
     async def ask(self, agent: Agent | str, text: AnyText, **given: Any) -> Outcome:
         """Hand in a message and wait for how its turn ends."""
-        return await self._runtime.wait(await self.send(agent, text, **given))
+        return await self._engine.runtime.wait(await self.send(agent, text, **given))
 
     async def wait(self, receipt: Receipt) -> Outcome:
         """Wait for how the turn of an accepted message ends."""
         await self._must_hear(receipt.turn_id)
-        return await self._runtime.wait(receipt)
+        return await self._engine.runtime.wait(receipt)
 
     async def _must_hear(self, turn_id: str) -> None:
         """Return if whoever acts may see a turn; else there is none for them."""
@@ -204,7 +204,7 @@ class TurnVerbs(AgentVerbs):
     def _signals(
         self, agent_id: str, hand_in: Callable[[], Awaitable[Receipt]]
     ) -> AsyncGenerator[Signal, None]:
-        return signals_of_turn(self.hub, self._runtime.wait, agent_id, hand_in)
+        return signals_of_turn(self._engine.hub, self._engine.runtime.wait, agent_id, hand_in)
 
     async def watch(
         self, agent: Agent | str, *, after: str | None = None
@@ -216,17 +216,19 @@ class TurnVerbs(AgentVerbs):
         """
         who = agent if isinstance(agent, Agent) else await self.agent(agent)
         told: set[str] = set()
-        if after is not None and not self.hub.knows(who.id, after):
+        if after is not None and not self._engine.hub.knows(who.id, after):
             yield Signal(after, who.id, "", "gap", {})
             # From here on signals are kept, so that nothing falls between journal and log.
-            since, after = time_of(after), self.hub.place(who.id)
-            missed = await self.database.read(lambda tx: journal.ended_since(tx, who.id, since))
+            since, after = time_of(after), self._engine.hub.place(who.id)
+            missed = await self._engine.database.read(
+                lambda tx: journal.ended_since(tx, who.id, since)
+            )
             told = {record.id for record in missed}
             for record in missed:
                 if not await self._reach.hears_turn(record.id):
                     continue
-                yield last_signal(await self._runtime.outcome(record.id))
-        async with contextlib.aclosing(self.hub.watch(who.id, after)) as signals:
+                yield last_signal(await self._engine.runtime.outcome(record.id))
+        async with contextlib.aclosing(self._engine.hub.watch(who.id, after)) as signals:
             async for signal in signals:
                 if signal.turn_id not in told and await self._reach.hears_turn(signal.turn_id):
                     yield signal
@@ -236,12 +238,12 @@ class TurnVerbs(AgentVerbs):
 
         One that waits is stopped on return; one that is under way ends soon after.
         """
-        stands = await self._runtime.stop_anywhere(turn_id, reason)
+        stands = await self._engine.runtime.stop_anywhere(turn_id, reason)
         if stands is None:
             return
         if stands.state is not TurnState.PARKED:
             raise Conflict(f"Turn {turn_id} is {stands.state.value}; there is nothing to stop.")
-        asked = await self.database.read(lambda tx: approvals.of_turn(tx, turn_id))
+        asked = await self._engine.database.read(lambda tx: approvals.of_turn(tx, turn_id))
         first = next((one.id for one in asked if one.decided_at is None), None)
         if first is None:
             raise Conflict(
@@ -259,7 +261,7 @@ class TurnVerbs(AgentVerbs):
     async def outcome(self, turn_id: str) -> Outcome:
         """Return how a turn stands."""
         await self._must_hear(turn_id)
-        return await self._runtime.outcome(turn_id)
+        return await self._engine.runtime.outcome(turn_id)
 
     async def turns(self, agent: Agent | str | None = None, *, limit: int = 20) -> list[TurnRecord]:
         """Return the latest turns, newest first."""
@@ -273,12 +275,14 @@ class TurnVerbs(AgentVerbs):
                 return [one for one in found if one.id in ids]
 
             return await enough(
-                lambda most: journal.turns_of(tx, self.settings.constellation, agent_id, most),
+                lambda most: journal.turns_of(
+                    tx, self._engine.settings.constellation, agent_id, most
+                ),
                 heard,
                 limit,
             )
 
-        return await self.database.read(read)
+        return await self._engine.database.read(read)
 
     async def turn(self, turn_id: str) -> tuple[TurnRecord, list[Entry]]:
         """Return a turn with its entries."""
@@ -289,7 +293,7 @@ class TurnVerbs(AgentVerbs):
                 return None
             return record, await journal.entries_of(tx, record)
 
-        found = await self.database.read(read)
+        found = await self._engine.database.read(read)
         if found is None:
             raise NotFound(
                 f'There is no turn {turn_id!r}. "asterism turn list" shows the latest ones.'
@@ -306,9 +310,14 @@ class TurnVerbs(AgentVerbs):
         """
         record, entries = await self.turn(turn_id)
         if cassette is None:
-            return await replay_turn(self.database, record, entries)
+            return await replay_turn(self._engine.database, record, entries)
         return await replay_tape(
-            self.database, self.settings, self.toolbox, record, entries, Path(cassette)
+            self._engine.database,
+            self._engine.settings,
+            self._engine.toolbox,
+            record,
+            entries,
+            Path(cassette),
         )
 
     async def fork(
@@ -326,7 +335,7 @@ class TurnVerbs(AgentVerbs):
         from asterism.memory.gate.copies import fork_memory
 
         record, entries = await self.turn(turn_id)
-        origin = await self.database.read(lambda tx: agents.by_id(tx, record.agent_id))
+        origin = await self._engine.database.read(lambda tx: agents.by_id(tx, record.agent_id))
         assert origin is not None
         copy = replace(
             self._new_agent(
@@ -341,7 +350,7 @@ class TurnVerbs(AgentVerbs):
         )
 
         async def work(tx: Connection) -> bool:
-            if not await agents.create(tx, self.settings.constellation, copy):
+            if not await agents.create(tx, self._engine.settings.constellation, copy):
                 return False
             await journal.copy_before(tx, origin.id, record.first_seq, copy.id)
             writer = await self._reach.writer(tx, "fork", f"as it stood before {turn_id}")
@@ -352,7 +361,7 @@ class TurnVerbs(AgentVerbs):
             )
             return True
 
-        if not await self.database.write(work):
+        if not await self._engine.database.write(work):
             raise Conflict(
                 f"There is an agent named {copy.name!r} already. Name the fork with --name. "
                 "Nothing was created."
@@ -360,7 +369,7 @@ class TurnVerbs(AgentVerbs):
         said = next(entry for entry in entries if entry.key == "in")
         opening = orjson.loads(said.meta or "{}")
         named = images_in(said.body)
-        shown = await self.database.read(lambda tx: blobs.get(tx, named)) if named else {}
+        shown = await self._engine.database.read(lambda tx: blobs.get(tx, named)) if named else {}
         outcome = await self.ask(
             copy,
             text_of(said.body),
@@ -372,17 +381,17 @@ class TurnVerbs(AgentVerbs):
 
     async def waiting(self) -> list[InboxItem]:
         """Return what was accepted and waits for its turn."""
-        return await self.database.read(self._waiting)
+        return await self._engine.database.read(self._waiting)
 
     async def _waiting(self, tx: Connection) -> list[InboxItem]:
         """Return what waits in the inbox and whoever acts may see."""
-        found = await inbox.waiting(tx, self.settings.constellation)
+        found = await inbox.waiting(tx, self._engine.settings.constellation)
         heard = await self._reach.heard_turns(tx, [one.turn_id for one in found])
         return [one for one in found if one.turn_id in heard]
 
     async def counts(self) -> tuple[int, int]:
         """Return how many agents there are, and how many messages wait."""
-        constellation = self.settings.constellation
+        constellation = self._engine.settings.constellation
 
         async def read(tx: Connection) -> tuple[int, int]:
             there = await agents.count(tx, constellation)
@@ -390,16 +399,16 @@ class TurnVerbs(AgentVerbs):
                 return there, len(await self._waiting(tx))
             return there, await inbox.count(tx, constellation)
 
-        return await self.database.read(read)
+        return await self._engine.database.read(read)
 
     async def metrics(self, accept: str = "") -> tuple[bytes, str]:
         """Return the metrics in a text format that Prometheus reads, and the format's type."""
         return await metrics(
-            self.database,
-            self.settings.constellation,
-            self.telemetry,
-            self._parts.breakers(),
-            now=self._clock(),
+            self._engine.database,
+            self._engine.settings.constellation,
+            self._engine.telemetry,
+            self._engine.parts.breakers(),
+            now=self._engine.clock(),
             accept=accept,
         )
 
@@ -407,13 +416,13 @@ class TurnVerbs(AgentVerbs):
         """Return the ids of turns that were accepted and have not ended: waiting or interrupted."""
 
         async def read(tx: Connection) -> list[str]:
-            constellation = self.settings.constellation
+            constellation = self._engine.settings.constellation
             waiting = await inbox.waiting(tx, constellation)
             ids = [one.turn_id for one in waiting if one.kind == "message" and not one.stopped]
             ids += [record.id for record in await journal.all_interrupted(tx, constellation)]
             return sorted(await self._reach.heard_turns(tx, ids))
 
-        return await self.database.read(read)
+        return await self._engine.database.read(read)
 
     # -- people --------------------------------------------------------------------------------
 
@@ -425,14 +434,16 @@ class TurnVerbs(AgentVerbs):
         """Return what the owner must be told, which is for nobody else."""
         if not self._reach.sees_all:
             return []
-        return await self.database.read(
-            lambda tx: notices.listing(tx, self.settings.constellation, unseen=unseen, most=limit)
+        return await self._engine.database.read(
+            lambda tx: notices.listing(
+                tx, self._engine.settings.constellation, unseen=unseen, most=limit
+            )
         )
 
     async def notices_seen(self, ids: Sequence[str]) -> None:
         """Note that the owner has seen these."""
-        at = self._clock()
-        await self.database.write(lambda tx: notices.mark_seen(tx, list(ids), at))
+        at = self._engine.clock()
+        await self._engine.database.write(lambda tx: notices.mark_seen(tx, list(ids), at))
 
     # -- money ---------------------------------------------------------------------------------
 
@@ -443,15 +454,15 @@ class TurnVerbs(AgentVerbs):
         agent_id: str | None = None
         if agent is not None:
             agent_id = agent.id if isinstance(agent, Agent) else (await self.agent(agent)).id
-        settings, now = self.settings, self._clock()
-        return await self.database.read(
-            lambda tx: read_spend(tx, settings, self._prices.of, now, days, agent_id)
+        settings, now = self._engine.settings, self._engine.clock()
+        return await self._engine.database.read(
+            lambda tx: read_spend(tx, settings, self._engine.prices.of, now, days, agent_id)
         )
 
     async def caps(self) -> list[Standing]:
         """Return how much of each cap is used in the day or the month that it runs for."""
-        settings, now = self.settings, self._clock()
-        return await self.database.read(lambda tx: standings(tx, settings, now))
+        settings, now = self._engine.settings, self._engine.clock()
+        return await self._engine.database.read(lambda tx: standings(tx, settings, now))
 
     # -- out and later -------------------------------------------------------------------------
 
@@ -464,16 +475,16 @@ class TurnVerbs(AgentVerbs):
                 return [one for one in found if one.turn_id in ids]
 
             return await enough(
-                lambda most: outbox.listing(tx, self.settings.constellation, state, most),
+                lambda most: outbox.listing(tx, self._engine.settings.constellation, state, most),
                 heard,
                 limit,
             )
 
-        return await self.database.read(read)
+        return await self._engine.database.read(read)
 
     async def retry_delivery(self, key: str) -> None:
         """Try a dead delivery again."""
-        at = self._clock()
+        at = self._engine.clock()
 
         async def work(tx: Connection) -> bool:
             revived = await outbox.revive(tx, key, at)
@@ -481,9 +492,9 @@ class TurnVerbs(AgentVerbs):
                 await note(tx, self._reach, "delivery.retried", by="api", what=key)
             return revived
 
-        if not await self.database.write(work):
+        if not await self._engine.database.write(work):
             raise NotFound(f'There is no dead delivery {key!r}. "asterism outbox list" shows them.')
-        self._outbox.kick()
+        self._engine.outbox.kick()
 
     async def schedules(self, agent: Agent | str) -> list[Schedule]:
         """Return the schedules of an agent, the next one first."""
@@ -494,4 +505,4 @@ class TurnVerbs(AgentVerbs):
             found = await schedules.of_agent(tx, agent_id)
             return [one for one in found if company.may_hear(audience_of(one.company))]
 
-        return await self.database.read(read)
+        return await self._engine.database.read(read)

@@ -44,7 +44,7 @@ def set_key(
 
     async def errand(home: Asterism) -> tuple[bool, str]:
         replaced = await home.keys.set(name, value, by="cli")
-        return replaced, home.keys.place
+        return replaced, home.keys.place()
 
     replaced, place = visit(options, errand)
     out = Output(json=options.json)
@@ -128,7 +128,7 @@ def rotate(options: Options) -> None:
     """Encrypt all keys anew, with a new master key where it is kept in a file or a keyring."""
 
     async def errand(home: Asterism) -> tuple[int, str]:
-        return await home.keys.rotate(by="cli"), home.keys.place
+        return await home.keys.rotate(by="cli"), home.keys.place()
 
     count, place = visit(options, errand)
     out = Output(json=options.json)

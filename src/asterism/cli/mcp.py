@@ -47,7 +47,6 @@ def list_servers(
     """Show the servers that are configured, and how many tools each offers."""
 
     async def errand(home: Asterism) -> list[tuple[Standing, str]]:
-        home.mcp.start(connect=False)
         return list(await asyncio.gather(*(_stands(home, one, check) for one in home.mcp.list())))
 
     found = _ask(options, errand) if check else _look(options, errand)
@@ -122,7 +121,6 @@ def tools(options: Options, name: Name) -> None:
     """Ask a server for its tools: what each is called here, or why it is not offered."""
 
     async def errand(home: Asterism) -> Standing:
-        home.mcp.start(connect=False)
         return await home.mcp.ask(name)
 
     found = _ask(options, errand)

@@ -142,7 +142,8 @@ CREATE TABLE outbox (
     next_at    BIGINT NOT NULL,
     created_at BIGINT NOT NULL,
     sent_at    BIGINT,
-    error      TEXT
+    error      TEXT,
+    claimed_by BIGINT                          -- the worker that tries it now; NULL: nobody, or the only process
 );
 CREATE INDEX outbox_open ON outbox (channel, target, number, key) WHERE state <> 'sent';
 
