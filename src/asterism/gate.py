@@ -7,14 +7,12 @@ an agent gets.
 from __future__ import annotations
 
 import logging
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from pydantic import ValidationError
-
 from asterism.config.authorizations import AuthorizationSettings, PolicySettings, quota_of
+from asterism.config.load import read_document
 from asterism.errors import ConfigError, InvalidInput
 from asterism.permissions import (
     Act,
@@ -254,12 +252,6 @@ def _read_policies(text: str) -> Policies:
             "Nothing was judged."
         )
     try:
-        return policies_of(AuthorizationSettings.model_validate(tomllib.loads(text)))
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"The policies are no TOML: {error}. Nothing was judged.") from None
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(str(one) for one in first["loc"])
-        raise ConfigError(
-            f"The policies have a problem at {place}: {first['msg']}. Nothing was judged."
-        ) from None
+        return policies_of(read_document("authorizations", text, "policies").authorizations)
+    except ConfigError as error:
+        raise ConfigError(error.reason, outcome="Nothing was judged.") from None

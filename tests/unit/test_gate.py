@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from asterism.config import load
 from asterism.errors import ConfigError, InvalidInput
 from asterism.gate import Allow, Ask, Deny, Gate, Intended, TrustedText
 from asterism.types.deeds import DeedKind, Does
@@ -1040,10 +1042,27 @@ def test_policies_come_first() -> None:
     assert not allowed(one, "pay", to=BAD, amount=0.5, note="x")
 
 
-@pytest.mark.parametrize("text", ["[[policy", "[[policy]]\nname = 'x'"])
-def test_policies_that_cannot_be_read(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"Nothing was judged\."):
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[[policy",
+        "[[policy]]\nname = 'x'",
+        "[[policy]]\nname = 'x'\nverdict = 'maybe'\ntolls = ['a']\n",
+        "[[policy]]\nname = 'x'\nverdict = 'ask'\ntools = ['re:(']\nquota = 'some'\n",
+        "[roles.guest]\nmay = ['fly']\n",
+        f"a = {'[' * 60}{']' * 60}",
+    ],
+)
+def test_policies_that_cannot_be_read_are_told_as_the_file_would_be(
+    tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "authorizations.toml").write_text(text)
+    with pytest.raises(ConfigError) as of_the_file:
+        load(tmp_path, None, {})
+    with pytest.raises(ConfigError, match=r"Nothing was judged\.") as of_the_gate:
         literal("x", policies=text)
+    told = of_the_file.value.message.replace("authorizations.toml", "policies")
+    assert of_the_gate.value.message == f"{told} Nothing was judged."
 
 
 def test_tier_that_is_none() -> None:

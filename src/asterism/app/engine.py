@@ -19,7 +19,6 @@ from asterism.app.parts import Parts, folds_of
 from asterism.app.reach import Reach
 from asterism.app.tools import OfferedTools, Workshop
 from asterism.config import LiveSettings, Settings
-from asterism.config.contacts import ContactBook
 from asterism.memory.forgetting.tombstones import ForgottenTexts
 from asterism.memory.search.caches import let_go
 from asterism.models.chain import Chain
@@ -53,7 +52,6 @@ class Engine:
         toolbox: Toolbox,
         clock: Clock,
         data: Path,
-        contacts: ContactBook,
         environ: Mapping[str, str],
     ) -> None:
         """Put the parts together; `Asterism.open` does this from a configuration."""
@@ -68,7 +66,6 @@ class Engine:
         self.parts = Parts(lambda: settings.current, lambda name: self.keys.get(name))  # noqa: PLW0108 - made below
         self.prices = Prices(lambda: settings.current)
         self.lanes: Lanes | None = None
-        self._contacts = contacts
         self._forgotten = ForgottenTexts(data, constellation)
         self.means = self._make_means()
         self.outbox = Outbox(
@@ -90,7 +87,7 @@ class Engine:
             constellation,
             clock,
             tool=lambda name: toolbox.get(name, None),
-            contacts=lambda: contacts.current,
+            contacts=lambda: self.settings.contacts.book,
             delivered=self.outbox.kick,
             authority=self.authorities,
         )
@@ -152,7 +149,7 @@ class Engine:
             search=self._find,
             settings=lambda: self.settings,
             channels=self.parts.channel_names,
-            contacts=lambda: self._contacts.current,
+            contacts=lambda: self.settings.contacts.book,
             resolve=lambda text: self.keys.resolve(text),  # noqa: PLW0108 - made after this
             forgotten=lambda: self._forgotten.redact,
         )

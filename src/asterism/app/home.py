@@ -20,7 +20,6 @@ from asterism.app.spend import presume_orphans
 from asterism.app.tools import Workshop
 from asterism.app.turns import TurnVerbs
 from asterism.config import LiveSettings, Settings, data_directory
-from asterism.config.contacts import ContactBook
 from asterism.errors import AsterismError
 from asterism.permissions import Actor
 from asterism.ports import Answering, Channel, Clock, Model
@@ -150,11 +149,10 @@ class Asterism(TurnVerbs):
         live = LiveSettings(
             place, Path(config) if config else None, given, settings, on_problem=on_problem
         )
-        contacts = ContactBook(place, on_problem)
         toolbox = make_toolbox(live.current, place, tools)
         if database is None:
             database = await open_database(live.current, place, readonly=readonly)
-        engine = Engine(database, live, toolbox, clock, place, contacts, given)
+        engine = Engine(database, live, toolbox, clock, place, given)
         engine.parts.put(models or {}, channels or {})
         engine.prices.given.update(models or {})
         home = cls(engine)

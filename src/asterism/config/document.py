@@ -92,15 +92,19 @@ class Document:
     @classmethod
     def read(cls, path: Path, *, must_exist: bool) -> Document:
         """Read and parse a file; one that is missing is empty if it may be."""
-        text = read_text(path, must_exist=must_exist)
+        return cls.parse(path.name, read_text(path, must_exist=must_exist))
+
+    @classmethod
+    def parse(cls, name: str, text: str) -> Document:
+        """Parse the text of a file, which errors call by its name."""
         try:
             values = tomllib.loads(text)
         except RecursionError:
-            raise ConfigError(f"{path.name}: values nest too deeply; make it flatter.") from None
+            raise ConfigError(f"{name}: values nest too deeply; make it flatter.") from None
         except ValueError as error:
-            raise ConfigError(f"{path.name} {_in_our_words(str(error), text)}") from None
-        refuse_depth(values, path.name)
-        return cls(path.name, text, values)
+            raise ConfigError(f"{name} {_in_our_words(str(error), text)}") from None
+        refuse_depth(values, name)
+        return cls(name, text, values)
 
     @cached_property
     def _lines(self) -> dict[Key, int]:

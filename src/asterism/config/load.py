@@ -36,7 +36,7 @@ RESERVED = frozenset(
     }
 )
 """Variables that are read by others and are no settings."""
-DOCUMENTS = ("authorizations",)
+DOCUMENTS = ("authorizations", "contacts")
 """Tables of the settings that have a file of their own beside `asterism.toml`."""
 _MOST_PROBLEMS = 20
 
@@ -80,11 +80,7 @@ def load(
         _from_environment(environ),
         _from_overrides(overrides or {}),
     ]
-    values = reduce(_merged, (source.values for source in sources))
-    try:
-        settings = Settings.model_validate(values, context=environ)
-    except ValidationError as error:
-        raise ConfigError(_explain(error, sources)) from None
+    settings = _validated(sources, environ)
     modules = tuple(
         str(path.parent / module) if module.endswith(".py") else module
         for module in settings.tools.modules
@@ -97,6 +93,22 @@ def load(
     return settings.model_copy(update={"tools": tools, "cassette": cassette})
 
 
+def read_document(name: str, text: str, shown: str) -> Settings:
+    """Return the settings that a text makes, which is that of a document such as `authorizations`.
+
+    Problems are told as those of the file, which errors call `shown`.
+    """
+    return _validated([_of_document(name, Document.parse(shown, text))], {})
+
+
+def _validated(sources: list[_Source], environ: Mapping[str, str]) -> Settings:
+    values = reduce(_merged, (source.values for source in sources))
+    try:
+        return Settings.model_validate(values, context=environ)
+    except ValidationError as error:
+        raise ConfigError(_explain(error, sources)) from None
+
+
 @dataclass(frozen=True, slots=True)
 class _Source:
     values: dict[str, Any]
@@ -104,6 +116,8 @@ class _Source:
     """The line (0 where there are none) and the words that lead a reader to a key."""
     spell: Callable[[Key], str]
     """How a key is written in this source."""
+    call: Callable[[Key], str] = dotted
+    """What a key is called in sentences."""
 
 
 def _from_file(path: Path, *, must_exist: bool) -> _Source:
@@ -135,12 +149,18 @@ def _from_document(folder: Path, name: str) -> _Source:
         from asterism.config.yaml_document import read_yaml
 
         document = read_yaml(there[0])
+    return _of_document(name, document)
 
+
+def _of_document(name: str, document: Document) -> _Source:
     def place(key: Key) -> tuple[int, str]:
         line = document.line_of(key[1:])
         return line, f"{document.name} line {line}"
 
-    return _Source({name: document.values}, place, dotted)
+    def call(key: Key) -> str:
+        return dotted(key[1:])
+
+    return _Source({name: document.values}, place, call, call)
 
 
 def _from_environment(environ: Mapping[str, str]) -> _Source:
@@ -236,7 +256,7 @@ def _explain(error: ValidationError, sources: list[_Source]) -> str:
         found.append((rank, line, place, detail))
     found.sort(key=lambda problem: problem[:2])
     lines = [
-        f"{place}: {_sentence(detail, sources[rank].spell)}"
+        f"{place}: {_sentence(detail, sources[rank])}"
         for rank, _, place, detail in found[:_MOST_PROBLEMS]
     ]
     if more := len(found) - len(lines):
@@ -263,14 +283,14 @@ def _holds(value: object, key: Key) -> bool:
     return True
 
 
-def _sentence(problem: ErrorDetails, spell: Callable[[Key], str]) -> str:
+def _sentence(problem: ErrorDetails, source: _Source) -> str:
     key, value = problem["loc"], problem["input"]
-    name = dotted(key)
+    name = source.call(key)
     kind, field = _schema(key)
     is_table = _is_model(kind) or get_origin(kind) is dict
     match problem["type"]:
         case "extra_forbidden":
-            return f"{name} is not a setting. {_hint(key, spell)}"
+            return f"{name} is not a setting. {_hint(key, source.spell)}"
         case "value_error":
             return f"{name} {problem.get('ctx', {}).get('error')}"
         case "missing":

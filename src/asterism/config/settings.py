@@ -20,6 +20,7 @@ from pydantic import (
 from asterism.config.authorizations import AuthorizationSettings
 from asterism.config.budget import BudgetSettings, PriceSettings
 from asterism.config.cassette import CassetteSettings
+from asterism.config.contacts import ContactsSettings
 from asterism.config.files import FileSettings
 from asterism.config.mcp import McpSettings
 from asterism.config.memory import ContextSettings, MemorySettings, RetentionSettings
@@ -230,6 +231,7 @@ class Settings(_Table):
     channels: dict[str, ChannelSettings] = {}
     tools: ToolSettings = ToolSettings()
     authorizations: AuthorizationSettings = AuthorizationSettings()
+    contacts: ContactsSettings = ContactsSettings()
     backup: BackupSettings = BackupSettings()
     cassette: CassetteSettings = CassetteSettings()
     log: LogSettings = LogSettings()
