@@ -79,7 +79,7 @@ async def tell(
                 for i in range(count)
             ]
             written.extend((seq, draft.body) for seq, draft in enumerate(drafts, length + 1))
-            drafts += [Draft(EntryKind.BEGUN, "b", b"", 7), Draft(EntryKind.ENDED, "e", b"", 7)]
+            drafts += [Draft(EntryKind.BEGUN, "b", b"", 7), Draft(EntryKind.ONCE, "e", b"", 7)]
             await journal.append(tx, claimed[0], length, turn_id, drafts)
             await tx.run(
                 "INSERT INTO turns (id, agent_id, state, channel, first_seq, last_seq, opened_at,"

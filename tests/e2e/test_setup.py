@@ -277,20 +277,15 @@ def test_setup_asks_with_defaults_and_writes_once(person: Command):
         terminal.expect("[5]: ")
         terminal.type("-3")
         terminal.expect("'-3' is no cap")
-        terminal.type("2.50")
-        terminal.expect(f"[{person.data}/backups]")
-        terminal.type("relative/path")
-        terminal.expect("a whole path is needed")
         assert not person.data.exists()
-        terminal.type("")
+        terminal.type("2.50")
         terminal.expect("aria is ready.")
-        terminal.expect("later release")
         assert terminal.ended() == 0
+        assert "ackup" not in terminal.shown
         assert "hunter2" not in terminal.shown
     assert configured(person) == {
         "model": "groq:openai/gpt-oss-120b",
         "budget": {"day": 2.5},
-        "backup": {"directory": f"{person.data}/backups"},
     }
     (agent,) = person.json("agent", "list")
     assert (agent["name"], agent["system"]) == ("aria", "You are aria, a gardener.")
@@ -303,8 +298,6 @@ def test_setup_again_shows_what_is_and_enter_changes_nothing(person: Command):
         for default in ("[demo:guide]", "[aria]", "[Be brief.]", "[7]"):
             terminal.expect(default)
             terminal.type("")
-        terminal.expect("backups]")
-        terminal.type("none")
         terminal.expect("All of it was so before. Nothing was changed.")
         assert terminal.ended() == 0
     text = (person.data / "asterism.toml").read_text("utf-8")
@@ -332,8 +325,6 @@ def test_a_key_that_is_typed_is_stored_for_the_owner_alone_and_never_shown(perso
         terminal.expect("export GROQ_API_KEY=")
         terminal.expect("(not shown")
         terminal.type("sk-hunter2")
-        terminal.expect("backups]")
-        terminal.type("none")
         terminal.expect("a is ready.")
         assert terminal.ended() == 0
         assert "hunter2" not in terminal.raw
@@ -344,7 +335,7 @@ def test_a_key_that_is_typed_is_stored_for_the_owner_alone_and_never_shown(perso
 
 
 def test_an_embedded_model_is_offered_for_download(person: Command):
-    answers = ("--agent", "a", "--persona", "p", "--cap", "none", "--backups", "none")
+    answers = ("--agent", "a", "--persona", "p", "--cap", "none")
     with person.terminal("setup", "--model", "smollm2-135m", *answers) as terminal:
         terminal.expect("smollm2-135m is not on this machine yet. Get it now (98 MB)?")
         terminal.type("n")
@@ -358,7 +349,7 @@ def test_every_answer_as_an_option(asterism: Command):
     told = asterism.ok(
         "setup",
         *("--model", "demo:guide, groq:openai/gpt-oss-120b", "--agent", "aria"),
-        *("--persona", "Be kind.", "--cap", "5", "--backups", "/srv/backups", "--yes"),
+        *("--persona", "Be kind.", "--cap", "5", "--yes"),
     )
     assert "aria is ready." in told
     text = (asterism.data / "asterism.toml").read_text("utf-8")
@@ -368,7 +359,6 @@ def test_every_answer_as_an_option(asterism: Command):
         "model": "demo:guide, groq:openai/gpt-oss-120b",
         "limits": {"steps": 5},
         "budget": {"day": 5.0},
-        "backup": {"directory": "/srv/backups"},
     }
     shown = asterism.json("setup", "--agent", "bea", "--cap", "none", "--yes")
     assert shown["written"] == ["budget.day"]
@@ -400,8 +390,7 @@ def test_an_agent_with_the_usual_persona_goes_by_its_new_name(asterism: Command)
         (["--agent", " ", "--yes"], "cannot name an agent"),
         (["--cap", "nan", "--yes"], "'nan' is no cap"),
         (["--cap", "0", "--yes"], "'0' is no cap"),
-        (["--backups", "here", "--yes"], "a whole path is needed"),
-        (["--backups", "/etc/passwd", "--yes"], "is a file"),
+        (["--backups", "/srv", "--yes"], "No such option"),
     ],
 )
 def test_an_answer_that_cannot_be_changes_nothing(

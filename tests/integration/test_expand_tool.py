@@ -62,7 +62,7 @@ async def write_journal(database: Database, told: list[Told]) -> None:
             draft = (
                 Draft(one.kind, str(seq), one.wire, one.at)
                 if one is not None
-                else Draft(EntryKind.ENDED, str(seq), b"", 0)
+                else Draft(EntryKind.ONCE, str(seq), b"", 0)
             )
             await journal.append(tx, claimed[0], seq - 1, turn_id, [draft])
         for turn_id, one in {one.turn_id: one for one in told}.items():

@@ -601,8 +601,8 @@ async def test_a_source_is_attached_and_removed_cleanly(
     assert await database.read(lambda tx: documents.agents_of(tx, SOURCE)) == ["agent_1", "agent_2"]
     assert await database.write(lambda tx: documents.detach(tx, SOURCE, "agent_2"))
     assert not await database.write(lambda tx: documents.detach(tx, SOURCE, "agent_2"))
-    figures = await database.read(lambda tx: documents.figures(tx, SOURCE))
-    assert figures == {DocumentState.READ: (3, len(await rows(database)))}
+    counts = await database.read(lambda tx: documents.counts(tx, SOURCE))
+    assert counts == (3, len(await rows(database)), 0)
     with pytest.raises(Cut):
         await folder.remove(Breaking(database, 3, durable=True))  # pyright: ignore[reportArgumentType]
     await folder.remove(database)

@@ -322,7 +322,6 @@ BAD_VALUES = {
     "contacts.again = 3": "contacts.again is 3; a time is needed, such as",
     'contacts.expire = "soon"': 'contacts.expire is "soon"; a time is needed, such as "4h"',
     "contacts.escalation = 3": "contacts.escalation is 3; a list of tables, each an [[escalation]]",
-    "backup.directory = 3": "backup.directory is 3; a directory is needed, such as",
     'secrets.keeper = "vault"': 'secrets.keeper is "vault"; "file", "keyring" or "env" is needed',
     "secrets.key_file = 3": "secrets.key_file is 3; the path of a file is needed, such as",
     "budget.day = -1": "budget.day is -1; an amount in US dollars is needed, such as 5.0",

@@ -71,7 +71,7 @@ def test_the_mode_of_a_file_stays_until_it_gets_a_key(file: Path) -> None:
 
 def test_a_value_is_taken_out(file: Path) -> None:
     file.write_text('model = "a:b"\n# kept\n[budget]\nday = 5.0\n')
-    settings = saved(file, {("budget", "day"): None, ("backup", "directory"): None})
+    settings = saved(file, {("budget", "day"): None, ("log", "format"): None})
     assert settings.budget.day is None
     assert file.read_text() == 'model = "a:b"\n# kept\n[budget]\n'
 

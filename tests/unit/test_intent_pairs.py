@@ -54,7 +54,10 @@ def test_reader_that_names_what_the_request_does_not_is_of_no_use(half: str) -> 
             for kind in ("send", "pay", "write", "delete", "grant", "run", "fetch")
         ]
         gate = one.gate(lambda _, made_up=made_up: made_up)
-        assert all(not effect.literals for effect in gate.intent), one.id
+        for effect in gate.intent:
+            taken = (effect.targets, effect.within, effect.amounts, effect.content)
+            assert not any(taken), one.id
+            assert not any(found.where for found in effect.found), one.id
 
 
 def test_pairs_are_many_and_of_all_kinds() -> None:

@@ -45,11 +45,6 @@ class Tail:
         """About how many tokens are sent of it."""
         return (self.size - self._skipped_size) // _BYTES_PER_TOKEN
 
-    @property
-    def too_long(self) -> bool:
-        """Whether it has outgrown its budget, so that a part of it should be folded."""
-        return self.size > self.budget
-
     def append(self, kind: EntryKind, wire: bytes) -> None:
         """Add the next message."""
         self.wires.append(wire)

@@ -19,7 +19,7 @@ from asterism.config import ContextSettings, Settings
 from asterism.errors import AsterismError, ConfigError, NotFound
 from asterism.models.chain import Link, Server
 from asterism.models.pace import Pace
-from asterism.ports import Channel, Encoder, Encodes, Model, Profile
+from asterism.ports import Channel, ChannelFactory, Encoder, Encodes, Model, ModelFactory, Profile
 from asterism.private import make_directory
 from asterism.store.database import Database
 from asterism.store.sqlite import open_sqlite
@@ -127,8 +127,8 @@ class Parts:
                 raise NotFound(
                     f"There is no channel {name!r}. Add a table [channels.{name}] to asterism.toml."
                 )
-            channel = plugins.load("channels", configured.type)(name, configured.options)
-            self._channels[name] = channel
+            make: ChannelFactory = plugins.load("channels", configured.type)
+            channel = self._channels[name] = make(name, configured.options)
         return channel
 
     def key_changed(self, name: str) -> None:
@@ -201,8 +201,8 @@ def make_model(
     options = configured.model_dump(exclude={"api"})
     options["key"] = key_of(settings, vendor, secret, os.environ)
     options["cassette"] = cassette
-    port: Model = plugins.load("models", api)(vendor, options)
-    return port
+    make: ModelFactory = plugins.load("models", api)
+    return make(vendor, options)
 
 
 def make_encoder(

@@ -1,11 +1,10 @@
-"""`asterism setup`: model, first agent, spending and backups, asked for or given as options."""
+"""`asterism setup`: model, first agent and spending, asked for or given as options."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -46,10 +45,6 @@ Cap = Annotated[
     str | None,
     typer.Option("--cap", metavar="USD", help="Dollars that may be spent in a day, or none."),
 ]
-Backups = Annotated[
-    str | None,
-    typer.Option("--backups", metavar="DIR", help="Where backups go, or none."),
-]
 Yes = Annotated[
     bool, typer.Option("--yes", "-y", help="Ask nothing: what is not given stays as it is.")
 ]
@@ -81,11 +76,10 @@ def setup(
     agent: AgentName = None,
     persona: Persona = None,
     cap: Cap = None,
-    backups: Backups = None,
     yes: Yes = False,
 ) -> None:
-    """Choose model, first agent, spending and backups. It can be run again at any time."""
-    given = {"model": model, "agent": agent, "persona": persona, "cap": cap, "backups": backups}
+    """Choose model, first agent and spending. It can be run again at any time."""
+    given = {"model": model, "agent": agent, "persona": persona, "cap": cap}
     asking = may_ask(yes=yes) and not options.json
     if not asking and not any(value is not None for value in given.values()):
         raise InvalidInput(
@@ -98,7 +92,6 @@ def setup(
     _plan_model(plan, now, model, asking=asking)
     _plan_agent(plan, now, agent, persona, asking=asking)
     _plan_cap(plan, now, cap, asking=asking)
-    _plan_backups(plan, now, backups, options.place, asking=asking)
     _carry_out(options, plan, now, asking=asking)
 
 
@@ -307,34 +300,6 @@ def _costs(settings: Settings, model: str) -> bool | None:
     return None if None in found else any(price != FREE for price in found)
 
 
-def _plan_backups(plan: _Plan, now: _Now, given: str | None, place: Path, *, asking: bool) -> None:
-    current = now.settings.backup.directory
-    usual = current or str(place / "backups")
-
-    def directory(text: str) -> str:
-        if text.lower() == _NONE:
-            return _NONE
-        path = Path(text).expanduser()
-        if not path.is_absolute() or not text.isprintable():
-            raise InvalidInput(
-                f"{text!r} is no directory for backups; a whole path is needed, such as {usual}, "
-                'or "none". Nothing was changed.'
-            )
-        if path.exists() and not path.is_dir():
-            raise InvalidInput(f"{path} is a file, and a directory is needed. Nothing was changed.")
-        return str(path)
-
-    if given is not None:
-        chosen = directory(given)
-    elif asking:
-        chosen = ask('Where backups go, or "none"', usual, directory) or usual
-    else:
-        return
-    wanted = None if chosen == _NONE else chosen
-    if wanted != current:
-        plan.changes["backup", "directory"] = wanted
-
-
 # -- carrying it out -----------------------------------------------------------------------------
 
 
@@ -385,8 +350,6 @@ def _warn(plan: _Plan, now: _Now) -> None:
         variable = "ASTERISM_" + "__".join(map(str, key)).upper()
         if os.environ.get(variable):
             tell(f"{variable} is set in the environment and wins over the file.", _WARNING)
-    if plan.changes.get(("backup", "directory")):
-        tell("Scheduled backups come with a later release; the place is kept for them.", _NOTE)
     cap = plan.changes.get(("budget", "day"), now.settings.budget.day)
     if cap is not None and _costs(now.settings, plan.model) is None:
         tell(

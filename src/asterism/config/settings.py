@@ -191,17 +191,6 @@ class ToolSettings(_Table):
     )
 
 
-class BackupSettings(_Table):
-    """Where copies of everything go."""
-
-    directory: str | None = Field(
-        default=None,
-        min_length=1,
-        description="a directory",
-        examples=["/mnt/backup/asterism"],
-    )
-
-
 class Settings(_Table):
     """The whole configuration; `docs/reference/configuration.md` explains each name."""
 
@@ -232,7 +221,6 @@ class Settings(_Table):
     tools: ToolSettings = ToolSettings()
     authorizations: AuthorizationSettings = AuthorizationSettings()
     contacts: ContactsSettings = ContactsSettings()
-    backup: BackupSettings = BackupSettings()
     cassette: CassetteSettings = CassetteSettings()
     log: LogSettings = LogSettings()
     telemetry: TelemetrySettings = TelemetrySettings()

@@ -427,13 +427,6 @@ async def _loaded_at(
     return await load(tx, block_id, schema, version, _READER)
 
 
-async def diff(tx: Connection, block_id: str, a: int, b: int) -> str:
-    """Return what changed from one version to another as a unified diff."""
-    old = [line.text for line in await lines_at(tx, block_id, version=a)]
-    new = [line.text for line in await lines_at(tx, block_id, version=b)]
-    return unified(old, new, f"version {a}", f"version {b}")
-
-
 def unified(old: Sequence[str], new: Sequence[str], before: str, after: str) -> str:
     """Return what changed between two texts, given by their lines, as a unified diff."""
     return "\n".join(unified_diff(old, new, before, after, lineterm=""))

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from tokenizers import Tokenizer
 
-WEIGHTS = "wordllama-l2-supercat-256"
-"""What the vectors are made with; those of other weights cannot be compared with them."""
 SIZE = 256
 """How many bytes a vector has."""
 

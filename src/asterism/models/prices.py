@@ -96,11 +96,6 @@ def shipped() -> dict[str, dict[str, Price]]:
     return found
 
 
-def as_of() -> str:
-    """Return the day on which the shipped lists were looked up."""
-    return str(_document()["as_of"])
-
-
 @cache
 def _document() -> dict[str, Any]:
     text = Path(__file__).with_name("prices.toml").read_text("utf-8")

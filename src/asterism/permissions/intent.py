@@ -78,12 +78,6 @@ class Intended:
     computed: str = ""
     """How the amount is to be worked out from amounts; one of `COMPUTED`, or not at all."""
 
-    @property
-    def literals(self) -> tuple[str, ...]:
-        """All that it takes from the request."""
-        where = (one for found in self.found for one in found.where)
-        return (*self.targets, *self.within, *self.amounts, *self.content, *where)
-
 
 @dataclass(frozen=True, slots=True)
 class TrustedText:

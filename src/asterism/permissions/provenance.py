@@ -61,7 +61,6 @@ from asterism.types.values import (
 T = TypeVar("T")
 JUDGED = frozenset(DeedKind) - {DeedKind.READ, DeedKind.REMEMBER}
 """Reading is judged by who hears it; the gate of memory judges what is remembered."""
-_RANK = {kind: rank for rank, kind in enumerate(DeedKind)}
 _ALSO_WRITTEN = frozenset({DeedKind.PAY, DeedKind.SEND})
 """To post is to send and to write, to book is to pay and to write: asking for it asks for the
 record that is made of it, but never for a file, and asking to write asks for nothing else."""

@@ -220,15 +220,6 @@ async def staged_text(tx: Connection, source_id: str, path: str, place: int) -> 
     return row[0] if row else None
 
 
-async def figures(tx: Connection, source_id: str) -> dict[DocumentState, tuple[int, int]]:
-    """Return how many documents a source has and how many passages of them, by state."""
-    rows = await tx.all(
-        "SELECT state, COUNT(*), SUM(passages) FROM documents WHERE source_id = ? GROUP BY state",
-        (source_id,),
-    )
-    return {DocumentState(state): (int(count), int(passages)) for state, count, passages in rows}
-
-
 async def counts(tx: Connection, source_id: str) -> tuple[int, int, int]:
     """Return how many documents of a source were read, their passages, and how many were not."""
     row = await tx.one(

@@ -281,18 +281,6 @@ async def entries_of(tx: Connection, record: TurnRecord) -> list[Entry]:
     return [_entry(row) for row in rows]
 
 
-async def wire_before(
-    tx: Connection, agent_id: str, before: int, most: int
-) -> list[tuple[int, str, str, bytes]]:
-    """Return up to `most` (seq, turn, kind, wire form) of what a model sees, newest first."""
-    rows = await tx.all(
-        "SELECT seq, turn_id, kind, body FROM entries WHERE agent_id = ? AND seq < ?"
-        " AND kind IN ('message', 'reply', 'result') ORDER BY seq DESC LIMIT ?",
-        (agent_id, before, most),
-    )
-    return [(row[0], row[1], row[2], row[3]) for row in rows]
-
-
 @dataclass(frozen=True, slots=True)
 class Told:
     """An entry that a model may see, with who may hear it."""

@@ -283,13 +283,6 @@ async def drop(tx: Connection, kind: str, owner_id: str, numbers: Iterable[int])
         )
 
 
-async def drop_all(tx: Connection, kind: str, owner_id: str) -> None:
-    """Take a whole shelf out of the index; it is made anew."""
-    shelf = await _taken_off(tx, kind, owner_id)
-    for table in TABLES:
-        await tx.run(f"DELETE FROM {table} WHERE shelf = ?", (shelf,))
-
-
 async def remove(tx: Connection, owner_id: str) -> None:
     """Remove the shelves of an agent or a source that is forgotten."""
     for (shelf,) in await tx.all("SELECT id FROM shelves WHERE owner_id = ?", (owner_id,)):

@@ -400,16 +400,6 @@ redact = KNOWN.redact
 AsterismError.cleaned = redact
 
 
-def redact_bytes(body: bytes) -> bytes:
-    """Return a wire form without secrets; the very same bytes if they hold none."""
-    try:
-        text = body.decode()
-    except UnicodeDecodeError:
-        return body
-    changed = KNOWN.redact(text)
-    return body if changed is text else changed.encode()
-
-
 def redact_json(text: str, secrets: Secrets | None = None) -> str:
     """Return JSON text without secrets, also those that it spells with escapes.
 

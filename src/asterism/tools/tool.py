@@ -12,7 +12,7 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, TypeVar, cast, get_type_hints, overload
+from typing import Any, TypeVar, cast, get_type_hints, overload
 
 import orjson
 
@@ -616,8 +616,3 @@ class Toolbox:
         if self.more is None or name != self.more.tool.name:
             return name, arguments
         return self.more.meant(arguments) or (name, arguments)
-
-
-def refuse(message: str) -> NoReturn:
-    """Raise the error that a model reads, so that it can correct itself."""
-    raise ToolError(message)

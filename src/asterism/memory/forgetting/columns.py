@@ -50,10 +50,6 @@ class How(StrEnum):
     """Made of texts that are stored elsewhere: it goes with them, and is made anew."""
 
 
-REDACTED = frozenset(set(How) - {How.ID, How.NAME, How.INDEX})
-"""What a text is taken out of."""
-
-
 @dataclass(frozen=True, slots=True)
 class Table:
     """How one table is gone through."""

@@ -34,7 +34,6 @@ class Answer:
     """A reply in the making. Pieces of it are emitted as they come."""
 
     def __init__(self, emit: Emit | None = None) -> None:
-        self.emitted = False
         self.done = False
         self.finish = ""
         self.objection = ""
@@ -173,7 +172,6 @@ class Answer:
     def _say(self, block: _Block, piece: str) -> None:
         piece = block.text.add(piece)
         if piece and self._emit is not None:
-            self.emitted = True
             self._emit("text" if block.kind == "text" else "reasoning", piece)
 
 

@@ -35,7 +35,6 @@ Read = Callable[[], Awaitable[bytes]]
 class Answer(Protocol):
     """A reply in the making, put together from a whole body or from the events of a stream."""
 
-    emitted: bool
     done: bool
     finish: str
 

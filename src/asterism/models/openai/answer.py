@@ -23,7 +23,6 @@ class Answer:
     """A reply in the making. Pieces of it are emitted as they come."""
 
     def __init__(self, emit: Emit | None = None) -> None:
-        self.emitted = False
         self.done = False
         self.finish = ""
         self._emit = emit
@@ -147,7 +146,6 @@ class Answer:
 
     def _show(self, kind: str, piece: str) -> None:
         if piece and self._emit is not None:
-            self.emitted = True
             self._emit(kind, piece)
 
     def _take_call(self, part: dict[str, Any], position: int) -> None:

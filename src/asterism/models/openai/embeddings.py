@@ -72,7 +72,6 @@ class _Vectors:
     """The vectors of an answer; there is nothing to stream."""
 
     def __init__(self, count: int) -> None:
-        self.emitted = False
         self.done = False
         self.finish = ""
         self.vectors: NDArray[np.float32]
