@@ -201,7 +201,7 @@ async def test_another_process_stops_a_turn_that_has_written_nothing_yet(
         receipt = await worker.send("aria", "hello")
         await model.asked.wait()
         if not hears:
-            monkeypatch.setattr(worker._runtime, "stop_turn", Mock())
+            monkeypatch.setattr(worker._engine.runtime, "stop_turn", Mock())
         await other.stop_turn(receipt.turn_id, "Enough.")
         assert (await other.wait(receipt)).text == "Enough."
         model.go.set()
