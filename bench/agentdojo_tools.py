@@ -5,31 +5,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from asterism.types.deeds import Declared, Deed, Does
+from asterism.types.effects import Declared, Effect, ToolEffect
 
 BANKING: Mapping[str, Declared] = {
     # One bare string, one bare float.
-    "get_iban": Does("read", source="bank account", fields="*"),
-    "get_balance": Does("read", source="bank account", fields="*"),
-    "get_user_info": Does("read", source="user information", fields="*"),
+    "get_iban": ToolEffect("read", source="bank account", fields="*"),
+    "get_balance": ToolEffect("read", source="bank account", fields="*"),
+    "get_user_info": ToolEffect("read", source="user information", fields="*"),
     # `subject` is what whoever sent the money wrote. The owner's own account stands here as "me".
-    "get_most_recent_transactions": Does(
+    "get_most_recent_transactions": ToolEffect(
         "read",
         source="transactions",
         fields=("id", "sender", "recipient", "amount", "date", "recurring"),
         accounts=("sender", "recipient"),
     ),
     # Same records, but only the owner makes them: the subject is the owner's too.
-    "get_scheduled_transactions": Does("read", source="scheduled transactions", fields="*"),
+    "get_scheduled_transactions": ToolEffect("read", source="scheduled transactions", fields="*"),
     # One string; "" for a file that is not there.
-    "read_file": Does("read", paths="file_path", source="files"),
-    "send_money": Does("pay", recipients="recipient", amount="amount", content="subject"),
-    "schedule_transaction": Does("pay", recipients="recipient", amount="amount", content="subject"),
-    "update_scheduled_transaction": Does(
+    "read_file": ToolEffect("read", paths="file_path", source="files"),
+    "send_money": ToolEffect("pay", recipients="recipient", amount="amount", content="subject"),
+    "schedule_transaction": ToolEffect(
+        "pay", recipients="recipient", amount="amount", content="subject"
+    ),
+    "update_scheduled_transaction": ToolEffect(
         "pay", things="id", recipients="recipient", amount="amount", content="subject"
     ),
-    "update_password": Does("grant", content="password"),
-    "update_user_info": Does("write", content=("first_name", "last_name", "street", "city")),
+    "update_password": ToolEffect("grant", content="password"),
+    "update_user_info": ToolEffect("write", content=("first_name", "last_name", "street", "city")),
 }
 
 # Who is in the workspace was let in, and the system keeps who wrote what. A channel has the name
@@ -41,54 +43,54 @@ _MESSAGES: dict[str, Any] = {
 }
 SLACK: Mapping[str, Declared] = {
     # Bare lists of names.
-    "get_channels": Does("read", source="channels", fields=("",), closed=True),
-    "get_users_in_channel": Does("read", source="users", fields=("",), closed=True),
+    "get_channels": ToolEffect("read", source="channels", fields=("",), closed=True),
+    "get_users_in_channel": ToolEffect("read", source="users", fields=("",), closed=True),
     # `recipient` is the channel's name here, the user's name in an inbox.
-    "read_channel_messages": Does("read", things="channel", **_MESSAGES),
-    "read_inbox": Does("read", things="user", **_MESSAGES),
-    "send_direct_message": Does("send", recipients="recipient", content="body"),
-    "send_channel_message": Does("send", recipients="channel", content="body"),
-    "add_user_to_channel": Does("grant", recipients="user", things="channel"),
-    "invite_user_to_slack": Does("grant", recipients=("user", "user_email")),
-    "remove_user_from_slack": Does("delete", things="user"),
+    "read_channel_messages": ToolEffect("read", things="channel", **_MESSAGES),
+    "read_inbox": ToolEffect("read", things="user", **_MESSAGES),
+    "send_direct_message": ToolEffect("send", recipients="recipient", content="body"),
+    "send_channel_message": ToolEffect("send", recipients="channel", content="body"),
+    "add_user_to_channel": ToolEffect("grant", recipients="user", things="channel"),
+    "invite_user_to_slack": ToolEffect("grant", recipients=("user", "user_email")),
+    "remove_user_from_slack": ToolEffect("delete", things="user"),
     # One string; "404 Not Found" for a page that is not there.
-    "get_webpage": Does("fetch", hosts="url", source="web"),
-    "post_webpage": Does("send", hosts="url", content="content"),
+    "get_webpage": ToolEffect("fetch", hosts="url", source="web"),
+    "post_webpage": ToolEffect("send", hosts="url", content="content"),
 }
 
-_MAIL = Does(
+_MAIL = ToolEffect(
     "send", recipients=("recipients", "cc", "bcc"), content=("subject", "body", "attachments")
 )
 _APPOINTMENT = (
-    Does("write", content=("title", "description", "location")),
-    Does("send", recipients="participants", content=("title", "description", "location")),
+    ToolEffect("write", content=("title", "description", "location")),
+    ToolEffect("send", recipients="participants", content=("title", "description", "location")),
 )
 
 
-def _appointment(arguments: Mapping[str, Any]) -> list[Deed]:
+def _appointment(arguments: Mapping[str, Any]) -> list[Effect]:
     """An appointment is written; guests, if there are any, are told."""
-    own, told = (one.deed(arguments) for one in _APPOINTMENT)
+    own, told = (one.effect(arguments) for one in _APPOINTMENT)
     return [own, told] if told.recipients else [own]
 
 
 # `attachments` (ids of files, or whole events inside the mail) is what the sender put there.
-_EMAILS = Does(
+_EMAILS = ToolEffect(
     "read",
     source="emails",
     fields=("id_", "sender", "recipients", "cc", "bcc", "status", "read", "timestamp"),
 )
 # Whoever invites writes title, description and location.
-_CALENDAR = Does(
+_CALENDAR = ToolEffect(
     "read",
     source="calendar",
     fields=("id_", "start_time", "end_time", "participants", "all_day", "status"),
 )
 # AgentDojo fills the address book by itself from all addresses in the mailbox, and makes the name
 # from the part before the @: who writes a mail is in it.
-_CONTACTS = Does("read", source="contacts", fields="*")
+_CONTACTS = ToolEffect("read", source="contacts", fields="*")
 # `shared_with` is a mapping whose keys are the addresses. In a file that others share with the
 # owner, they chose the name and with whom it is shared.
-_FILES = Does(
+_FILES = ToolEffect(
     "read",
     source="files",
     fields=("id_", "filename", "owner", "shared_with", "size", "last_modified"),
@@ -100,27 +102,29 @@ WORKSPACE: Mapping[str, Declared] = {
     **dict.fromkeys(_MAILBOX.split(), _EMAILS),
     **dict.fromkeys(("search_contacts_by_name", "search_contacts_by_email"), _CONTACTS),
     # One bare string, such as "2024-05-15".
-    "get_current_day": Does("read", source="date", fields="*"),
+    "get_current_day": ToolEffect("read", source="date", fields="*"),
     **dict.fromkeys(_DIARY.split(), _CALENDAR),
     # A list of files with their whole content; from `get_file_by_id` one file, not in a list.
     **dict.fromkeys(_DRIVE.split(), _FILES),
     "send_email": _MAIL,
-    "delete_email": Does("delete", things="email_id"),
+    "delete_email": ToolEffect("delete", things="email_id"),
     "create_calendar_event": _appointment,
-    "cancel_calendar_event": Does("delete", things="event_id"),
-    "reschedule_calendar_event": Does("write", things="event_id"),
-    "add_calendar_event_participants": Does("send", recipients="participants", things="event_id"),
-    "append_to_file": Does("write", things="file_id", content="content"),
+    "cancel_calendar_event": ToolEffect("delete", things="event_id"),
+    "reschedule_calendar_event": ToolEffect("write", things="event_id"),
+    "add_calendar_event_participants": ToolEffect(
+        "send", recipients="participants", things="event_id"
+    ),
+    "append_to_file": ToolEffect("write", things="file_id", content="content"),
     # Gives back the new file: its id stands nowhere else. The name is the call's own argument.
-    "create_file": Does(
+    "create_file": ToolEffect(
         "write",
         paths="filename",
         content="content",
         source="files",
         fields=("id_", "owner", "size", "last_modified"),
     ),
-    "delete_file": Does("delete", things="file_id"),
-    "share_file": Does("grant", recipients="email", things="file_id"),
+    "delete_file": ToolEffect("delete", things="file_id"),
+    "share_file": ToolEffect("grant", recipients="email", things="file_id"),
 }
 
 # The lists of all places in a city are one string: "Hotel Names: A\nB\n". All others are mappings
@@ -143,20 +147,20 @@ _REVIEWS = (
 )
 TRAVEL: Mapping[str, Declared] = {
     # Keys such as "Passport Number".
-    "get_user_information": Does("read", source="user information", fields="*"),
-    **dict.fromkeys(_HOTELS.split(), Does("read", source="hotels", fields="*")),
-    **dict.fromkeys(_RESTAURANTS.split(), Does("read", source="restaurants", fields="*")),
-    **dict.fromkeys(_CARS.split(), Does("read", source="car rental companies", fields="*")),
-    **dict.fromkeys(_REVIEWS.split(), Does("read", source="reviews")),
+    "get_user_information": ToolEffect("read", source="user information", fields="*"),
+    **dict.fromkeys(_HOTELS.split(), ToolEffect("read", source="hotels", fields="*")),
+    **dict.fromkeys(_RESTAURANTS.split(), ToolEffect("read", source="restaurants", fields="*")),
+    **dict.fromkeys(_CARS.split(), ToolEffect("read", source="car rental companies", fields="*")),
+    **dict.fromkeys(_REVIEWS.split(), ToolEffect("read", source="reviews")),
     # One string, a line for each flight.
-    "get_flight_information": Does("read", source="flights", fields="*"),
+    "get_flight_information": ToolEffect("read", source="flights", fields="*"),
     **dict.fromkeys(_DIARY.split(), _CALENDAR),
     "send_email": _MAIL,
     "create_calendar_event": _appointment,
-    "cancel_calendar_event": Does("delete", things="event_id"),
-    "reserve_hotel": Does("pay", things="hotel"),
-    "reserve_car_rental": Does("pay", things="company"),
-    "reserve_restaurant": Does("write", things="restaurant"),
+    "cancel_calendar_event": ToolEffect("delete", things="event_id"),
+    "reserve_hotel": ToolEffect("pay", things="hotel"),
+    "reserve_car_rental": ToolEffect("pay", things="company"),
+    "reserve_restaurant": ToolEffect("write", things="restaurant"),
 }
 
 SUITES: Mapping[str, Mapping[str, Declared]] = {

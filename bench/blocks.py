@@ -19,7 +19,7 @@ from asterism.store.sqlite import SQLite, open_sqlite
 from asterism.types.agents import Agent
 from asterism.types.ids import new_id, now_ms
 from asterism.types.memory import Append, Block, EditRange, Origin, OriginKind, Source
-from asterism.types.people import OWNER_ONLY, Tier
+from asterism.types.people import OWNER_ONLY, Trust
 
 HOME = "bench"
 LINES = 40
@@ -36,7 +36,7 @@ def _writer() -> Writer:
     origin = Origin(OriginKind.CALL, new_id("turn"), "0/call/0")
     owner = Writer.owner(HOME, now_ms())
     return Writer(
-        *(owner.actor, HOME, Source((origin,), OWNER_ONLY, Tier.OWNER), now_ms()),
+        *(owner.actor, HOME, Source((origin,), OWNER_ONLY, Trust.OWNER), now_ms()),
         turn_id=origin.ref,
         reason="said so",
     )

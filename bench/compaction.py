@@ -18,7 +18,7 @@ from asterism.agents.compaction import (
     facts_leaving,
     rule_digest,
 )
-from asterism.types.people import PUBLIC, Tier
+from asterism.types.people import PUBLIC, Trust
 from asterism.types.summaries import Summary
 from asterism.types.turns import Call, EntryKind, Reply
 from asterism.types.wire import message_wire, result_wire
@@ -72,7 +72,7 @@ def conversation(messages: int) -> list[Told]:
         for kind, wire in parts:
             seq = len(told) + 1
             at = _START + seq * _MINUTE
-            told.append(Told(seq, f"turn_{number}", kind, wire, at, PUBLIC, Tier.OWNER))
+            told.append(Told(seq, f"turn_{number}", kind, wire, at, PUBLIC, Trust.OWNER))
         number += 1
     return told
 
@@ -115,9 +115,9 @@ def _summarise(figures: Figures, folding: Folding) -> Summary:
     return Summary(
         id=f"sum_{figures.foldings}",
         agent_id="agent_1",
-        company="owner",
+        participants="owner",
         audience=folding.audience,
-        tier=folding.tier,
+        trust=folding.trust,
         first_seq=folding.first_seq,
         last_seq=folding.last_seq,
         strategy=folding.strategy,

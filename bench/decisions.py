@@ -19,9 +19,9 @@ from asterism.permissions import (
     Wanted,
     decide,
 )
-from asterism.types.deeds import Does, deeds_of
+from asterism.types.effects import ToolEffect, effects_of
 from asterism.types.grants import Grant
-from asterism.types.people import Tier
+from asterism.types.people import Trust
 
 POLICIES, GRANTS, CALLS, LEAST = 200, 1_000, 50_000, 50_000
 
@@ -33,7 +33,7 @@ def situation() -> Situation:
             f"policy {number}",
             Ruling(("allow", "ask", "deny")[number % 3]),
             tools=(f"tool{number % 50}",) if number % 2 else (),
-            deeds=("send",),
+            effects=("send",),
             recipients=(f"*@host{number}.example",),
             amount_up_to=float(number) if number % 5 == 0 else None,
         )
@@ -52,14 +52,14 @@ def wanted(number: int) -> Wanted:
         number % 3
     ]
     arguments = {"to": recipient, "text": "Hello."}
-    does = Does("send", recipients="to", content="text")
-    return Wanted("aria", f"tool{number % 50}", arguments, deeds_of(does, arguments))
+    effects = ToolEffect("send", recipients="to", content="text")
+    return Wanted("aria", f"tool{number % 50}", arguments, effects_of(effects, arguments))
 
 
 def main() -> int:
     """Print the rate beside that of an empty function; 1 if it is below the goal."""
     now = situation()
-    actor = Actor("agent", "agent_1", "aria", Tier.OWNER)
+    actor = Actor("agent", "agent_1", "aria", Trust.OWNER)
     asked = [wanted(number) for number in range(1_000)]
     resources = [Resource("tool", one.tool, wanted=one) for one in asked]
     found = Counter(type(decide(actor, Act.CALL, one, now)).__name__ for one in resources)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 import orjson
 
-from asterism.gate import Gate, Intended, TrustedText
+from asterism.gate import Gate, Intent, TrustedText
 from asterism.models.embedded import Embedded
 from asterism.permissions.intent import SCHEMA, answer_of, question_for
 from asterism.ports import ModelRequest
@@ -43,10 +43,10 @@ def figures(name: str, played: Iterable[tuple[Pair, Gate]]) -> str:
     return "\n".join((line, *(f"  silent: {one}" for one in silent)))
 
 
-async def read_by_model(name: str, chosen: Sequence[Pair]) -> list[tuple[Intended, ...]]:
+async def read_by_model(name: str, chosen: Sequence[Pair]) -> list[tuple[Intent, ...]]:
     """Return what an embedded model reads out of the requests of pairs."""
     port = Embedded("embedded", {})
-    answers: list[tuple[Intended, ...]] = []
+    answers: list[tuple[Intent, ...]] = []
     try:
         for number, pair in enumerate(chosen):
             sources = pair.gate().evidence.text.sources

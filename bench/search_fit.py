@@ -105,7 +105,7 @@ async def _tables(
                 constellation,
                 agent.id,
                 Query(one.text, domains=("messages",)),
-                company=OWNER_ALONE,
+                participants=OWNER_ALONE,
                 now=now,
             )
             return looking.held.texts.numbers, await looking.table(vector)

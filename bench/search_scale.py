@@ -243,7 +243,9 @@ async def many_agents(
 
     async def searched(number: int, agent_id: str | None) -> object:
         return await database.read(
-            lambda tx: search(tx, HOME, agent_id, said[number], company=OWNER_ALONE, now=now_ms())
+            lambda tx: search(
+                tx, HOME, agent_id, said[number], participants=OWNER_ALONE, now=now_ms()
+            )
         )
 
     async def search_own(number: int) -> object:

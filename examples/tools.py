@@ -7,13 +7,13 @@ import tempfile
 from pathlib import Path
 
 from asterism import NOT_HAPPENED, Asterism, ToolContext, tool
-from asterism.types.deeds import Does
+from asterism.types.effects import ToolEffect
 
 SENT = Path(tempfile.mkdtemp()) / "sent.txt"
 
 
 # It says what its calls do, and that its results are its own words and nobody else's.
-@tool(repeatable=True, does=Does("read"), tier=None)
+@tool(repeatable=True, effects=ToolEffect("read"), trust=None)
 def word_count(text: str) -> int:
     """Count the words of a text.
 
@@ -30,7 +30,7 @@ async def was_it_sent(ctx: ToolContext, to: str, text: str) -> str:
     return f"Sent to {to}." if ctx.key in sent else NOT_HAPPENED
 
 
-@tool(check=was_it_sent, does=Does("send", recipients="to", content="text"), tier=None)
+@tool(check=was_it_sent, effects=ToolEffect("send", recipients="to", content="text"), trust=None)
 async def send_letter(ctx: ToolContext, to: str, text: str) -> str:
     """Send a letter.
 
@@ -43,7 +43,7 @@ async def send_letter(ctx: ToolContext, to: str, text: str) -> str:
     return f"Sent to {to}."
 
 
-@tool(does=Does("write"), tier=None)
+@tool(effects=ToolEffect("write"), trust=None)
 async def ring_bell(times: int) -> str:
     """Ring the bell. Nobody can tell afterwards whether it rang, so it is never repeated.
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from asterism.agents.compaction import Told
-from asterism.types.people import PUBLIC, Audience, Tier
+from asterism.types.people import PUBLIC, Audience, Trust
 from asterism.types.turns import Call, EntryKind, Reply
 from asterism.types.wire import message_wire, result_wire
 
@@ -23,7 +23,7 @@ class TurnShape:
     parked: int = 0
     """How many later turns begin before it goes on."""
     audience: Audience = PUBLIC
-    tier: Tier = Tier.OWNER
+    trust: Trust = Trust.OWNER
     text: str = ""
 
 
@@ -43,7 +43,7 @@ def told_turns(
         for kind, wire in parts:
             seq += 1
             when = at + seq * MINUTE
-            found.append(Told(seq, turn_id, kind, wire, when, shape.audience, shape.tier))
+            found.append(Told(seq, turn_id, kind, wire, when, shape.audience, shape.trust))
         seq += 1  # where the journal says that the turn ended, or waits
 
     for number, shape in enumerate(shapes, first_turn):

@@ -12,7 +12,7 @@ from asterism import Asterism
 from asterism.memory.forgetting import Forgetting
 from asterism.types.approvals import Approval
 from asterism.types.memory import Append
-from asterism.types.people import OWNER_ALONE, Account, Tier
+from asterism.types.people import OWNER_ALONE, Account, Trust
 from asterism.types.search import Query
 
 ENDLESS: dict[str, Any] = {}
@@ -148,10 +148,10 @@ class Scene:
             "receipt": receipt,
             "approval_id": "ap_1",
             "approval": Approval("ap_1", receipt.agent_id, receipt.turn_id, "0/call/0", "Hm?", 0),
-            "tier": Tier.KNOWN,
+            "trust": Trust.KNOWN,
             "by": Account("discord", "anna"),
             "agent_id": receipt.agent_id,
-            "company": OWNER_ALONE,
+            "participants": OWNER_ALONE,
             "approved": True,
             "value": "value-of-a-key-2",
             "moment": 1_700_000_000_000,

@@ -13,65 +13,67 @@ from pathlib import Path
 from typing import Any
 
 from asterism.gate import Allow, Gate, Reader
-from asterism.types.deeds import Declared, Deed, Does
+from asterism.types.effects import Declared, Effect, ToolEffect
 
 DATA = Path(__file__).parent / "data"
-_MAIL = Does("read", source="mail", fields=("id", "date", "sender"))
-_PAY = Does("pay", recipients="to", amount="amount", content="note")
-_EVENT = Does("write", content=("title", "place"))
-_GUESTS = Does("send", recipients="guests", content=("title", "place"))
+_MAIL = ToolEffect("read", source="mail", fields=("id", "date", "sender"))
+_PAY = ToolEffect("pay", recipients="to", amount="amount", content="note")
+_EVENT = ToolEffect("write", content=("title", "place"))
+_GUESTS = ToolEffect("send", recipients="guests", content=("title", "place"))
 
 
-def _batch(arguments: Mapping[str, Any]) -> list[Deed]:
-    return [_PAY.deed(one) for one in arguments.get("payments", [])]
+def _batch(arguments: Mapping[str, Any]) -> list[Effect]:
+    return [_PAY.effect(one) for one in arguments.get("payments", [])]
 
 
-def _event(arguments: Mapping[str, Any]) -> list[Deed]:
-    own, told = _EVENT.deed(arguments), _GUESTS.deed(arguments)
+def _event(arguments: Mapping[str, Any]) -> list[Effect]:
+    own, told = _EVENT.effect(arguments), _GUESTS.effect(arguments)
     return [own, told] if told.recipients else [own]
 
 
 TOOLS: Mapping[str, Declared | None] = {
     "read_mail": _MAIL,
     "search_mail": _MAIL,
-    "read_file": Does("read", paths="path", source="files"),
-    "list_files": Does("read", paths="folder", source="files", fields=("id", "name", "size")),
-    "browse": Does("fetch", hosts="url", source="web"),
-    "web_search": Does("fetch", content="query", source="web"),
-    "contacts": Does("read", source="contacts", fields="*"),
-    "bank_history": Does(
+    "read_file": ToolEffect("read", paths="path", source="files"),
+    "list_files": ToolEffect("read", paths="folder", source="files", fields=("id", "name", "size")),
+    "browse": ToolEffect("fetch", hosts="url", source="web"),
+    "web_search": ToolEffect("fetch", content="query", source="web"),
+    "contacts": ToolEffect("read", source="contacts", fields="*"),
+    "bank_history": ToolEffect(
         "read",
         source="bank",
         fields=("id", "date", "sender", "recipient", "amount"),
         accounts=("sender", "recipient"),
     ),
-    "standing_orders": Does("read", source="standing orders", fields="*"),
-    "calendar": Does("read", source="calendar", fields=("id", "start", "end", "participants")),
-    "read_chat": Does(
+    "standing_orders": ToolEffect("read", source="standing orders", fields="*"),
+    "calendar": ToolEffect(
+        "read", source="calendar", fields=("id", "start", "end", "participants")
+    ),
+    "read_chat": ToolEffect(
         "read", things="channel", source="chat", fields=("sender", "channel"), closed=True
     ),
-    "channels": Does("read", source="channels", fields="*"),
-    "tickets": Does("read", source="tickets", fields=("id", "status", "reporter")),
-    "shop": Does("read", source="shop", fields=("id", "price", "name")),
-    "devices": Does("read", source="devices", fields="*"),
-    "send_mail": Does("send", recipients="to", content=("subject", "body")),
-    "send_chat": Does("send", recipients="channel", content="text"),
+    "channels": ToolEffect("read", source="channels", fields="*"),
+    "tickets": ToolEffect("read", source="tickets", fields=("id", "status", "reporter")),
+    "shop": ToolEffect("read", source="shop", fields=("id", "price", "name")),
+    "devices": ToolEffect("read", source="devices", fields="*"),
+    "send_mail": ToolEffect("send", recipients="to", content=("subject", "body")),
+    "send_chat": ToolEffect("send", recipients="channel", content="text"),
     "pay": _PAY,
-    "change_order": Does("pay", things="id", recipients="to", amount="amount"),
+    "change_order": ToolEffect("pay", things="id", recipients="to", amount="amount"),
     "transfer_batch": _batch,
-    "save_file": Does("write", paths="path", content="text"),
-    "delete_file": Does("delete", paths="path"),
-    "delete_mail": Does("delete", things="id"),
+    "save_file": ToolEffect("write", paths="path", content="text"),
+    "delete_file": ToolEffect("delete", paths="path"),
+    "delete_mail": ToolEffect("delete", things="id"),
     "create_event": _event,
-    "cancel_event": Does("delete", things="id"),
-    "update_ticket": Does("write", things="id", content=("status", "comment")),
-    "set_device": Does("write", things="id", content="value"),
-    "order_item": Does("pay", things="item", amount="quantity"),
-    "shell": Does("run", content="command"),
-    "share_file": Does("grant", recipients="with", paths="path"),
-    "add_member": Does("grant", recipients="user", things="channel"),
-    "set_password": Does("grant", things="service", content="password"),
-    "post": Does("send", hosts="url", content="text"),
+    "cancel_event": ToolEffect("delete", things="id"),
+    "update_ticket": ToolEffect("write", things="id", content=("status", "comment")),
+    "set_device": ToolEffect("write", things="id", content="value"),
+    "order_item": ToolEffect("pay", things="item", amount="quantity"),
+    "shell": ToolEffect("run", content="command"),
+    "share_file": ToolEffect("grant", recipients="with", paths="path"),
+    "add_member": ToolEffect("grant", recipients="user", things="channel"),
+    "set_password": ToolEffect("grant", things="service", content="password"),
+    "post": ToolEffect("send", hosts="url", content="text"),
 }
 """As the authors of such tools would declare them; `do_anything` declares nothing."""
 
@@ -94,7 +96,7 @@ class Pair:
         """The gate after everything was read."""
         gate = Gate(self.request, tools=TOOLS, trusted=self.trusted, reader=reader, weak=weak)
         for one in self.readings:
-            gate.result(one["tool"], one["arguments"], one["value"], tier=one["tier"])
+            gate.result(one["tool"], one["arguments"], one["value"], trust=one["trust"])
         return gate
 
     def scripted(self) -> Gate:

@@ -137,7 +137,7 @@ class Judge:
             return name in self.roles[person]
         return kind == "public" or (kind == "person" and self.who(name) == person)
 
-    def may_hear(
+    def can_see(
         self, person: str, canary: str, room: str | None = None, *, kept: bool = False
     ) -> bool:
         """Tell whether a person may hear a canary; what they were told once, they know.
@@ -168,7 +168,7 @@ class Judge:
         for canary in found:
             for person in self.everybody(present):
                 self.looked_at += 1
-                if canary not in self.rules or not self.may_hear(
+                if canary not in self.rules or not self.can_see(
                     person, canary, present.room, kept=canary in strictly
                 ):
                     note = self.notes.get(canary, "")
@@ -182,11 +182,11 @@ class Judge:
             return False
         persons = self.everybody(present) - {OWNER}
         if reach.then is None:
-            return all(self.may_hear(one, canary, present.room, kept=True) for one in persons)
+            return all(self.can_see(one, canary, present.room, kept=True) for one in persons)
         there = {self.who(one) for one in reach.then.persons}
         return all(
             one in there
-            and self.may_hear(one, canary, kept=True)
+            and self.can_see(one, canary, kept=True)
             and (reach.then.room is None or one in self.members[reach.then.room])
             for one in persons
         )

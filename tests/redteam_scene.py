@@ -11,7 +11,7 @@ import orjson
 from asterism import Asterism, TurnState
 from asterism.testing.clock import ManualClock
 from asterism.types.memory import BlockType, Permission
-from asterism.types.people import Tier
+from asterism.types.people import Trust
 from tests.redteam import OWNER, Gossip, Judge, Present, Reach, read_rule
 from tests.scenes import open_home, until
 
@@ -115,7 +115,7 @@ class Scene:
         self._place = place
         store = {"store.url": store_url} if store_url else {}
         self._settings: dict[str, Any] = {
-            "memory.trust": TRUSTED,
+            "memory.trusted": TRUSTED,
             "context.tokens": self.chance.choice([400, 700, 1_500]),
             "context.strategy": self.chance.choice(
                 ["summary", "summary", "importance", "truncate"]
@@ -177,8 +177,8 @@ class Scene:
         joint = self.chance.choice("||&")
         return joint.join(ours for ours, _ in words), joint.join(theirs for _, theirs in words)
 
-    def company(self) -> Present:
-        """Return a company: one, several, or a room, sometimes with the owner."""
+    def participants(self) -> Present:
+        """Return participants: one, several, or a room, sometimes with the owner."""
         kind = self.chance.choice(["one", "one", "some", "room", "room", "room", "owner"])
         if kind == "owner":
             return Present(frozenset({OWNER}))
@@ -220,7 +220,7 @@ class Scene:
         sender = f"s_{key}"
         if known:
             roles = self.chance.sample(ROLES, self.chance.randint(0, 2))
-            person = await self.home.people.create(f"Name {key}", tier=Tier.KNOWN, roles=roles)
+            person = await self.home.people.create(f"Name {key}", trust=Trust.KNOWN, roles=roles)
             await self.home.people.link(person.id, f"chat:{sender}")
             self.judge.roles[key] |= set(roles)
             self.people[key] = Someone(key, person.id, [sender])

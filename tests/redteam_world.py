@@ -7,7 +7,7 @@ import orjson
 
 from asterism.memory import people
 from asterism.types.memory import Append, BlockType, Describe
-from asterism.types.people import Company
+from asterism.types.people import Participants
 from tests.redteam import GOSSIP, OWNER, Present, Reach, read_rule, same_but_for
 from tests.redteam_scene import ROLES, ROOMS, WORDS, Scene, Someone, Tally, call_to
 from tests.scenes import until
@@ -69,7 +69,7 @@ class World(Scene):
         await step()
 
     async def _talk(self) -> None:
-        await self._say(self.chance.choice(self.agents), self.company())
+        await self._say(self.chance.choice(self.agents), self.participants())
 
     async def _enter(self, room: str = "", agent: str = "") -> None:
         """Let somebody come into a room where they were not."""
@@ -90,7 +90,7 @@ class World(Scene):
 
     async def _write(self, agent: str = "", present: Present | None = None) -> None:
         """Let an agent write in a turn: what it writes may be heard as what is said there."""
-        agent, present = agent or self.chance.choice(self.agents), present or self.company()
+        agent, present = agent or self.chance.choice(self.agents), present or self.participants()
         everybody = frozenset(self.judge.everybody(present))
         then = Present(everybody, present.room)
         canary = self.judge.new(present.rule, f"written by {agent}")
@@ -131,7 +131,7 @@ class World(Scene):
 
     async def _look_up(self) -> None:
         """Let an agent look for whatever there is, also what those present may not hear."""
-        agent, present = self.chance.choice(self.agents), self.company()
+        agent, present = self.chance.choice(self.agents), self.participants()
         canary, label, passage = self._targets(present)
         call = self.chance.choice(
             [
@@ -178,7 +178,7 @@ class World(Scene):
 
             def heard(canary: str) -> bool:
                 return all(
-                    self.judge.may_hear(one, canary, present.room, kept=True) for one in persons
+                    self.judge.can_see(one, canary, present.room, kept=True) for one in persons
                 )
 
             canaries = [one for one in canaries if heard(one)]
@@ -193,7 +193,7 @@ class World(Scene):
         return [row[0] for row in rows]
 
     async def _later(self) -> None:
-        await self._plan(self.chance.choice(self.agents), self.company())
+        await self._plan(self.chance.choice(self.agents), self.participants())
 
     async def _plan(self, agent: str, present: Present) -> str:
         """Let an agent send itself a message, later or at once."""
@@ -223,7 +223,7 @@ class World(Scene):
         for turn_id, whole in self.gossip.withheld:
             _, entries = await home.turn(turn_id)
             opening = next(entry for entry in entries if entry.key == "in")
-            told = orjson.loads(orjson.loads(opening.meta or "{}")["company"])
+            told = orjson.loads(orjson.loads(opening.meta or "{}")["participants"])
             keys = {one.id: one.key for one in self.people.values()} | {OWNER: OWNER}
             persons = frozenset(keys[one] for one in told["persons"] if one in keys)
             self.judge.look("withheld", whole, Present(persons, told["room"]))
@@ -245,7 +245,7 @@ class World(Scene):
         label = self.chance.choice(list(self.blocks))
         _, agent, canaries = self.blocks[label]
         ours, theirs = self.audience()
-        home, present = self.home, self.company()
+        home, present = self.home, self.participants()
         await self._say("aria", present)
         heard = await home.database.read(
             lambda tx: people.read_audience(tx, home.settings.constellation, theirs)
@@ -386,25 +386,25 @@ class World(Scene):
 
     async def _probe(self) -> None:
         for _ in range(4):
-            present = self.company()
-            company = await self._as_product(present)
+            present = self.participants()
+            participants = await self._as_product(present)
             for agent in self.agents:
-                await self._probe_search(agent, present, company)
-                await self._probe_export(agent, present, company)
+                await self._probe_search(agent, present, participants)
+                await self._probe_export(agent, present, participants)
                 if present.room is None:
                     await self._probe_context(agent, present)
         for _ in range(3):
-            await self._probe_errors(self.chance.choice(self.agents), self.company())
+            await self._probe_errors(self.chance.choice(self.agents), self.participants())
 
-    async def _as_product(self, present: Present) -> Company:
+    async def _as_product(self, present: Present) -> Participants:
         names = [OWNER if one == OWNER else self.people[one].id for one in sorted(present.persons)]
-        return await self.home.people.company(names, present.room)
+        return await self.home.people.participants(names, present.room)
 
-    async def _probe_search(self, agent: str, present: Present, company: Company) -> None:
+    async def _probe_search(self, agent: str, present: Present, participants: Participants) -> None:
         canaries = sorted(self.judge.rules)
         for canary in self.chance.sample(canaries, min(12, len(canaries))):
             near = self.chance.choice([0, 2])
-            told = await self.home.search(agent, canary, company=company, neighbours=near)
+            told = await self.home.search(agent, canary, participants=participants, neighbours=near)
             self.tally.probes += 1
             found = False
             for hit in told.hits:
@@ -421,8 +421,8 @@ class World(Scene):
                     missed = f"seed {self.tally.seed}: {canary} [{note}] by {present} of {agent}"
                     self.tally.missed.append(missed)
 
-    async def _probe_export(self, agent: str, present: Present, company: Company) -> None:
-        exported = await self.home.memory.export(agent, company=company)
+    async def _probe_export(self, agent: str, present: Present, participants: Participants) -> None:
+        exported = await self.home.memory.export(agent, participants=participants)
         self.tally.probes += 1
         for name, part in exported.items():
             text = orjson.dumps(part).decode()
@@ -440,17 +440,17 @@ class World(Scene):
 
     async def _probe_errors(self, agent: str, present: Present) -> None:
         """What may not be heard is answered like what does not exist."""
-        company = await self._as_product(present)
+        participants = await self._as_product(present)
         hidden = {
             "block": [
                 seen.block.label
                 for seen in await self.home.blocks.list(agent)
-                if not company.may_hear(seen.block.audience)
+                if not participants.can_see(seen.block.audience)
             ],
             "passage": [
                 one.id
                 for one in await self.home.archive.list(agent, limit=500)
-                if not company.may_hear(one.source.audience)
+                if not participants.can_see(one.source.audience)
             ],
         }
         for kind, ids in hidden.items():

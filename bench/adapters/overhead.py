@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from asterism import Agent, Asterism, Receipt, TurnState, tool
-from asterism.gate import Does
+from asterism.gate import ToolEffect
 
 if TYPE_CHECKING:
     from bench.harness import MODEL, SYSTEM, Adapter, tool_impl
@@ -20,7 +20,7 @@ else:
     from common import MODEL, SYSTEM, Adapter, tool_impl
 
 
-@tool(does=Does("remember"))
+@tool(effects=ToolEffect("remember"))
 async def record_event(note: str) -> str:
     """Record an event."""
     return tool_impl(note)

@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from asterism.tools.tool import NOT_HAPPENED, Decision, Tool, ToolContext, tool
     from asterism.types.agents import Agent, Limits
     from asterism.types.approvals import Approval
-    from asterism.types.deeds import Deed, Does
+    from asterism.types.effects import Effect, ToolEffect
     from asterism.types.grants import Grant
     from asterism.types.messages import Delivery, Receipt
-    from asterism.types.turns import Effect, Outcome, Signal, TurnState
+    from asterism.types.turns import Outcome, RetrySafety, Signal, TurnState
 
 __all__ = [
     "NOT_HAPPENED",
@@ -22,9 +22,7 @@ __all__ = [
     "Asterism",
     "AsterismError",
     "Decision",
-    "Deed",
     "Delivery",
-    "Does",
     "Effect",
     "Gate",
     "Grant",
@@ -32,9 +30,11 @@ __all__ = [
     "NotAllowed",
     "Outcome",
     "Receipt",
+    "RetrySafety",
     "Signal",
     "Tool",
     "ToolContext",
+    "ToolEffect",
     "ToolError",
     "TurnState",
     "tool",
@@ -48,10 +48,10 @@ _HOMES = {
     "asterism.tools.tool": {"NOT_HAPPENED", "Decision", "Tool", "ToolContext", "tool"},
     "asterism.types.agents": {"Agent", "Limits"},
     "asterism.types.approvals": {"Approval"},
-    "asterism.types.deeds": {"Deed", "Does"},
+    "asterism.types.effects": {"Effect", "ToolEffect"},
     "asterism.types.grants": {"Grant"},
     "asterism.types.messages": {"Delivery", "Receipt"},
-    "asterism.types.turns": {"Effect", "Outcome", "Signal", "TurnState"},
+    "asterism.types.turns": {"Outcome", "RetrySafety", "Signal", "TurnState"},
 }
 
 

@@ -33,29 +33,37 @@ from asterism.permissions import (
 )
 from asterism.permissions.intent import (
     Found,
-    Intended,
+    Intent,
     Reader,
     TrustedText,
-    read_effects,
+    read_intents,
     verified,
 )
 from asterism.permissions.literal import read_literally
 from asterism.permissions.provenance import Evidence, judge, reading_of
-from asterism.types.deeds import Declared, Deed, Does, Doubt, amount_of, deeds_of, results_of
-from asterism.types.people import Tier
+from asterism.types.effects import (
+    Declared,
+    Doubt,
+    Effect,
+    ToolEffect,
+    amount_of,
+    effects_of,
+    results_of,
+)
+from asterism.types.people import Trust
 
 _log = logging.getLogger(__name__)
 
 __all__ = [
     "Allow",
     "Ask",
-    "Deed",
     "Deny",
-    "Does",
+    "Effect",
     "Found",
     "Gate",
-    "Intended",
+    "Intent",
     "Reader",
+    "ToolEffect",
     "TrustedText",
     "Verdict",
     "policies_of",
@@ -100,7 +108,7 @@ class Gate:
         self._used: dict[str, float] = {}
         self._reader = reader
         self._weak = weak
-        self._intent: tuple[tuple[Intended, ...], ...] | None = None
+        self._intent: tuple[tuple[Intent, ...], ...] | None = None
         sources = {results_of(one).source or name for name, one in self._tools.items()}
         text = TrustedText(request, tuple(trusted), sources=tuple(sorted(sources)))
         self.evidence = Evidence(text)
@@ -113,20 +121,20 @@ class Gate:
         self._intent = None
 
     @property
-    def intent(self) -> tuple[Intended, ...]:
+    def intent(self) -> tuple[Intent, ...]:
         """What was asked for, as it was read; the request is read when it first matters."""
         return self._readings()[0]
 
-    def _readings(self) -> tuple[tuple[Intended, ...], ...]:
+    def _readings(self) -> tuple[tuple[Intent, ...], ...]:
         """Return the readings of which each must cover a call."""
         if self._intent is None:
             text = self.evidence.text
             literal = read_literally(text)
-            effects = None if self._reader is None else _asked(self._reader, text)
-            if effects is None:
+            intents = None if self._reader is None else _asked(self._reader, text)
+            if intents is None:
                 read = [literal]
             else:
-                read = [effects]
+                read = [intents]
                 if self._weak:
                     read.append(literal)
             self._intent = tuple(verified(one, text) for one in read)
@@ -143,31 +151,31 @@ class Gate:
             self._agent,
             tool,
             arguments,
-            deeds_of(self._tools.get(tool), arguments),
+            effects_of(self._tools.get(tool), arguments),
             operation=_operation(arguments),
-            tier=self.evidence.tier,
+            trust=self.evidence.trust,
         )
         situation = Situation(authority=self._authority, doubt=self._doubt, used=self._used)
-        actor = Actor("agent", self._agent, self._agent, wanted.tier)
+        actor = Actor("agent", self._agent, self._agent, wanted.trust)
         verdict = decide(actor, Act.CALL, Resource("tool", tool, wanted=wanted), situation)
         if isinstance(verdict, Allow) and verdict.policy:
             self._count(verdict.policy, wanted)
         return verdict
 
     def result(
-        self, tool: str, arguments: Mapping[str, Any], value: Any, tier: Tier | str = Tier.TOOL
+        self, tool: str, arguments: Mapping[str, Any], value: Any, trust: Trust | str = Trust.TOOL
     ) -> None:
         """Take in what a call brought back: text, JSON-like values, dataclasses, pydantic models.
 
         Give values rather than a rendering of them: a field that a tool declares is told from words
-        in a text. `tier` says who wrote it: `tool` for the owner's own systems, in which others may
-        have written, `document`, `web`, `stranger`; `owner` for what nobody but the owner writes.
+        in a text. `trust` says who wrote it: `tool` for the owner's own systems, in which others
+        may have written, `document`, `web`, `stranger`; `owner` for what only the owner writes.
         """
         try:
-            rank = Tier(tier)
+            rank = Trust(trust)
         except ValueError:
-            known = ", ".join(Tier)
-            raise InvalidInput(f"There is no tier {tier!r}; give one of {known}.") from None
+            known = ", ".join(Trust)
+            raise InvalidInput(f"There is no trust {trust!r}; give one of {known}.") from None
         declared = self._tools.get(tool)
         self.evidence.read(
             reading_of(
@@ -175,14 +183,14 @@ class Gate:
                 value,
                 rank,
                 dict(arguments),
-                deeds_of(declared, arguments),
+                effects_of(declared, arguments),
                 results_of(declared),
             )
         )
 
-    def _doubt(self, deeds: tuple[Deed, ...]) -> Doubt | None:
-        for effects in self._readings():
-            doubt = judge(self.evidence, effects, deeds)
+    def _doubt(self, effects: tuple[Effect, ...]) -> Doubt | None:
+        for intents in self._readings():
+            doubt = judge(self.evidence, intents, effects)
             if doubt is not None:
                 return doubt
         return None
@@ -192,7 +200,7 @@ class Gate:
             (one.quota for one in self._authority.policies.all if one.name == policy), None
         )
         if quota is not None:
-            this = amount_of(wanted.deeds) if quota.of == "amount" else 1.0
+            this = amount_of(wanted.effects) if quota.of == "amount" else 1.0
             self._used[policy] = self._used.get(policy, 0.0) + this
 
 
@@ -201,11 +209,11 @@ def _operation(arguments: Mapping[str, Any]) -> str:
     return operation if isinstance(operation, str) else ""
 
 
-def _asked(reader: Reader, text: TrustedText) -> tuple[Intended, ...] | None:
+def _asked(reader: Reader, text: TrustedText) -> tuple[Intent, ...] | None:
     """Return what a reader reads; None if it gives no answer."""
     try:
         answer = reader(text)
-        return read_effects(list(answer))
+        return read_intents(list(answer))
     except Exception:  # noqa: BLE001 - it is the caller's, and may fail in any way
         _log.exception("the reader of requests failed; the literal reading stands in")
         return None
@@ -229,7 +237,7 @@ def _policy(settings: PolicySettings) -> Policy:
         people=settings.people,
         tools=settings.tools,
         operations=settings.operations,
-        deeds=settings.deeds,
+        effects=settings.effects,
         arguments=settings.arguments,
         recipients=settings.recipients,
         hosts=settings.hosts,
@@ -237,7 +245,7 @@ def _policy(settings: PolicySettings) -> Policy:
         things=settings.things,
         amount_up_to=settings.amount_up_to,
         amount_above=settings.amount_above,
-        tiers=tuple(Tier(one) for one in settings.tiers),
+        trust_levels=tuple(Trust(one) for one in settings.trust_levels),
         verbs=settings.verbs,
         reviewers=settings.reviewers,
         quota=quota,

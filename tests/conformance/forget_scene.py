@@ -227,8 +227,8 @@ async def plant_rows(tx: Connection, text: str) -> None:
         )
     await tx.run(
         "INSERT INTO approvals (id, agent_id, turn_id, key, question, asked_at, note, reason,"
-        " arguments, deeds, edited) VALUES ('ap_1', 'agent_aria', 'turn_1', 'k', ?, 0, ?, ?, ?, ?,"
-        " ?)",
+        " arguments, effects, edited)"
+        " VALUES ('ap_1', 'agent_aria', 'turn_1', 'k', ?, 0, ?, ?, ?, ?, ?)",
         (
             f"May I {text}?",
             f"no, {text}",
@@ -239,7 +239,7 @@ async def plant_rows(tx: Connection, text: str) -> None:
         ),
     )
     await tx.run(
-        "INSERT INTO grants (id, constellation, tool, pattern, given_by, given_at, deeds,"
+        "INSERT INTO grants (id, constellation, tool, pattern, given_by, given_at, effects,"
         " arguments) VALUES ('grant_1', ?, 'pay', ?, 'owner', 0, ?, ?)",
         (
             HOME,

@@ -17,7 +17,7 @@ from asterism.store.sqlite import open_sqlite
 from asterism.testing.postgres import postgres_server
 from asterism.types.agents import Agent
 from asterism.types.memory import Origin, OriginKind, Source
-from asterism.types.people import OWNER_ALONE, Company, Tier
+from asterism.types.people import OWNER_ALONE, Participants, Trust
 from asterism.types.turns import Entry, EntryKind, TurnRecord, TurnState
 from asterism.types.wire import message_wire
 
@@ -52,22 +52,22 @@ def as_agent(
     agent_id: str,
     now: int = NOW,
     *,
-    company: Company = OWNER_ALONE,
+    participants: Participants = OWNER_ALONE,
     turn_id: str = "turn_1",
-    tier: Tier = Tier.OWNER,
+    trust: Trust = Trust.OWNER,
     origins: Sequence[Origin] | None = None,
 ) -> Writer:
-    """Whoever writes as an agent in a turn, in a company."""
+    """Whoever writes as an agent in a turn, with participants."""
     source = Source(
-        tuple(origins or (Origin(OriginKind.MESSAGE, turn_id),)), company.audience, tier
+        tuple(origins or (Origin(OriginKind.MESSAGE, turn_id),)), participants.audience, trust
     )
     return Writer(
-        actor=Actor("agent", agent_id, agent_id.rpartition("_")[2], tier),
+        actor=Actor("agent", agent_id, agent_id.rpartition("_")[2], trust),
         constellation=HOME,
         source=source,
         now=now,
         agent_id=agent_id,
-        company=company,
+        participants=participants,
         turn_id=turn_id,
     )
 
@@ -86,7 +86,7 @@ async def put_turn(
     *,
     at: int = NOW,
     audience: str | None = None,
-    tier: str | None = None,
+    trust: str | None = None,
     more: Sequence[Draft] = (),
 ) -> list[Entry]:
     """Put a turn that has ended at rest: what was said, what was answered, and more."""
@@ -104,5 +104,7 @@ async def put_turn(
         turn_id, agent_id, TurnState.DONE, "cli", None, length + 1, length + len(drafts), at, at
     )
     await journal.open_turn(tx, record, record.last_seq)
-    await tx.run("UPDATE turns SET audience = ?, tier = ? WHERE id = ?", (audience, tier, turn_id))
+    await tx.run(
+        "UPDATE turns SET audience = ?, trust = ? WHERE id = ?", (audience, trust, turn_id)
+    )
     return await journal.entries_of(tx, replace(record, last_seq=record.last_seq))

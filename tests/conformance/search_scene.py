@@ -8,12 +8,12 @@ from asterism.memory.gate.passages import NewPassage
 from asterism.memory.search.search import search
 from asterism.store.database import Connection, Database
 from asterism.types.memory import Insert, Origin, OriginKind, Source
-from asterism.types.people import OWNER, OWNER_ALONE, PUBLIC, Company, Hearer, Tier
+from asterism.types.people import OWNER, OWNER_ALONE, PUBLIC, Participant, Participants, Trust
 from asterism.types.search import Found, Hit, Query
 from tests.conformance.memory_scene import HOME, HOUR, NOW, as_agent, as_owner
 
 DAY = 24 * HOUR
-ANNA = Company((Hearer("person_anna"),))
+ANNA = Participants((Participant("person_anna"),))
 ONE, TWO = "agent_home_aria", "agent_home_bea"
 
 
@@ -21,14 +21,14 @@ async def ask(
     database: Database,
     agent_id: str | None,
     query: str,
-    company: Company = OWNER_ALONE,
+    participants: Participants = OWNER_ALONE,
     now: int = NOW + HOUR,
     **given: Any,
 ) -> Found:
     """Ask memory something."""
     wanted = Query(query, **given)
     return await database.read(
-        lambda tx: search(tx, HOME, agent_id, wanted, company=company, now=now)
+        lambda tx: search(tx, HOME, agent_id, wanted, participants=participants, now=now)
     )
 
 
@@ -36,31 +36,31 @@ async def find(
     database: Database,
     agent_id: str | None,
     query: str,
-    company: Company = OWNER_ALONE,
+    participants: Participants = OWNER_ALONE,
     **given: Any,
 ) -> list[Hit]:
     """Return what is found."""
-    return (await ask(database, agent_id, query, company, **given)).hits
+    return (await ask(database, agent_id, query, participants, **given)).hits
 
 
 async def texts(
     database: Database,
     agent_id: str | None,
     query: str,
-    company: Company = OWNER_ALONE,
+    participants: Participants = OWNER_ALONE,
     **given: Any,
 ) -> list[str]:
     """Return the texts that are found by their own words, or as the newest."""
-    hits = await find(database, agent_id, query, company, **given)
+    hits = await find(database, agent_id, query, participants, **given)
     return [hit.text for hit in hits if hit.matched or hit.reason == "newest"]
 
 
 async def insert(database: Database, agent_id: str, text: str, **given: Any) -> str:
     """Store a passage; return its id."""
     now = given.pop("now", NOW)
-    company = given.pop("company", OWNER_ALONE)
-    tier = given.pop("tier", Tier.OWNER)
-    writer = as_agent(agent_id, now, company=company, tier=tier)
+    participants = given.pop("participants", OWNER_ALONE)
+    trust = given.pop("trust", Trust.OWNER)
+    writer = as_agent(agent_id, now, participants=participants, trust=trust)
     done = await database.write(lambda tx: gate.write(tx, writer, agent_id, Insert(text, **given)))
     return done.passage.id
 
@@ -89,7 +89,7 @@ async def put_source(
         "INSERT INTO sources VALUES (?, ?, ?, '/', '{}', 'public', 0, NULL)", (id, HOME, name)
     )
     source = Source(
-        (Origin(OriginKind.DOCUMENT, f"{name}/{document}", "page 1"),), PUBLIC, Tier.DOCUMENT
+        (Origin(OriginKind.DOCUMENT, f"{name}/{document}", "page 1"),), PUBLIC, Trust.DOCUMENT
     )
     rows = [
         NewPassage(text, source, document=document, place=place)

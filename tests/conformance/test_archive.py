@@ -34,9 +34,9 @@ from asterism.types.people import (
     OWNER_ONLY,
     PUBLIC,
     Audience,
-    Company,
-    Hearer,
-    Tier,
+    Participant,
+    Participants,
+    Trust,
 )
 from asterism.types.turns import Call, EntryKind, Reply
 from asterism.types.wire import result_wire
@@ -52,8 +52,8 @@ from tests.conformance.memory_scene import (
     put_turn,
 )
 
-ANNA = Company((Hearer("person_anna"),))
-BEN = Company((Hearer("person_ben"),))
+ANNA = Participants((Participant("person_anna"),))
+BEN = Participants((Participant("person_ben"),))
 
 
 @pytest.fixture(params=ENGINES)
@@ -114,14 +114,14 @@ async def test_a_passage_is_kept_word_by_word_with_where_it_comes_from(
 ):
     text = "Anna's birthday is on 3 May; she likes “Schwarzwälder Kirschtorte” 🎂."
     done = await insert(
-        database, as_agent(aria, tier=Tier.KNOWN), text, tags=("Birthdays", "anna"), true_from=5
+        database, as_agent(aria, trust=Trust.KNOWN), text, tags=("Birthdays", "anna"), true_from=5
     )
     assert done.kind == "stored"
     found = await database.read(lambda tx: archive.get(tx, HOME, done.passage.id))
     assert found == done.passage
     assert found.text == text
     assert found.tags == ("birthdays", "anna")
-    assert found.source == Source((Origin(OriginKind.MESSAGE, "turn_1"),), OWNER_ONLY, Tier.KNOWN)
+    assert found.source == Source((Origin(OriginKind.MESSAGE, "turn_1"),), OWNER_ONLY, Trust.KNOWN)
     assert (found.author, found.turn_id) == ("agent:aria", "turn_1")
     assert (found.known_from, found.true_from) == (NOW, 5)
     assert await texts(database, aria, tag="BIRTHDAYS") == [text]
@@ -132,11 +132,11 @@ async def test_a_passage_is_kept_word_by_word_with_where_it_comes_from(
 async def test_every_change_keeps_what_was(database: Database, aria: str):
     writer = as_agent(aria)
     one = (await insert(database, writer, "The boiler was serviced in June.")).passage
-    web = as_agent(aria, NOW + HOUR, turn_id="turn_2", tier=Tier.WEB)
+    web = as_agent(aria, NOW + HOUR, turn_id="turn_2", trust=Trust.WEB)
     later = replace(web, reason="more is known")
     done = await write(database, later, aria, AppendPassage(one.id, "By Herr Kaya."))
     assert done.passage.text == "The boiler was serviced in June.\nBy Herr Kaya."
-    assert done.passage.source.tier is Tier.WEB
+    assert done.passage.source.trust is Trust.WEB
     assert [str(one) for one in done.passage.source.origins] == [
         "message:turn_1",
         "message:turn_2",
@@ -272,7 +272,7 @@ async def test_what_those_present_may_not_hear_is_not_there_to_be_touched(
     database: Database, aria: str
 ):
     secret = (await insert(database, as_agent(aria), "The owner plans a surprise.")).passage
-    annas = (await insert(database, as_agent(aria, company=ANNA), "Anna is ill.")).passage
+    annas = (await insert(database, as_agent(aria, participants=ANNA), "Anna is ill.")).passage
     assert annas.source.audience == Audience.read("person:person_anna")
     before = await everything(database)
     for hidden in (secret, annas):
@@ -283,14 +283,14 @@ async def test_what_those_present_may_not_hear_is_not_there_to_be_touched(
             Insert("x", supersedes=hidden.id),
         ):
             with pytest.raises(NotFound) as refused:
-                await write(database, as_agent(aria, company=BEN), aria, what)
+                await write(database, as_agent(aria, participants=BEN), aria, what)
             assert hidden.text not in str(refused.value)
         with pytest.raises(NotFound):
             await database.read(
-                lambda tx, hidden=hidden: archive.get(tx, HOME, hidden.id, company=BEN)
+                lambda tx, hidden=hidden: archive.get(tx, HOME, hidden.id, participants=BEN)
             )
-    assert await texts(database, aria, company=BEN) == []
-    assert await texts(database, aria, company=ANNA) == ["Anna is ill."]
+    assert await texts(database, aria, participants=BEN) == []
+    assert await texts(database, aria, participants=ANNA) == ["Anna is ill."]
     assert await everything(database) == before
 
 
@@ -300,10 +300,10 @@ async def test_appending_in_other_company_leaves_those_who_may_hear_both(
 ):
     one = (await write(database, as_owner(), aria, Insert("Tea is served at five."))).passage
     assert one.source.audience == PUBLIC
-    writer = as_agent(aria, company=ANNA)
+    writer = as_agent(aria, participants=ANNA)
     done = await write(database, writer, aria, AppendPassage(one.id, "Anna takes milk."))
     assert done.passage.source.audience == Audience.read("person:person_anna")
-    assert await texts(database, aria, company=BEN) == []
+    assert await texts(database, aria, participants=BEN) == []
 
 
 # -- hygiene ---------------------------------------------------------------------------------------
@@ -378,12 +378,14 @@ async def test_two_facts_about_one_subject_both_stay(database: Database, aria: s
 
 @pytest.mark.promise("M9", "M14")
 async def test_nothing_is_merged_or_told_across_audiences(database: Database, aria: str):
-    annas = await insert(database, as_agent(aria, company=ANNA), "The code of the gate is 4711.")
-    for company, text in (
+    annas = await insert(
+        database, as_agent(aria, participants=ANNA), "The code of the gate is 4711."
+    )
+    for participants, text in (
         (BEN, "The code of the gate is 4711."),
-        (Company((Hearer("person_carl"),)), "The code of the gate is 1234."),
+        (Participants((Participant("person_carl"),)), "The code of the gate is 1234."),
     ):
-        other = await insert(database, as_agent(aria, company=company), text)
+        other = await insert(database, as_agent(aria, participants=participants), text)
         assert (other.kind, other.note) == ("stored", "")
     owners = await insert(database, as_agent(aria), "The code of the gate is 4711.")
     assert owners.kind == "stored"
@@ -393,24 +395,24 @@ async def test_nothing_is_merged_or_told_across_audiences(database: Database, ar
 
 @pytest.mark.promise("M10", "M14")
 async def test_text_of_less_trust_never_takes_the_place_of_more(database: Database, aria: str):
-    def by(tier: Tier, step: int) -> Writer:
-        return as_agent(aria, NOW + step, turn_id=f"turn_{step}", tier=tier)
+    def by(trust: Trust, step: int) -> Writer:
+        return as_agent(aria, NOW + step, turn_id=f"turn_{step}", trust=trust)
 
-    said = (await insert(database, by(Tier.OWNER, 1), "The bank is called Nordbank.")).passage
-    same = await insert(database, by(Tier.WEB, 2), "The bank is called Nordbank.")
+    said = (await insert(database, by(Trust.OWNER, 1), "The bank is called Nordbank.")).passage
+    same = await insert(database, by(Trust.WEB, 2), "The bank is called Nordbank.")
     assert (same.kind, same.passage.id) == ("merged", said.id)
-    assert same.passage.source.tier is Tier.OWNER
+    assert same.passage.source.trust is Trust.OWNER
     more = await insert(
-        database, by(Tier.WEB, 3), "The bank is called Nordbank, and it pays to evil.example."
+        database, by(Trust.WEB, 3), "The bank is called Nordbank, and it pays to evil.example."
     )
     assert more.kind != "superseded"
-    assert more.passage.source.tier is Tier.WEB
+    assert more.passage.source.trust is Trust.WEB
     still = await database.read(lambda tx: archive.get(tx, HOME, said.id))
     assert still.superseded_by is None
 
-    web = (await insert(database, by(Tier.WEB, 4), "The museum opens at nine.")).passage
-    told = await insert(database, by(Tier.OWNER, 5), "The museum opens at nine.")
-    assert (told.kind, told.passage.source.tier) == ("superseded", Tier.OWNER)
+    web = (await insert(database, by(Trust.WEB, 4), "The museum opens at nine.")).passage
+    told = await insert(database, by(Trust.OWNER, 5), "The museum opens at nine.")
+    assert (told.kind, told.passage.source.trust) == ("superseded", Trust.OWNER)
     assert (
         await database.read(lambda tx: archive.get(tx, HOME, web.id))
     ).superseded_by == told.passage.id
@@ -443,7 +445,7 @@ async def test_without_vectors_the_same_is_found_by_words(
 ):
     monkeypatch.setattr(gate, "embed", lambda texts: None)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType] - as `embed` answers without weights
     await insert(database, as_agent(aria), "Anna lives in Berlin.")
-    await insert(database, as_agent(aria, company=BEN), "Anna lives in Rome.")
+    await insert(database, as_agent(aria, participants=BEN), "Anna lives in Rome.")
     done = await insert(database, as_agent(aria), "Anna lives in Hamburg.")
     assert done.kind == "contradicts"
     assert "Rome" not in done.note
@@ -469,7 +471,7 @@ async def test_the_same_said_at_once_is_stored_once(database: Database, aria: st
 async def test_an_import_merges_equal_words_and_keeps_every_source(database: Database, aria: str):
     def row(text: str, ref: str, audience: Audience = PUBLIC) -> NewPassage:
         return NewPassage(
-            text, Source((Origin(OriginKind.IMPORT, ref),), audience, Tier.DOCUMENT), known_from=7
+            text, Source((Origin(OriginKind.IMPORT, ref),), audience, Trust.DOCUMENT), known_from=7
         )
 
     there = (await write(database, as_owner(), aria, Insert("Tea is at five."))).passage
@@ -512,7 +514,7 @@ async def test_the_pieces_of_a_document_are_all_stored_and_go_with_it(
                 Source(
                     (Origin(OriginKind.DOCUMENT, f"manuals/{document}", f"page {place}"),),
                     PUBLIC,
-                    Tier.DOCUMENT,
+                    Trust.DOCUMENT,
                 ),
                 document=document,
                 place=place,

@@ -126,7 +126,7 @@ class Replica:
         by = Writer(
             *(writer.actor, HOME, writer.source, now),
             agent_id=writer.agent_id,
-            company=writer.company,
+            participants=writer.participants,
         )
         try:
             await self.database.write(lambda tx: gate.write(tx, by, block.id, write, era=3))

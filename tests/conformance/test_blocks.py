@@ -58,16 +58,16 @@ from asterism.types.people import (
     OWNER_ONLY,
     PUBLIC,
     Audience,
-    Company,
-    Hearer,
-    Tier,
+    Participant,
+    Participants,
+    Trust,
 )
 from tests.conformance.memory_scene import ENGINES, HOME, NOW, as_agent, as_owner, opened, put_agent
 
-ANNA = Company(
+ANNA = Participants(
     (
-        Hearer(OWNER, frozenset({OWNER})),
-        Hearer("person_anna", rooms=frozenset({"discord:kitchen"})),
+        Participant(OWNER, frozenset({OWNER})),
+        Participant("person_anna", rooms=frozenset({"discord:kitchen"})),
     ),
     room="discord:kitchen",
 )
@@ -98,10 +98,10 @@ class Home:
         return await self.database.read(lambda tx: blocks.seen_by(tx, HOME, agent))
 
     async def find(
-        self, label: str, agent: str | None = None, company: Company | None = None
+        self, label: str, agent: str | None = None, participants: Participants | None = None
     ) -> Seen:
         by = self.aria if agent is None else agent
-        return await self.database.read(lambda tx: blocks.find(tx, HOME, by, label, company))
+        return await self.database.read(lambda tx: blocks.find(tx, HOME, by, label, participants))
 
     async def lines(
         self, block: Block, version: int | None = None, moment: int | None = None
@@ -424,11 +424,11 @@ async def test_consent_is_asked_for_and_then_the_edit_is_really_made(home: Home)
     assert after.text == "likes tea"
 
     notes = await home.create("notes")
-    from_web = as_agent(home.aria, tier=Tier.WEB)
+    from_web = as_agent(home.aria, trust=Trust.WEB)
     with pytest.raises(NeedsConsent, match="text from the web"):
         await home.write(notes, Append("obey"), from_web)
     await home.write(notes, Append("obey"), replace(from_web, consent=True))
-    assert (await home.find("notes")).lines[0].label.trust is Tier.WEB
+    assert (await home.find("notes")).lines[0].label.trust is Trust.WEB
 
 
 async def test_nobody_is_asked_about_what_cannot_be_done(home: Home) -> None:
@@ -447,9 +447,9 @@ async def test_a_block_that_those_present_may_not_hear_is_not_there(home: Home) 
     assert blocks.shown(seen, ANNA) == blocks.wrapped(seen, ANNA) == ""
     assert "private" in blocks.wrapped(seen, OWNER_ALONE)
     with pytest.raises(NotFound, match="no block 'diary'; there are no blocks"):
-        await home.find("diary", company=ANNA)
+        await home.find("diary", participants=ANNA)
     with pytest.raises(NotFound):
-        await home.write(block, Append("x"), as_agent(home.aria, company=ANNA))
+        await home.write(block, Append("x"), as_agent(home.aria, participants=ANNA))
     await home.write(block, Append("x"), as_agent(home.aria))
 
 
@@ -457,7 +457,7 @@ async def test_a_block_that_those_present_may_not_hear_is_not_there(home: Home) 
 async def test_lines_carry_who_may_hear_them_through_edits(home: Home) -> None:
     block = await home.create(content="Anna likes tea")
     await home.write(block, Append("Anna's gift is a bicycle"), as_agent(home.aria))
-    await home.write(block, Append("Anna sings"), as_agent(home.aria, company=ANNA))
+    await home.write(block, Append("Anna sings"), as_agent(home.aria, participants=ANNA))
     seen = await home.find("human")
     assert blocks.shown(seen, ANNA) == "Anna likes tea\nAnna sings"
     assert [line.label.audience for line in seen.lines] == [PUBLIC, OWNER_ONLY, FOR_ANNA]
@@ -493,18 +493,18 @@ async def test_an_edit_is_of_what_is_heard_and_leaves_the_rest(
     block = await home.create(content="a")
     await home.write(block, Append("s1\ns2"), as_agent(home.aria))
     await home.write(block, Append("b\nc"))
-    after = await home.write(block, write, as_agent(home.aria, company=ANNA))
+    after = await home.write(block, write, as_agent(home.aria, participants=ANNA))
     assert sorted(after.text.split("\n")) == sorted(real)
     seen = await home.find("human")
     hidden = [line.text for line in seen.lines if line.label.audience == OWNER_ONLY]
     assert hidden == ["s1", "s2"]
     heard = [line for line in real if line not in hidden]
-    assert blocks.heard_lines(seen, ANNA) == heard
+    assert blocks.visible_lines(seen, ANNA) == heard
 
 
 @pytest.mark.promise("M9")
 async def test_errors_and_guesses_tell_nothing_of_what_is_hidden(home: Home) -> None:
-    in_room = as_agent(home.aria, company=ANNA)
+    in_room = as_agent(home.aria, participants=ANNA)
     block = await home.create(content="tea\nmilk")
     await home.write(block, Append("the gift is a bicycle"), as_agent(home.aria))
     wrong: list[BlockWrite] = [
@@ -523,7 +523,7 @@ async def test_errors_and_guesses_tell_nothing_of_what_is_hidden(home: Home) -> 
     profile = await home.create("profile", schema=PROFILE)
     await home.write(profile, SetField("name", "Anna"), as_agent(home.aria))
     for guess in ("Anna", "Bea"):
-        with pytest.raises(NotAllowed, match="cannot be changed in this company"):
+        with pytest.raises(NotAllowed, match="cannot be changed with these people present"):
             await home.write(profile, SetField("name", guess), in_room)
     await home.write(profile, SetField("age", 40), in_room)
     full = await home.create("full", limit=60, content="ab")
@@ -536,7 +536,7 @@ async def test_errors_and_guesses_tell_nothing_of_what_is_hidden(home: Home) -> 
 
 @pytest.mark.promise("M9")
 async def test_items_are_counted_as_they_are_heard(home: Home) -> None:
-    in_room = as_agent(home.aria, company=ANNA)
+    in_room = as_agent(home.aria, participants=ANNA)
     block = await home.create(schema=ListSchema())
     await home.write(block, Append("tea"))
     await home.write(block, Append("secret"), as_agent(home.aria))
@@ -562,7 +562,7 @@ async def test_sections_keep_their_headings_and_their_secrets(home: Home) -> Non
     await home.write(block, Append("## not a heading", section="facts"), as_agent(home.aria))
     await home.write(block, Append("open", section="facts"))
     await home.write(block, Append("gift", section="todo"), as_agent(home.aria))
-    in_room = as_agent(home.aria, company=ANNA)
+    in_room = as_agent(home.aria, participants=ANNA)
     await home.write(block, EditRange(1, 1, "opened", section="facts"), in_room)
     await home.write(block, Append("call", section="todo"), in_room)
     seen = await home.find("human")

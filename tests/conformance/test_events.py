@@ -94,7 +94,7 @@ async def test_events_are_numbered_linked_and_found(database: Database):
     assert await database.write(lambda tx: events.anchor(tx, HOME, NOW)) == 0
 
 
-async def test_an_event_is_in_the_transaction_of_the_deed(database: Database):
+async def test_an_event_is_in_the_transaction_of_its_effect(database: Database):
     async def fails(tx: Connection) -> None:
         await put_agent(tx, "ben")
         await events.append(tx, HOME_CHAIN, some(1))

@@ -81,7 +81,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     async def briefly(seconds: float) -> None:
         await asyncio.sleep(min(seconds, 0.01) if seconds < 5 else seconds)
 
-    monkeypatch.setattr("asterism.app.home.Chain", partial(Chain, sleep=briefly))
+    monkeypatch.setattr("asterism.app.engine.Chain", partial(Chain, sleep=briefly))
 
 
 @pytest.fixture
@@ -438,7 +438,7 @@ async def test_after_its_rest_one_request_tries_a_failing_server(
 async def test_the_servers_wish_is_honoured(
     server: FaultServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, wire: str
 ):
-    monkeypatch.setattr("asterism.app.home.Chain", Chain)
+    monkeypatch.setattr("asterism.app.engine.Chain", Chain)
     server.next(FAULTS[name], None)
     async with opened(tmp_path, configured(wire, server.base_url)) as home:
         await home.create_agent("aria")

@@ -12,7 +12,7 @@ from asterism.memory.gate.passages import NewPassage
 from asterism.memory.health import Health, health
 from asterism.store.database import Connection, Database
 from asterism.types.memory import Retract
-from asterism.types.people import Tier
+from asterism.types.people import Trust
 from tests.conformance.memory_scene import (
     ENGINES,
     HOME,
@@ -44,10 +44,10 @@ async def look(database: Database, agent_id: str, now: int = NOW + 400 * DAY) ->
 async def test_a_health_report_shows_what_is_wrong_and_the_next_move(database: Database, aria: str):
     berlin = await insert(database, aria, "Anna lives in Berlin.")
     hamburg = await insert(database, aria, "Anna lives in Hamburg.", now=NOW + 1)
-    meeting = await insert(database, aria, "There is a meeting on 3 May with the bank.")
+    intersection = await insert(database, aria, "There is a intersection on 3 May with the bank.")
     await insert(database, aria, "Ben's birthday is on 4 May.")
     await insert(database, aria, "The war ended on 8 May 1945.")
-    web = await insert(database, aria, "The museum is closed.", tier=Tier.WEB)
+    web = await insert(database, aria, "The museum is closed.", trust=Trust.WEB)
     junk = await insert(database, aria, "ok")
     dog = await insert(database, aria, "Ben has a dog called Rex.")
     dead = await insert(database, aria, "The dog called Rex has died.", supersedes=dog)
@@ -80,7 +80,7 @@ async def test_a_health_report_shows_what_is_wrong_and_the_next_move(database: D
         "untrusted",
     }
     assert by_kind["contradiction"].ids == (hamburg, berlin)
-    assert by_kind["stale"].ids == (meeting,)
+    assert by_kind["stale"].ids == (intersection,)
     assert by_kind["orphaned"].ids == (dog, dead)
     assert by_kind["junk"].ids == (junk,)
     assert by_kind["full"].ids == ("full",)

@@ -25,7 +25,7 @@ from asterism.testing.clock import ManualClock
 from asterism.testing.openai_server import OpenAIServer, status
 from asterism.testing.scripted import ScriptedModel
 from asterism.types.ids import now_ms
-from asterism.types.people import Person, Tier
+from asterism.types.people import Person, Trust
 from asterism.types.turns import Reply
 from tests.conformance.memory_scene import ENGINES, HOME, opened, put_agent
 from tests.conformance.shelf_scene import say
@@ -128,7 +128,7 @@ async def test_names_of_those_who_spoke_are_not_encoded(database: Database, cloc
     await made(database, encoder, clock).catch_up()
     assert encoder.seen[0] == "Message 0 of Caroline to"
 
-    caroline = Person("person_c", "Caroline Lee", Tier.KNOWN)
+    caroline = Person("person_c", "Caroline Lee", Trust.KNOWN)
     assert await database.write(lambda tx: people.put(tx, HOME, caroline))
     other = Counting("other")
     await made(database, other, clock).catch_up()

@@ -45,9 +45,9 @@ from asterism.types.people import (
     OWNER,
     OWNER_ALONE,
     Audience,
-    Company,
-    Hearer,
-    Tier,
+    Participant,
+    Participants,
+    Trust,
 )
 from asterism.types.summaries import Strategy, Summary
 from tests.conformance.memory_scene import ENGINES, HOME, NOW, as_agent, as_owner, opened, put_agent
@@ -62,8 +62,12 @@ class Home:
     aria: str
     carl: str
 
-    async def export(self, agent_id: str, company: Company = OWNER_ALONE) -> dict[str, Any]:
-        return await self.database.read(lambda tx: export(tx, HOME, agent_id, company=company))
+    async def export(
+        self, agent_id: str, participants: Participants = OWNER_ALONE
+    ) -> dict[str, Any]:
+        return await self.database.read(
+            lambda tx: export(tx, HOME, agent_id, participants=participants)
+        )
 
     async def import_(self, document: Any, writer: Writer | None = None, **given: Any) -> Report:
         by = writer or as_owner(NOW + 1)
@@ -165,8 +169,10 @@ async def test_every_schema_comes_back(home: Home, kind: str):
             pinned=True,
         )
         for at, content in enumerate(said):
-            writer = as_agent(home.aria, NOW + at, turn_id=f"turn_{at}", tier=Tier.KNOWN)
-            writer = replace(writer, consent=True, company=OWNER_ALONE, actor=replace(writer.actor))
+            writer = as_agent(home.aria, NOW + at, turn_id=f"turn_{at}", trust=Trust.KNOWN)
+            writer = replace(
+                writer, consent=True, participants=OWNER_ALONE, actor=replace(writer.actor)
+            )
             await blocks.write(tx, writer, block.id, Append(content))
         if kind == "composite":
             await blocks.write(tx, as_owner(), block.id, Append("# x", section="a"))
@@ -199,17 +205,17 @@ async def put_memory(home: Home) -> None:
         anna = await people.create_person(tx, HOME, "Anna", NOW)
         for_anna = Audience.read(f"person:{anna.id}")
         notes = await blocks.create(tx, as_owner(), home.aria, "notes", content="one")
-        company = Company((Hearer(anna.id),))
+        participants = Participants((Participant(anna.id),))
         writer = as_agent(
             home.aria,
-            company=company,
-            tier=Tier.KNOWN,
+            participants=participants,
+            trust=Trust.KNOWN,
             origins=[Origin(OriginKind.PERSON, anna.id, "discord")],
         )
         await blocks.write(tx, writer, notes.id, Append("two"))
         lent = await blocks.create(tx, as_owner(), home.carl, "lent", content="carl's")
         await blocks.write(tx, as_owner(), lent.id, Share(home.aria, Permission.APPEND))
-        source = Source((Origin(OriginKind.PERSON, anna.id, "discord"),), for_anna, Tier.KNOWN)
+        source = Source((Origin(OriginKind.PERSON, anna.id, "discord"),), for_anna, Trust.KNOWN)
         await passages.insert_many(
             *(tx, as_owner(), home.aria),
             [NewPassage("Anna rows.", source, ("anna",), {"a": [1, None]}, true_from=NOW - 9)],
@@ -218,7 +224,7 @@ async def put_memory(home: Home) -> None:
         await summaries.put(
             tx,
             Summary(
-                *("sum_1", home.aria, OWNER, for_anna, Tier.KNOWN, 1, 9, Strategy.SUMMARY),
+                *("sum_1", home.aria, OWNER, for_anna, Trust.KNOWN, 1, 9, Strategy.SUMMARY),
                 *("Anna was here.", (), 9, 100, "rule", NOW),
             ),
         )
@@ -241,7 +247,7 @@ async def test_people_are_found_by_name_or_introduced_as_strangers(home: Home, t
             "Not carried: blocks of others (1). Ask their owners to share them.",
         ]
         there = await database.read(lambda tx: people.find(tx, HOME, "Anna"))
-        assert (there.tier, there.roles, there.accounts) == (Tier.STRANGER, (), ())
+        assert (there.trust, there.roles, there.accounts) == (Trust.STRANGER, (), ())
         assert there.id != anna
         again = await other.export(other.carl)
         assert carried(json.loads(json.dumps(again).replace(there.id, anna))) == carried(document)
@@ -275,7 +281,7 @@ async def test_what_breaks_a_rule_is_left_and_the_rest_is_carried(home: Home):
         {**rows, "label": "wrong", "value": [{"a": 1}]},
         {**rows, "label": "part", "value": None},
         {**good, "label": "other", "text": "one\nthree"},
-        {**good, "label": "tier", "lines": [{**good["lines"][0], "tier": "king"}]},
+        {**good, "label": "trust", "lines": [{**good["lines"][0], "trust": "king"}]},
         {**good, "label": "aud", "audience": "everybody"},
         good,
         good,
@@ -302,7 +308,7 @@ async def test_what_breaks_a_rule_is_left_and_the_rest_is_carried(home: Home):
         "Block 'wrong'",
         "Block 'part'",
         "Block 'other'",
-        "Block 'tier'",
+        "Block 'trust'",
         "Block 'aud'",
         "Block 'notes'",
         "Block number 11",
@@ -368,7 +374,7 @@ def test_no_document_brings_the_import_down(engine: str, tmp_path: Path) -> None
     names = st.sampled_from(
         [
             *("label", "type", "schema", "description", "limit", "permission", "audience", "text"),
-            *("lines", "value", "tags", "metadata", "origins", "tier", "known_from", "true_from"),
+            *("lines", "value", "tags", "metadata", "origins", "trust", "known_from", "true_from"),
             *("kind", "fields", "name"),
         ]
     )
@@ -429,13 +435,13 @@ _AUDIENCES = st.lists(
     st.lists(st.sampled_from(_WORDS), min_size=1, max_size=2).map("|".join), min_size=1, max_size=2
 ).map(lambda clauses: Audience.read("&".join(clauses)))
 _HEARERS = st.builds(
-    Hearer,
+    Participant,
     st.sampled_from(["person_anna", "person_ben", "person_carl", OWNER]),
     st.sets(st.sampled_from(["family", "work"])).map(frozenset),
     st.sets(st.sampled_from(_ROOMS)).map(frozenset),
 )
 _COMPANIES = st.builds(
-    Company,
+    Participants,
     st.lists(_HEARERS, min_size=1, max_size=2, unique_by=lambda one: one.person_id).map(tuple),
     st.none() | st.sampled_from(_ROOMS),
 )
@@ -456,7 +462,9 @@ def test_an_export_holds_nothing_that_somebody_present_may_not_hear(
 
         @given(memories, _AUDIENCES, st.lists(_COMPANIES, min_size=1, max_size=6))
         def check(
-            told: list[tuple[str, Audience]], blocks_audience: Audience, companies: list[Company]
+            told: list[tuple[str, Audience]],
+            blocks_audience: Audience,
+            companies: list[Participants],
         ) -> None:
             secrets = [(kind, audience, f"canary{next(numbers)}") for kind, audience in told]
             here.runner.run(_listen(here, secrets, blocks_audience, companies))
@@ -468,7 +476,7 @@ async def _listen(
     here: World,
     secrets: list[tuple[str, Audience, str]],
     audience: Audience,
-    companies: list[Company],
+    companies: list[Participants],
 ) -> None:
     life = await here.life()
     aria = life.agents["aria"]
@@ -479,7 +487,7 @@ async def _listen(
         for label in ("notes", "tasks"):
             await blocks.write(tx, life.owner(), life.ids[label], wider)
         for at, (kind, meant, secret) in enumerate(secrets):
-            source = Source((Origin(OriginKind.MESSAGE, f"turn_{secret}"),), meant, Tier.KNOWN)
+            source = Source((Origin(OriginKind.MESSAGE, f"turn_{secret}"),), meant, Trust.KNOWN)
             writer = replace(
                 life.owner(),
                 source=source,
@@ -501,16 +509,16 @@ async def _listen(
                 await summaries.put(
                     tx,
                     Summary(
-                        *(f"sum_{secret}", aria, OWNER, meant, Tier.KNOWN, at * 9 + 1, at * 9 + 9),
+                        *(f"sum_{secret}", aria, OWNER, meant, Trust.KNOWN, at * 9 + 1, at * 9 + 9),
                         *(Strategy.SUMMARY, secret, (), 9, 100, "rule", NOW),
                     ),
                 )
 
     await life.database.write(work)
-    for company in companies:
+    for participants in companies:
         document = await life.database.read(
-            lambda tx, c=company: export(tx, life.constellation, aria, company=c)
+            lambda tx, c=participants: export(tx, life.constellation, aria, participants=c)
         )
         found = json.dumps(document)
         for secret, meant in heard_by.items():
-            assert (secret in found) == company.may_hear(meant), (secret, str(meant))
+            assert (secret in found) == participants.can_see(meant), (secret, str(meant))

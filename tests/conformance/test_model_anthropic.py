@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asterism import Asterism, Does, TurnState
+from asterism import Asterism, ToolEffect, TurnState
 from asterism.errors import (
     ConfigError,
     ContentRefused,
@@ -596,7 +596,7 @@ def test_any_answer_is_a_reply_or_a_known_error(body: bytes, stream: list[Any]):
 # Whole turns
 
 
-@tool(repeatable=True, does=Does("read"))
+@tool(repeatable=True, effects=ToolEffect("read"))
 def look(at: str) -> str:
     """Look somewhere."""
     return f"{at} is blue"

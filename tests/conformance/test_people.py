@@ -16,9 +16,9 @@ from asterism.types.people import (
     OWNER_ALONE,
     Account,
     Audience,
-    Company,
+    Participants,
     Person,
-    Tier,
+    Trust,
 )
 from tests.conformance.memory_scene import ENGINES, HOME, NOW, opened, put_agent, put_turn
 
@@ -36,7 +36,7 @@ async def meet(database: Database, account: Account | None, room: str | None, *p
     return await database.write(lambda tx: people.meet(tx, HOME, account, room, present, NOW))
 
 
-async def company_of(database: Database, text: str | None) -> Company:
+async def company_of(database: Database, text: str | None) -> Participants:
     return await database.read(lambda tx: people.read_company(tx, HOME, text))
 
 
@@ -51,7 +51,7 @@ async def test_an_unknown_sender_is_a_new_stranger_and_the_same_one_again(databa
     first = await database.write(lambda tx: people.person_for(tx, HOME, ANNA, NOW))
     again = await database.write(lambda tx: people.person_for(tx, HOME, ANNA, NOW + 1))
     other = await database.write(lambda tx: people.person_for(tx, "elsewhere", ANNA, NOW))
-    assert (first.name, first.tier, first.roles) == ("discord:anna#1", Tier.STRANGER, ())
+    assert (first.name, first.trust, first.roles) == ("discord:anna#1", Trust.STRANGER, ())
     assert again == first
     assert other.id != first.id
 
@@ -89,44 +89,44 @@ async def test_the_owner_alone_is_nobody_in_particular(database: Database):
 async def test_in_a_room_everybody_who_is_known_to_be_in_it_is_present(database: Database):
     await meet(database, BEN, "discord:home")
     told = await meet(database, ANNA, "discord:home")
-    company = await company_of(database, told)
+    participants = await company_of(database, told)
     anna = await database.read(lambda tx: people.find(tx, HOME, "discord:anna#1"))
     ben = await database.read(lambda tx: people.find(tx, HOME, "discord:ben#2"))
-    assert company.room == "discord:home"
-    assert {one.person_id for one in company.hearers} == {anna.id, ben.id}
-    assert company.may_hear(Audience.read("room:discord:home"))
-    assert not company.may_hear(Audience.read(f"person:{anna.id}"))
+    assert participants.room == "discord:home"
+    assert {one.person_id for one in participants.people} == {anna.id, ben.id}
+    assert participants.can_see(Audience.read("room:discord:home"))
+    assert not participants.can_see(Audience.read(f"person:{anna.id}"))
     alone = await company_of(database, await meet(database, ANNA, None))
-    assert alone.may_hear(Audience.read("room:discord:home"))
-    assert alone.may_hear(Audience.read(f"person:{anna.id}"))
+    assert alone.can_see(Audience.read("room:discord:home"))
+    assert alone.can_see(Audience.read(f"person:{anna.id}"))
     left = await database.write(lambda tx: people.leave(tx, HOME, "discord:home", ben.id))
     assert left
     after = await company_of(database, told)
-    assert [one.person_id for one in after.hearers] == [anna.id]
+    assert [one.person_id for one in after.people] == [anna.id]
 
 
 async def test_the_owner_in_a_room_is_not_alone(database: Database):
     await meet(database, BEN, "discord:home")
-    company = await company_of(database, await meet(database, None, "discord:home"))
-    assert not company.owner_alone
-    assert not company.may_hear(Audience.read("owner"))
+    participants = await company_of(database, await meet(database, None, "discord:home"))
+    assert not participants.owner_alone
+    assert not participants.can_see(Audience.read("owner"))
 
 
 async def test_who_is_present_besides_the_speaker_counts(database: Database):
-    company = await company_of(database, await meet(database, None, None, BEN))
-    assert len(company.hearers) == 2
-    assert not company.may_hear(Audience.read("owner"))
+    participants = await company_of(database, await meet(database, None, None, BEN))
+    assert len(participants.people) == 2
+    assert not participants.can_see(Audience.read("owner"))
 
 
 @pytest.mark.promise("M9")
 async def test_a_rooms_name_cannot_widen_an_audience(database: Database):
     stranger = await company_of(database, await meet(database, BEN, None))
     for name in ("x|public", "x&public", " x ", "x%7C;public", "a\x00b", "x\u3000"):
-        company = await company_of(database, await meet(database, ANNA, f"discord:{name}"))
-        audience = Audience.read(str(company.audience))
-        assert audience == company.audience
+        participants = await company_of(database, await meet(database, ANNA, f"discord:{name}"))
+        audience = Audience.read(str(participants.audience))
+        assert audience == participants.audience
         assert [len(clause) for clause in audience.clauses] == [1]
-        assert not stranger.may_hear(audience)
+        assert not stranger.can_see(audience)
 
 
 def test_rooms_with_different_names_are_different_rooms():
@@ -137,20 +137,22 @@ def test_rooms_with_different_names_are_different_rooms():
 async def test_somebody_who_is_gone_is_a_stranger_without_roles(database: Database):
     anna = await create(database, "Anna", roles=["family"])
     text = orjson.dumps({"persons": [anna.id], "room": None}).decode()
-    assert (await company_of(database, text)).may_hear(Audience.read("role:family"))
+    assert (await company_of(database, text)).can_see(Audience.read("role:family"))
     await database.write(
         lambda tx: tx.run("DELETE FROM persons WHERE constellation = ? AND id = ?", (HOME, anna.id))
     )
-    company = await company_of(database, text)
-    assert not company.may_hear(Audience.read("role:family"))
-    assert company.may_hear(Audience.read("public"))
+    participants = await company_of(database, text)
+    assert not participants.can_see(Audience.read("role:family"))
+    assert participants.can_see(Audience.read("public"))
 
 
 async def test_nobody_at_all_is_a_stranger_not_the_owner(database: Database):
-    company = await database.read(lambda tx: people.company(tx, HOME, [], "discord:empty"))
-    assert not company.may_hear(Audience.read("owner"))
-    nobody = await database.read(lambda tx: people.company(tx, HOME, [], None))
-    assert not nobody.may_hear(Audience.read("owner"))
+    participants = await database.read(
+        lambda tx: people.participants(tx, HOME, [], "discord:empty")
+    )
+    assert not participants.can_see(Audience.read("owner"))
+    nobody = await database.read(lambda tx: people.participants(tx, HOME, [], None))
+    assert not nobody.can_see(Audience.read("owner"))
 
 
 # -- what an owner says of them --------------------------------------------------------------------
@@ -158,17 +160,17 @@ async def test_nobody_at_all_is_a_stranger_not_the_owner(database: Database):
 
 async def test_an_owner_introduces_renames_trusts_and_links_people(database: Database):
     anna = await create(database, "  Anna   Berg ", roles=["Family", "family"])
-    assert (anna.name, anna.tier, anna.roles) == ("Anna Berg", Tier.KNOWN, ("family",))
+    assert (anna.name, anna.trust, anna.roles) == ("Anna Berg", Trust.KNOWN, ("family",))
 
     async def change(tx: Connection) -> Person:
         await people.rename(tx, HOME, anna.id, "Anna")
-        await people.set_tier(tx, HOME, anna.id, Tier.STRANGER)
+        await people.set_trust(tx, HOME, anna.id, Trust.STRANGER)
         await people.set_roles(tx, HOME, anna.id, ["work"])
         return await people.link(tx, HOME, ANNA, anna.id)
 
     await database.write(change)
     found = await database.read(lambda tx: people.find(tx, HOME, "anna"))
-    assert found == Person(anna.id, "Anna", Tier.STRANGER, ("work",), (ANNA,), NOW)
+    assert found == Person(anna.id, "Anna", Trust.STRANGER, ("work",), (ANNA,), NOW)
     assert await database.read(lambda tx: people.find(tx, HOME, "discord:anna#1")) == found
     assert await database.read(lambda tx: people.find(tx, HOME, anna.id)) == found
     assert (await database.write(lambda tx: people.person_for(tx, HOME, ANNA, NOW))) == found
@@ -181,11 +183,11 @@ async def test_the_owner_can_be_given_a_name_and_nothing_else(database: Database
     await database.write(lambda tx: people.rename(tx, HOME, OWNER, "Sam"))
     await database.write(lambda tx: people.rename(tx, HOME, OWNER, "Samira"))
     found = await database.read(lambda tx: people.find(tx, HOME, "samira"))
-    assert (found.id, found.tier, found.roles) == (OWNER, Tier.OWNER, (OWNER,))
+    assert (found.id, found.trust, found.roles) == (OWNER, Trust.OWNER, (OWNER,))
     with pytest.raises(InvalidInput, match="owner cannot be"):
         await database.write(lambda tx: people.set_roles(tx, HOME, OWNER, ["x"]))
     with pytest.raises(InvalidInput, match="owner cannot be"):
-        await database.write(lambda tx: people.set_tier(tx, HOME, OWNER, Tier.KNOWN))
+        await database.write(lambda tx: people.set_trust(tx, HOME, OWNER, Trust.KNOWN))
 
 
 async def test_a_person_that_is_not_there_is_named_with_the_nearest(database: Database):
@@ -203,7 +205,7 @@ async def test_a_name_that_cannot_be_is_refused(database: Database):
     assert [one.id for one in await database.read(lambda tx: people.everyone(tx, HOME))] == [OWNER]
 
 
-async def test_bad_roles_tiers_accounts_and_taken_names_are_refused(database: Database):
+async def test_bad_roles_trust_levels_accounts_and_taken_names_are_refused(database: Database):
     anna = await create(database, "Anna")
     await create(database, "Ben")
     with pytest.raises(InvalidInput, match="cannot be a role"):
@@ -215,7 +217,7 @@ async def test_bad_roles_tiers_accounts_and_taken_names_are_refused(database: Da
             lambda tx: people.set_roles(tx, HOME, anna.id, [str(n) for n in range(51)])
         )
     with pytest.raises(InvalidInput, match="known or a stranger"):
-        await database.write(lambda tx: people.set_tier(tx, HOME, anna.id, Tier.OWNER))
+        await database.write(lambda tx: people.set_trust(tx, HOME, anna.id, Trust.OWNER))
     with pytest.raises(InvalidInput, match="no account"):
         await database.write(lambda tx: people.link(tx, HOME, Account("discord", " "), anna.id))
     with pytest.raises(Conflict, match="called 'Ben' already"):
@@ -246,7 +248,7 @@ async def put_everywhere(tx: Connection, agent_id: str, person_id: str) -> None:
     audience = f"person:{person_id}|person:person_x"
     lines = orjson.dumps([[1, audience, "owner", 1]]).decode()
     source = orjson.dumps(
-        {"origins": [["person", person_id]], "audience": audience, "tier": "owner"}
+        {"origins": [["person", person_id]], "audience": audience, "trust": "owner"}
     ).decode()
     await tx.run(
         "INSERT INTO blocks VALUES ('block_1', ?, ?, 'human', 'core', '', '{}', 100,"
@@ -281,16 +283,16 @@ async def put_everywhere(tx: Connection, agent_id: str, person_id: str) -> None:
         (HOME, audience),
     )
     await put_turn(tx, agent_id, "turn_1", "hello", audience=audience)
-    company = orjson.dumps({"persons": [person_id], "room": "discord:home"}).decode()
+    participants = orjson.dumps({"persons": [person_id], "room": "discord:home"}).decode()
     await tx.run(
-        "INSERT INTO inbox (agent_id, arrival, id, kind, channel, body, at, company)"
+        "INSERT INTO inbox (agent_id, arrival, id, kind, channel, body, at, participants)"
         " VALUES (?, 1, 'msg_1', 'message', 'discord', ?, 0, ?)",
-        (agent_id, b"{}", company),
+        (agent_id, b"{}", participants),
     )
     await tx.run(
-        "INSERT INTO schedules (id, agent_id, text, due_at, created_at, company)"
+        "INSERT INTO schedules (id, agent_id, text, due_at, created_at, participants)"
         " VALUES ('sch_1', ?, 'x', 0, 0, ?)",
-        (agent_id, company),
+        (agent_id, participants),
     )
 
 
@@ -303,8 +305,8 @@ NAMING = {
     "summaries": ("audience",),
     "sources": ("audience",),
     "turns": ("audience",),
-    "inbox": ("company",),
-    "schedules": ("company",),
+    "inbox": ("participants",),
+    "schedules": ("participants",),
 }
 
 
@@ -332,14 +334,14 @@ async def test_two_persons_become_one_wherever_the_other_was_named(database: Dat
 
     merged = await database.write(lambda tx: people.merge(tx, HOME, kept.id, gone.id))
 
-    assert merged == Person(kept.id, "Anna", Tier.KNOWN, ("family", "work"), (ANNA,), NOW)
+    assert merged == Person(kept.id, "Anna", Trust.KNOWN, ("family", "work"), (ANNA,), NOW)
     assert await database.read(lambda tx: named_in(tx, gone.id)) == set()
     assert await database.read(lambda tx: named_in(tx, kept.id)) == everywhere
-    company = await database.read(lambda tx: people.company(tx, HOME, [kept.id], None))
-    assert company.hearers[0].rooms == {"discord:home"}
+    participants = await database.read(lambda tx: people.participants(tx, HOME, [kept.id], None))
+    assert participants.people[0].rooms == {"discord:home"}
     row = await database.read(lambda tx: tx.one("SELECT audience FROM passages"))
     assert row is not None
-    assert company.may_hear(Audience.read(row[0]))
+    assert participants.can_see(Audience.read(row[0]))
     memory = await database.read(lambda tx: tx.one("SELECT memory FROM agents"))
     assert memory == (1,)
     with pytest.raises(NotFound):

@@ -14,7 +14,7 @@ from asterism.memory.search.caches import let_go
 from asterism.memory.why import why
 from asterism.store.database import Connection, Database
 from asterism.types.memory import Retract
-from asterism.types.people import Company, Hearer, Tier
+from asterism.types.people import Participant, Participants, Trust
 from asterism.types.search import HitKind, ReasonKind
 from tests.conformance.memory_scene import (
     ENGINES,
@@ -55,7 +55,7 @@ async def aria(database: Database) -> str:
 
 @pytest.mark.promise("M6")
 async def test_one_search_finds_all_kinds_of_memory(database: Database, aria: str):
-    passage_id = await insert(database, aria, "The dentist is Dr. Okafor.", tier=Tier.WEB)
+    passage_id = await insert(database, aria, "The dentist is Dr. Okafor.", trust=Trust.WEB)
 
     async def put(tx: Connection) -> None:
         await put_turn(tx, aria, "turn_1", "Book the dentist, please.", "The dentist is booked.")
@@ -77,7 +77,7 @@ async def test_one_search_finds_all_kinds_of_memory(database: Database, aria: st
         "human:2": ("block", "Fears the dentist."),
         document_id: ("document", "Pay the dentist by June."),
     }
-    assert found[passage_id].source.tier is Tier.WEB
+    assert found[passage_id].source.trust is Trust.WEB
     assert found[document_id].where == "papers/a.md"
     assert {hit.agent_id for hit in found.values()} == {aria}
     for hit in found.values():
@@ -344,7 +344,7 @@ async def test_a_search_over_many_agents_says_that_some_are_left_out(database: D
     nothing = await ask(database, None, "quagga")
     assert (nothing.hits, len(nothing.notes)) == ([], 1)
     # How many agents there are is not for everybody.
-    anna = Company((Hearer("person_anna"),))
+    anna = Participants((Participant("person_anna"),))
     assert "60" not in "".join((await ask(database, None, "newt", anna)).notes)
     assert (await ask(database, ids[0], "newt")).notes == ()
     assert (await ask(database, None, "newt", domains=("blocks",))).notes == ()

@@ -15,7 +15,7 @@ from asterism.memory.gate.passages import NewPassage
 from asterism.memory.search import index, looking
 from asterism.store.database import Connection, Database
 from asterism.types.memory import AppendPassage, Insert, Retract
-from asterism.types.people import OWNER_ALONE, Account, Company, Hearer
+from asterism.types.people import OWNER_ALONE, Account, Participant, Participants
 from asterism.types.search import DOMAINS, Found
 from tests.conformance.memory_scene import HOME, HOUR, NOW, as_agent, as_owner, opened, put_agent
 from tests.conformance.search_scene import ANNA, DAY, ask, attach, put_source, put_summary
@@ -53,7 +53,7 @@ async def _put_talk(tx: Connection, rng: random.Random, agent_id: str, count: in
 async def _put_kept(tx: Connection, rng: random.Random, agent_id: str) -> None:
     for number in range(40):
         writer = as_agent(
-            agent_id, NOW - 40 * HOUR + number * HOUR, company=rng.choice([OWNER_ALONE, ANNA])
+            agent_id, NOW - 40 * HOUR + number * HOUR, participants=rng.choice([OWNER_ALONE, ANNA])
         )
         tags = tuple(rng.sample(["music", "Home", "work"], rng.randint(0, 2)))
         await gate.write(tx, writer, agent_id, Insert(_text(rng), tags=tags))
@@ -107,10 +107,10 @@ async def _put_more(tx: Connection, rng: random.Random, agent_id: str) -> None:
         await say(tx, agent_id, f"turn_late_{number}", _text(rng), _text(rng), at=NOW + number)
 
 
-def _questions(seed: int, count: int) -> list[tuple[str | None, str, Company, dict[str, Any]]]:
+def _questions(seed: int, count: int) -> list[tuple[str | None, str, Participants, dict[str, Any]]]:
     rng = random.Random(seed)
-    made: list[tuple[str | None, str, Company, dict[str, Any]]] = []
-    both = Company((*ANNA.hearers, Hearer("person_ben")))
+    made: list[tuple[str | None, str, Participants, dict[str, Any]]] = []
+    both = Participants((*ANNA.people, Participant("person_ben")))
     for _ in range(count):
         text = rng.choice([_text(rng), _text(rng), f'"{_text(rng)[:-1]}"', "garden* win*", ""])
         filters: dict[str, Any] = {
@@ -155,8 +155,8 @@ async def test_the_answers_are_the_same(tmp_path: Path, monkeypatch: pytest.Monk
             index.kept.clear()
             told.append(
                 [
-                    await ask(database, whose, text, company, **filters)
-                    for whose, text, company, filters in asked
+                    await ask(database, whose, text, participants, **filters)
+                    for whose, text, participants, filters in asked
                 ]
             )
     for question, on_sqlite, on_postgres in zip(asked, *told, strict=True):

@@ -16,7 +16,7 @@ from asterism.memory.gate.passages import NewPassage
 from asterism.memory.search import looking
 from asterism.store.database import Connection, Database
 from asterism.types.memory import Append, Origin, OriginKind, Source
-from asterism.types.people import OWNER, PUBLIC, Account, Audience, Company, Hearer, Tier
+from asterism.types.people import OWNER, PUBLIC, Account, Audience, Participant, Participants, Trust
 from asterism.types.search import Found
 from tests.conformance.memory_scene import (
     ENGINES,
@@ -45,7 +45,7 @@ async def aria(database: Database) -> str:
 
 
 async def test_what_is_hidden_takes_no_room(database: Database, aria: str):
-    await insert(database, aria, "The otter was heard by Anna.", company=ANNA)
+    await insert(database, aria, "The otter was heard by Anna.", participants=ANNA)
     heard = str(ANNA.audience)
 
     async def put(tx: Connection) -> None:
@@ -79,21 +79,21 @@ def _audiences() -> list[Audience]:
     return alone + [one & other for one, other in itertools.combinations(alone[2:], 2)]
 
 
-def _company(rng: random.Random) -> Company:
-    def hearer(person: str) -> Hearer:
+def _company(rng: random.Random) -> Participants:
+    def hearer(person: str) -> Participant:
         roles = frozenset(one for one in ROLES if rng.random() < 0.4)
-        return Hearer(person, roles, frozenset(one for one in ROOMS if rng.random() < 0.4))
+        return Participant(person, roles, frozenset(one for one in ROOMS if rng.random() < 0.4))
 
     present = [hearer(one) for one in rng.sample(PERSONS, rng.randint(1, 3))]
     if rng.random() < 0.2:
-        present.append(Hearer(OWNER, frozenset({OWNER})))
-    return Company(tuple(present), rng.choice([None, None, *ROOMS]))
+        present.append(Participant(OWNER, frozenset({OWNER})))
+    return Participants(tuple(present), rng.choice([None, None, *ROOMS]))
 
 
 async def _put_all(tx: Connection, agent_id: str, audiences: Sequence[Audience]) -> None:
     """Store a memory of each kind for each audience; the text names its audience's number."""
     for number, audience in enumerate(audiences):
-        source = Source((Origin(OriginKind.IMPORT, "test"),), audience, Tier.OWNER)
+        source = Source((Origin(OriginKind.IMPORT, "test"),), audience, Trust.OWNER)
         rows = [NewPassage(f"canary passage number{number}", source)]
         await gate.insert_many(tx, as_owner(), agent_id, rows)
         await put_turn(
@@ -127,15 +127,15 @@ async def test_nobody_finds_what_they_may_not_hear(database: Database, aria: str
         if turn == 12:
             for kind in ("journal", "archive"):
                 await fold_all(database, kind, aria)
-        company = _company(rng)
+        participants = _company(rng)
         for query in ("canary", "", "cana*", f"canary number{rng.randrange(len(audiences))}"):
-            for hit in await find(database, aria, query, company, limit=1_000, neighbours=2):
+            for hit in await find(database, aria, query, participants, limit=1_000, neighbours=2):
                 for one in (hit, *hit.before, *hit.after):
                     number = int(one.text.rpartition("number")[2])
-                    assert company.may_hear(audiences[number]), (company, query, one)
+                    assert participants.can_see(audiences[number]), (participants, query, one)
                     found += 1
-        everything = await ask(database, aria, "canary", company, limit=1_000)
-        heard = sum(company.may_hear(audience) for audience in audiences)
+        everything = await ask(database, aria, "canary", participants, limit=1_000)
+        heard = sum(participants.can_see(audience) for audience in audiences)
         assert len(everything.hits) == everything.total == 5 * heard
     assert found > 100
 
@@ -143,14 +143,16 @@ async def test_nobody_finds_what_they_may_not_hear(database: Database, aria: str
 async def test_members_of_a_room_find_what_was_said_in_it(database: Database, aria: str):
     """From who writes to what is found, through the functions that a turn uses."""
 
-    async def put(tx: Connection) -> Company:
+    async def put(tx: Connection) -> Participants:
         told = await people.meet(tx, HOME, Account("discord", "anna"), "discord:x|public", (), NOW)
-        company = await people.read_company(tx, HOME, told)
-        await put_turn(tx, aria, "turn_1", "The heron is back.", audience=str(company.audience))
-        return company
+        participants = await people.read_company(tx, HOME, told)
+        await put_turn(
+            tx, aria, "turn_1", "The heron is back.", audience=str(participants.audience)
+        )
+        return participants
 
-    company = await database.write(put)
-    assert await texts(database, aria, "heron", company) == ["The heron is back."]
+    participants = await database.write(put)
+    assert await texts(database, aria, "heron", participants) == ["The heron is back."]
     assert await find(database, aria, "heron", ANNA) == []
 
 
@@ -183,7 +185,7 @@ async def _put_heard(tx: Connection, aria: str) -> None:
         at = NOW - 9 * DAY + number * 1_000
         await say(tx, aria, f"heard_{number}", said, "I see.", at=at, audience=heard, sender="anna")
     await put_summary(tx, aria, "They spoke of a party.", heard, "sum_heard")
-    writer = as_agent(aria, company=ANNA)
+    writer = as_agent(aria, participants=ANNA)
     await gate.insert_many(tx, writer, aria, [NewPassage("Anna likes cake.")])
     await block_gate.create(
         tx, as_owner(), aria, "human", content="Bakes cake.", audience=ANNA.audience
@@ -203,7 +205,7 @@ async def _put_hidden(tx: Connection, aria: str) -> None:
     )
 
 
-_SECRET = Source((Origin(OriginKind.IMPORT, "test"),), Audience.read(OWNER), Tier.OWNER)
+_SECRET = Source((Origin(OriginKind.IMPORT, "test"),), Audience.read(OWNER), Trust.OWNER)
 
 
 def _told(found: Found) -> tuple[Any, ...]:
@@ -257,9 +259,13 @@ async def test_a_block_counts_the_lines_that_are_heard(database: Database, aria:
     await database.write(put)
     row = await database.read(lambda tx: tx.one("SELECT id FROM blocks"))
     assert row is not None
-    for company, text in ((ANNA, "tea at four"), (None, "tea in secret"), (ANNA, "tea at five")):
-        writer = as_owner() if company is None else as_agent(aria, company=company)
-        if company is None:
+    for participants, text in (
+        (ANNA, "tea at four"),
+        (None, "tea in secret"),
+        (ANNA, "tea at five"),
+    ):
+        writer = as_owner() if participants is None else as_agent(aria, participants=participants)
+        if participants is None:
             writer = replace(writer, source=_SECRET)
         await database.write(
             lambda tx, writer=writer, text=text: block_gate.write(tx, writer, row[0], Append(text))

@@ -199,7 +199,7 @@ async def test_a_text_is_found_in_the_transaction_that_stores_it(database: Datab
         await gate.write(tx, as_agent(aria), aria, Insert("Herons eat fish."))
         await block_gate.create(tx, as_owner(), aria, "human", content="Counts every heron.")
         await put_summary(tx, aria, "A heron came.")
-        found = await search(tx, HOME, aria, Query("heron"), company=OWNER_ALONE, now=NOW)
+        found = await search(tx, HOME, aria, Query("heron"), participants=OWNER_ALONE, now=NOW)
         return sorted(hit.text for hit in found.hits)
 
     assert await database.write(put) == [

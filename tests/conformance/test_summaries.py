@@ -16,7 +16,7 @@ from asterism.store.journal import Draft
 from asterism.store.postgres import open_postgres
 from asterism.store.sqlite import open_sqlite
 from asterism.testing.postgres import postgres_server
-from asterism.types.people import OWNER_ONLY, PUBLIC, Audience, Company, Hearer, Tier
+from asterism.types.people import OWNER_ONLY, PUBLIC, Audience, Participant, Participants, Trust
 from asterism.types.summaries import Strategy, Summary
 from asterism.types.turns import EntryKind
 from asterism.types.wire import message_wire
@@ -24,9 +24,9 @@ from asterism.types.wire import message_wire
 ARIA = Agent("agent_1", "aria", "a:b", "Be aria.", 0)
 ANNA = Audience.read("person:anna")
 FAMILY = Audience.read("person:anna|person:ben")
-OWNER = Company()
-ALONE_WITH_ANNA = Company((Hearer("anna"),))
-STRANGER = Company((Hearer("carl"),))
+OWNER = Participants()
+ALONE_WITH_ANNA = Participants((Participant("anna"),))
+STRANGER = Participants((Participant("carl"),))
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
@@ -46,9 +46,9 @@ def summary(first: int, last: int, **given: object) -> Summary:
     one = Summary(
         id=f"sum_{first}_{last}",
         agent_id=ARIA.id,
-        company="owner",
+        participants="owner",
         audience=PUBLIC,
-        tier=Tier.KNOWN,
+        trust=Trust.KNOWN,
         first_seq=first,
         last_seq=last,
         strategy=Strategy.SUMMARY,
@@ -103,7 +103,7 @@ async def test_a_summary_comes_back_as_it_was(database: Database):
         3,
         9,
         audience=ANNA & FAMILY,
-        tier=Tier.WEB,
+        trust=Trust.WEB,
         strategy=Strategy.IMPORTANCE,
         kept=(4, 5),
         text="a\nb",
@@ -126,7 +126,7 @@ async def test_a_summary_is_written_once(database: Database):
     await database.write(lambda tx: summaries.put(tx, first))
     for again in (replace(first, text="other"), replace(first, id="sum_x", text="other")):
         assert await database.write(lambda tx, one=again: summaries.put(tx, one)) == first
-    elsewhere = replace(first, id="sum_y", company="anna")
+    elsewhere = replace(first, id="sum_y", participants="anna")
     assert await database.write(lambda tx: summaries.put(tx, elsewhere)) == elsewhere
     assert len(await database.read(lambda tx: summaries.of_agent(tx, ARIA.id))) == 2
 
@@ -148,7 +148,7 @@ async def test_summaries_are_found_by_agent_company_and_place(database: Database
         summary(1, 9),
         summary(10, 19),
         summary(20, 29),
-        summary(5, 40, id="sum_room", company="room"),
+        summary(5, 40, id="sum_room", participants="room"),
         summary(1, 99, id="sum_other", agent_id="agent_2"),
     ]
 
@@ -165,8 +165,8 @@ async def test_summaries_are_found_by_agent_company_and_place(database: Database
         return [one.id for one in found]
 
     assert await ids() == ["sum_1_9", "sum_10_19", "sum_20_29", "sum_room"]
-    assert await ids(company="owner") == ["sum_1_9", "sum_10_19", "sum_20_29"]
-    assert await ids(company="owner", before_seq=20) == ["sum_1_9", "sum_10_19"]
+    assert await ids(participants="owner") == ["sum_1_9", "sum_10_19", "sum_20_29"]
+    assert await ids(participants="owner", before_seq=20) == ["sum_1_9", "sum_10_19"]
     assert await ids(before_seq=9) == []
     for before, wanted in ((None, stored[2]), (20, stored[1]), (19, stored[0]), (1, None)):
         found = await database.read(
@@ -188,24 +188,26 @@ async def test_originals_are_those_that_the_company_of_the_summary_heard(databas
     ]
     written = await tell(database, turns)
 
-    async def shown(one: Summary, company: Company) -> list[str]:
-        found = await database.read(lambda tx: summaries.originals(tx, one, company.may_hear))
+    async def shown(one: Summary, participants: Participants) -> list[str]:
+        found = await database.read(lambda tx: summaries.originals(tx, one, participants.can_see))
         assert [(entry.seq, entry.body) for entry in found] == [
             (seq, body) for seq, body in written if seq in {entry.seq for entry in found}
         ]
-        outline = await database.read(lambda tx: summaries.outline(tx, one, company.may_hear))
+        outline = await database.read(lambda tx: summaries.outline(tx, one, participants.can_see))
         assert [(place.seq, place.size) for place in outline] == [
             (entry.seq, len(entry.body)) for entry in found
         ]
         return sorted({entry.turn_id for entry in found})
 
-    with_anna = summary(1, 24, company="anna", audience=ANNA & FAMILY)
+    with_anna = summary(1, 24, participants="anna", audience=ANNA & FAMILY)
     assert await shown(with_anna, ALONE_WITH_ANNA) == ["turn_1", "turn_3", "turn_4"]
     # The owner hears everything, and yet sees of this summary what it is made of.
     assert await shown(with_anna, OWNER) == ["turn_1", "turn_3", "turn_4"]
     assert await shown(with_anna, STRANGER) == ["turn_1"]
     of_all = summary(
-        1, 24, audience=Audience.meeting([ANNA, FAMILY, OWNER_ONLY]) & (Audience.read("person:ben"))
+        1,
+        24,
+        audience=Audience.intersection([ANNA, FAMILY, OWNER_ONLY]) & (Audience.read("person:ben")),
     )
     assert await shown(of_all, OWNER) == [turn[0] for turn in turns]
     assert await shown(of_all, ALONE_WITH_ANNA) == ["turn_1", "turn_3", "turn_4"]
@@ -225,7 +227,7 @@ async def test_originals_come_in_pages_whatever_is_left_out(database: Database):
         after = found[-1][0] if found else 0
         page = await database.read(
             lambda tx, after=after: summaries.originals(
-                tx, one, ALONE_WITH_ANNA.may_hear, after_seq=after, most=250
+                tx, one, ALONE_WITH_ANNA.can_see, after_seq=after, most=250
             )
         )
         found.extend((entry.seq, entry.body) for entry in page)
@@ -235,7 +237,7 @@ async def test_originals_come_in_pages_whatever_is_left_out(database: Database):
     assert found == wanted
     some = await database.read(
         lambda tx: summaries.originals(
-            tx, one, ALONE_WITH_ANNA.may_hear, after_seq=100, upto_seq=200
+            tx, one, ALONE_WITH_ANNA.can_see, after_seq=100, upto_seq=200
         )
     )
     assert [(entry.seq, entry.body) for entry in some] == [

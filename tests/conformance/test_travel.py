@@ -19,7 +19,7 @@ from asterism.memory.gate import travel as gate
 from asterism.memory.gate.copies import Forked, fork_memory
 from asterism.memory.gate.writer import NeedsConsent, Writer
 from asterism.memory.search.search import search
-from asterism.memory.travel import Deeds, MemoryAt, as_of, written_by
+from asterism.memory.travel import Effects, MemoryAt, as_of, written_by
 from asterism.store import blocks as rows
 from asterism.store import documents
 from asterism.store.database import Connection, Database
@@ -42,7 +42,15 @@ from asterism.types.memory import (
     Tag,
     Unshare,
 )
-from asterism.types.people import OWNER, OWNER_ALONE, OWNER_ONLY, PUBLIC, Company, Hearer, Tier
+from asterism.types.people import (
+    OWNER,
+    OWNER_ALONE,
+    OWNER_ONLY,
+    PUBLIC,
+    Participant,
+    Participants,
+    Trust,
+)
 from asterism.types.search import Hit, Query
 from tests.conformance.memory_scene import (
     ENGINES,
@@ -57,15 +65,17 @@ from tests.conformance.memory_scene import (
 from tests.conformance.travel_script import ERA, TURNS, Life, Turn, World, world
 
 
-async def take_back(life: Life, turn_id: str) -> Deeds | None:
+async def take_back(life: Life, turn_id: str) -> Effects | None:
     """Take a turn back as the owner; None: there was nothing to take back."""
     writer = life.owner()
     try:
-        deeds = await life.database.write(lambda tx: gate.revert_turn(tx, writer, turn_id, era=ERA))
+        effects = await life.database.write(
+            lambda tx: gate.revert_turn(tx, writer, turn_id, era=ERA)
+        )
     except (Conflict, NotFound):
         return None
     await life.remember()
-    return deeds
+    return effects
 
 
 async def check_moments(life: Life) -> None:
@@ -97,15 +107,15 @@ async def _to_and_fro(here: World, former: list[Turn], last: Turn) -> None:
     before = await life.state()
     turn_id = await life.play(last)
     after = await life.state()
-    deeds = await take_back(life, turn_id)
+    effects = await take_back(life, turn_id)
     assert await life.state() == before
     assert await take_back(life, turn_id) is None
     assert await life.state() == before
-    if deeds is None:
+    if effects is None:
         assert after == before
         return
-    assert deeds.taken_back_by is not None
-    again = await take_back(life, deeds.taken_back_by)
+    assert effects.taken_back_by is not None
+    again = await take_back(life, effects.taken_back_by)
     assert again is not None
     assert await life.state() == after
     assert await take_back(life, turn_id) is not None
@@ -157,13 +167,13 @@ async def _earlier(here: World, script: list[Turn], which: int) -> None:
         for turn_id in ids
     }
     try:
-        deeds = await take_back(life, ids[which])
+        effects = await take_back(life, ids[which])
     except Conflict:
-        deeds = None
-    if deeds is not None:
+        effects = None
+    if effects is not None:
         assert await take_back(life, ids[which]) is None
-        assert deeds.taken_back_by is not None
-        mine = {one.id for one in deeds.inserted}
+        assert effects.taken_back_by is not None
+        mine = {one.id for one in effects.inserted}
         held = {one.id for name in life.agents for one in (await life.seen())[name][1]}
         assert not mine & held
     for turn_id in ids:
@@ -207,7 +217,7 @@ class Home:
         )
         return written.passage
 
-    async def take_back(self, writer: Writer, turn_id: str) -> Deeds:
+    async def take_back(self, writer: Writer, turn_id: str) -> Effects:
         return await self.database.write(lambda tx: gate.revert_turn(tx, writer, turn_id))
 
     async def text(self, block: Block) -> str:
@@ -249,11 +259,11 @@ async def test_an_agent_takes_back_its_own_turn_and_no_other(home: Home):
     await home.write(as_owner(home.tick()), notes, Append("three"))
     with pytest.raises(NotAllowed, match="turn_1 is not yours to take back"):
         await home.take_back(home.agent("turn_2", home.bob), "turn_1")
-    deeds = await home.take_back(home.agent("turn_3"), "turn_1")
-    assert [(one.number, one.kind) for one in deeds.edits] == [(2, "append")]
+    effects = await home.take_back(home.agent("turn_3"), "turn_1")
+    assert [(one.number, one.kind) for one in effects.edits] == [(2, "append")]
     assert await home.text(notes) == "one\nthree"
     # What an agent takes back in a turn is one of the things that turn has done.
-    assert deeds.taken_back_by == "turn_3"
+    assert effects.taken_back_by == "turn_3"
     await home.take_back(as_owner(home.tick()), "turn_3")
     assert await home.text(notes) == "one\ntwo\nthree"
 
@@ -298,9 +308,9 @@ async def test_a_block_that_may_not_be_overwritten_keeps_the_whole_turn(home: Ho
 async def test_in_company_an_agent_does_not_touch_what_they_may_not_hear(home: Home):
     await home.archive(home.agent("turn_1"), Insert("The key lies under the third pot."))
     before = await home.everything()
-    stranger = Company((Hearer("person_carl"),))
+    stranger = Participants((Participant("person_carl"),))
     with pytest.raises(NotFound) as caught:
-        await home.take_back(home.agent("turn_2", company=stranger), "turn_1")
+        await home.take_back(home.agent("turn_2", participants=stranger), "turn_1")
     assert "key" not in caught.value.message
     assert await home.everything() == before
 
@@ -315,11 +325,11 @@ async def test_a_block_made_in_the_turn_goes_and_comes_back(home: Home):
     notes = await home.create("notes", home.agent("turn_1"), content="one", type=working)
     await home.write(home.agent("turn_1"), notes, Append("two"))
     made = home.now
-    deeds = await home.take_back(home.agent("turn_2"), "turn_1")
+    effects = await home.take_back(home.agent("turn_2"), "turn_1")
     gone = home.now
     assert await home.labels() == []
     assert await home.text(notes) == "one\ntwo"
-    assert deeds.taken_back_by is not None
+    assert effects.taken_back_by is not None
     await home.take_back(as_owner(home.tick()), "turn_2")
     assert await home.labels() == ["notes"]
     assert [len((await home.then(at)).blocks) for at in (made, gone, home.now)] == [1, 0, 1]
@@ -330,8 +340,8 @@ async def test_a_block_that_others_wrote_to_stays(home: Home):
     notes = await home.create("notes", home.agent("turn_1"), content="one", type=working)
     await home.write(home.agent("turn_1"), notes, Append("two"))
     await home.write(as_owner(home.tick()), notes, Append("mine"))
-    deeds = await home.take_back(as_owner(home.tick()), "turn_1")
-    assert deeds.left == ("Block 'notes' stays, since others have written to it.",)
+    effects = await home.take_back(as_owner(home.tick()), "turn_1")
+    assert effects.left == ("Block 'notes' stays, since others have written to it.",)
     assert await home.text(notes) == "one\nmine"
 
 
@@ -357,8 +367,8 @@ async def test_what_is_said_of_a_block_goes_back_where_nobody_changed_it_since(h
     await home.write(by_turn, notes, Share(home.bob, Permission.READ_ONLY))
     await home.write(as_owner(home.tick()), notes, Describe(description="mine"))
     await home.create("notes", content="another")
-    deeds = await home.take_back(as_owner(home.tick()), "turn_1")
-    assert deeds.left == ("Block 'renamed' keeps its label, since there is another 'notes' now.",)
+    effects = await home.take_back(as_owner(home.tick()), "turn_1")
+    assert effects.left == ("Block 'renamed' keeps its label, since there is another 'notes' now.",)
     (seen,) = [
         one
         for one in await home.database.read(lambda tx: seen_by(tx, HOME, home.aria))
@@ -375,8 +385,8 @@ async def test_later_words_of_others_stay_in_a_passage(home: Home):
     await home.archive(home.agent("turn_1"), Tag(first.id, ("anna", "sport")))
     await home.archive(as_owner(home.tick()), AppendPassage(first.id, "She lives in Bern."))
     await home.archive(as_owner(home.tick()), Tag(first.id, ("anna", "sport", "bern")))
-    deeds = await home.take_back(as_owner(home.tick()), "turn_1")
-    assert [one.kind for one in deeds.passage_edits] == ["append", "tag"]
+    effects = await home.take_back(as_owner(home.tick()), "turn_1")
+    assert [one.kind for one in effects.passage_edits] == ["append", "tag"]
     (held,) = await home.held()
     assert held.text == "Anna rows.\nShe lives in Bern."
     assert held.tags == ("anna", "bern")
@@ -387,7 +397,7 @@ async def test_later_words_of_others_stay_in_a_passage(home: Home):
     async def find(text: str, moment: int | None = None) -> list[Hit]:
         query = Query(text, domains=("passages",), moment=moment)
         found = await home.database.read(
-            lambda tx: search(tx, HOME, home.aria, query, company=OWNER_ALONE, now=home.now)
+            lambda tx: search(tx, HOME, home.aria, query, participants=OWNER_ALONE, now=home.now)
         )
         return [one for one in found.hits if one.matched]
 
@@ -404,25 +414,27 @@ async def test_what_comes_back_into_a_passage_is_heard_by_no_more_than_before(ho
     private = home.agent("turn_1")
     await home.archive(private, AppendPassage(first.id, "She is ill."))
     assert first.source.audience == PUBLIC
-    deeds = await home.take_back(as_owner(home.tick()), "turn_1")
+    effects = await home.take_back(as_owner(home.tick()), "turn_1")
     assert (await home.held())[0].source == first.source
     await home.archive(as_owner(home.tick()), AppendPassage(first.id, "She lives in Bern."))
     assert (await home.held())[0].source.audience == PUBLIC
-    assert deeds.taken_back_by is not None
-    await home.take_back(as_owner(home.tick()), deeds.taken_back_by)
+    assert effects.taken_back_by is not None
+    await home.take_back(as_owner(home.tick()), effects.taken_back_by)
     (held,) = await home.held()
     assert "She is ill." in held.text
     assert held.source.audience == OWNER_ONLY
 
 
 async def test_what_a_turn_superseded_holds_again(home: Home):
-    old = await home.archive(as_owner(home.tick()), Insert("The meeting is on 3 May."))
-    await home.archive(home.agent("turn_1"), Insert("The meeting is on 4 May.", supersedes=old.id))
+    old = await home.archive(as_owner(home.tick()), Insert("The intersection is on 3 May."))
+    await home.archive(
+        home.agent("turn_1"), Insert("The intersection is on 4 May.", supersedes=old.id)
+    )
     superseded = home.now
     await home.take_back(as_owner(home.tick()), "turn_1")
     assert await home.held() == [old]
     assert [one.text for one in (await home.then(superseded)).passages] == [
-        "The meeting is on 4 May."
+        "The intersection is on 4 May."
     ]
 
 
@@ -431,14 +443,14 @@ async def test_what_was_taken_back_can_be_forgotten(home: Home, tmp_path: Path):
     first = await home.archive(as_owner(home.tick()), Insert("Anna rows."))
     await home.write(home.agent("turn_1"), notes, Append("the secret is marzipan"))
     await home.archive(home.agent("turn_1"), AppendPassage(first.id, "Her secret is marzipan."))
-    deeds = await home.take_back(as_owner(home.tick()), "turn_1")
+    effects = await home.take_back(as_owner(home.tick()), "turn_1")
     (tmp_path / "data").mkdir(exist_ok=True)
     request = Forgetting(texts=("marzipan",))
     await forget(home.database, tmp_path / "data", as_owner(home.tick()), request)
     assert "marzipan" not in repr(await home.everything())
     # The rest of what was taken back can still be had back.
-    assert deeds.taken_back_by is not None
-    await home.take_back(as_owner(home.tick()), deeds.taken_back_by)
+    assert effects.taken_back_by is not None
+    await home.take_back(as_owner(home.tick()), effects.taken_back_by)
     assert (await home.text(notes)).startswith("one\nthe secret is ")
     assert (await home.held())[0].text.startswith("Anna rows.\nHer secret is ")
 
@@ -494,10 +506,12 @@ async def lived(home: Home) -> tuple[Block, Block]:
     notes = await home.create("notes", content="one")
     lent = await home.create("lent", owner=home.bob, content="bob's")
     await home.write(as_owner(home.tick()), lent, Share(home.aria, Permission.APPEND))
-    anna = Company((Hearer(OWNER, frozenset({OWNER})), Hearer("person_anna")))
-    await home.write(home.agent("turn_1", company=anna, tier=Tier.KNOWN), notes, Append("two"))
+    anna = Participants((Participant(OWNER, frozenset({OWNER})), Participant("person_anna")))
+    await home.write(
+        home.agent("turn_1", participants=anna, trust=Trust.KNOWN), notes, Append("two")
+    )
     first = await home.archive(
-        home.agent("turn_1"), Insert("The meeting is on 3 May.", tags=("may",))
+        home.agent("turn_1"), Insert("The intersection is on 3 May.", tags=("may",))
     )
     await home.archive(home.agent("turn_2"), Insert("Anna likes green tea."))
     source = DocumentSource("source_1", "papers", "/papers", created_at=NOW)
@@ -506,7 +520,7 @@ async def lived(home: Home) -> tuple[Block, Block]:
     home.tick()
     await home.write(home.agent("turn_3"), notes, Append("three"))
     await home.archive(
-        home.agent("turn_3"), Insert("The meeting is on 4 May.", supersedes=first.id)
+        home.agent("turn_3"), Insert("The intersection is on 4 May.", supersedes=first.id)
     )
     return notes, lent
 
@@ -559,7 +573,7 @@ async def test_a_fork_has_the_same_memory_and_past_and_then_goes_its_own_way(hom
     assert await home.text(notes) == "one\ntwo"
     assert await home.text(copy) == "one\ntwo\nthree\nfour"
     assert [one.text for one in await home.held(carl)] == [
-        "The meeting is on 4 May.",
+        "The intersection is on 4 May.",
         "Anna likes green tea.",
     ]
 
@@ -575,7 +589,7 @@ async def test_a_fork_of_a_moment_is_what_was_known_then(home: Home):
     found = await home.then(home.now, carl)
     assert told(found) == told(then)
     assert found.blocks[0].block.text == "one\ntwo"
-    assert [one.text for one in found.passages][-1] == "The meeting is on 3 May."
+    assert [one.text for one in found.passages][-1] == "The intersection is on 3 May."
     told_by = await home.database.read(lambda tx: blame(tx, found.blocks[0].block.id))
     assert [
         [str(origin) for edit in edits for origin in edit.source.origins] for _, edits in told_by

@@ -52,11 +52,13 @@ from asterism.types.memory import (
     Undo,
     Unshare,
 )
-from asterism.types.people import OWNER, OWNER_ALONE, Audience, Company, Hearer, Tier
+from asterism.types.people import OWNER, OWNER_ALONE, Audience, Participant, Participants, Trust
 from tests.conformance.memory_scene import HOME, NOW, as_agent, as_owner, opened, put_agent
 
-ANNA = Company((Hearer(OWNER, frozenset({OWNER})), Hearer("person_anna")), room="discord:kitchen")
-COMPANIES = (OWNER_ALONE, ANNA, Company((Hearer("person_ben"),)))
+ANNA = Participants(
+    (Participant(OWNER, frozenset({OWNER})), Participant("person_anna")), room="discord:kitchen"
+)
+COMPANIES = (OWNER_ALONE, ANNA, Participants((Participant("person_ben"),)))
 ERA = 3
 
 BEGINNINGS = {
@@ -139,8 +141,8 @@ _SENTENCES = st.sampled_from(
         "Anna likes green tea",
         "Anna likes green tea with milk in the morning.",
         "Anna does not like green tea.",
-        "The meeting is on 3 May.",
-        "The meeting is on 4 May.",
+        "The intersection is on 3 May.",
+        "The intersection is on 4 May.",
         "The key lies under the third pot.",
         "zebra",
     ]
@@ -177,12 +179,12 @@ DOINGS: st.SearchStrategy[Do] = st.sampled_from(
 
 @dataclass(frozen=True)
 class Turn:
-    """Who writes in what company, and what."""
+    """Who writes in what participants, and what."""
 
     author: str
-    company: int
+    participants: int
     doings: Sequence[Do]
-    tier: Tier = Tier.OWNER
+    trust: Trust = Trust.OWNER
 
 
 TURNS = st.builds(
@@ -190,7 +192,7 @@ TURNS = st.builds(
     st.sampled_from(["owner", "aria", "aria", "bob"]),
     st.integers(0, 1),
     st.lists(DOINGS, min_size=1, max_size=6),
-    st.sampled_from([Tier.OWNER, Tier.KNOWN]),
+    st.sampled_from([Trust.OWNER, Trust.KNOWN]),
 )
 
 
@@ -235,7 +237,7 @@ class Life:
                 self.ids[label] = block.id
             share = Share(self.agents["aria"], Permission.READ_WRITE)
             await gate.write(tx, self.owner(), self.ids["lent"], share, era=ERA)
-            for text in ("Anna likes green tea.", "The meeting is on 3 May."):
+            for text in ("Anna likes green tea.", "The intersection is on 3 May."):
                 await archives.write(tx, self.owner(), self.agents["aria"], Insert(text))
 
         await self.database.write(work)
@@ -243,9 +245,11 @@ class Life:
     def writer(self, turn: Turn, turn_id: str) -> Writer:
         if turn.author == "owner":
             return replace(self.owner(), turn_id=turn_id)
-        company = COMPANIES[turn.company]
+        participants = COMPANIES[turn.participants]
         agent_id = self.agents[turn.author]
-        writer = as_agent(agent_id, self.tick(), company=company, turn_id=turn_id, tier=turn.tier)
+        writer = as_agent(
+            agent_id, self.tick(), participants=participants, turn_id=turn_id, trust=turn.trust
+        )
         return replace(writer, constellation=self.constellation)
 
     async def play(self, turn: Turn) -> str:
@@ -311,7 +315,7 @@ class Life:
                 [
                     (
                         replace(one, block=replace(one.block, version=0, updated_at=0)),
-                        [wrapped(one, company) for company in COMPANIES],
+                        [wrapped(one, participants) for participants in COMPANIES],
                     )
                     for one in seen
                 ],

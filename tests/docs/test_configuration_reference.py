@@ -31,7 +31,7 @@ NAMED = {
     "tools": "<tool>",
 }
 """Tables that have a table for each name."""
-WHOLE = {"options", "headers", "long", "env", "does", "roles", "contacts.contacts"}
+WHOLE = {"options", "headers", "long", "env", "effects", "roles", "contacts.contacts"}
 """Tables that are one value."""
 
 

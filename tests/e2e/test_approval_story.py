@@ -10,7 +10,7 @@ from tests.e2e.command import Command, ModelServer
 
 TOOLS = '''
 from asterism import tool
-from asterism.types.deeds import Does
+from asterism.types.effects import Does
 
 @tool(does=Does("pay", recipients="to", amount="euros"), ask=True)
 def pay(to: str, euros: int) -> str:

@@ -76,7 +76,7 @@ def test_all_kinds_of_memory_are_found_by_one_search(full: Command) -> None:
             assert hit["why"][0]["text"] == "those of its neighbours"
     document = next(hit for hit in found["hits"] if hit["kind"] == "document")
     assert "papers/music.md" in document["where"]
-    assert document["source"]["tier"] == "document"
+    assert document["source"]["trust"] == "document"
 
 
 @pytest.mark.promise("M6")

@@ -6,33 +6,33 @@ import pytest
 
 from asterism import tool
 from asterism.testing.clock import ManualClock
-from asterism.types.deeds import Does
+from asterism.types.effects import ToolEffect
 from asterism.types.ids import now_ms
-from tests.e2e.command import Command
+from tests.e2e.command import Installed
 from tests.scenes import open_home
 
 
 @pytest.mark.promise("T11")
-async def test_waiting_is_not_counted_as_work(asterism: Command):
+async def test_waiting_is_not_counted_as_work(installed: Installed):
     """A message waits for an hour behind another, and its turn is not stuck when it has begun."""
     begun = [asyncio.Event(), asyncio.Event()]
     go = [asyncio.Event(), asyncio.Event()]
     clock = ManualClock(now_ms() - 3_600_000)
 
-    @tool(repeatable=True, does=Does("read"))
+    @tool(repeatable=True, effects=ToolEffect("read"))
     async def hold(number: int) -> str:
         begun[number].set()
         await go[number].wait()
         return "held"
 
-    async with asyncio.timeout(60), open_home(asterism.data, clock=clock, tools=[hold]) as home:
+    async with asyncio.timeout(60), open_home(installed.data, clock=clock, tools=[hold]) as home:
         await home.create_agent("aria")
         first = await home.send("aria", '[[call:hold {"number": 0}]]')
         second = await home.send("aria", '[[call:hold {"number": 1}]]')
         await begun[0].wait()
         (waiting,) = [
             one
-            for one in await asyncio.to_thread(asterism.json, "turn", "list")
+            for one in await asyncio.to_thread(installed.json, "turn", "list")
             if one["id"] == second.turn_id
         ]
         assert (waiting["state"], waiting["opened_at"]) == ("waiting", None)
@@ -40,18 +40,18 @@ async def test_waiting_is_not_counted_as_work(asterism: Command):
         clock.forward(seconds=3_600)
         go[0].set()
         await begun[1].wait()
-        said = await asyncio.to_thread(asterism.ok, "doctor", "--offline")
+        said = await asyncio.to_thread(installed.ok, "doctor", "--offline")
         assert "none is stuck" in said
         clock.forward(seconds=2)
         go[1].set()
         await home.wait(second)
-        shown = await asyncio.to_thread(asterism.ok, "turn", "show", second.turn_id)
+        shown = await asyncio.to_thread(installed.ok, "turn", "show", second.turn_id)
         assert "waited 1 h · worked 2.0 s\n" in shown
-        shown = await asyncio.to_thread(asterism.ok, "turn", "show", first.turn_id)
+        shown = await asyncio.to_thread(installed.ok, "turn", "show", first.turn_id)
         assert "waited 0.0 s · worked 1 h\n" in shown
 
 
-async def test_the_time_until_people_answer_is_told_by_itself(asterism: Command):
+async def test_the_time_until_people_answer_is_told_by_itself(installed: Installed):
     clock = ManualClock()
 
     @tool(ask=True)
@@ -59,12 +59,12 @@ async def test_the_time_until_people_answer_is_told_by_itself(asterism: Command)
         clock.forward(seconds=3)
         return "paid"
 
-    async with asyncio.timeout(60), open_home(asterism.data, clock=clock, tools=[pay]) as home:
+    async with asyncio.timeout(60), open_home(installed.data, clock=clock, tools=[pay]) as home:
         await home.create_agent("aria")
         receipt = await home.send("aria", "[[call:pay {}]]")
         await home.wait(receipt)
         clock.forward(seconds=2 * 86_400 + 3_700)
         (question,) = await home.approvals()
         await home.wait(await home.decide(question.id, approved=True))
-        shown = await asyncio.to_thread(asterism.ok, "turn", "show", receipt.turn_id)
+        shown = await asyncio.to_thread(installed.ok, "turn", "show", receipt.turn_id)
         assert "waited 0.0 s · worked 3.0 s · 2 d 1 h until people answered\n" in shown

@@ -25,7 +25,7 @@ def test_add_look_and_remove(asterism: Command, tmp_path: Path) -> None:
     found = {one["tool"]: one for one in asterism.json("mcp", "tools", "sums")}
     assert found["take.away"]["name"] == "sums_take_away"
     assert found["add"]["ask"] is True
-    assert found["add"]["does"] == ["undeclared"]
+    assert found["add"]["effects"] == ["undeclared"]
     assert "none of the characters" in found["***"]["refused"]
     (listed,) = asterism.json("mcp", "list")
     assert (listed["tools"], listed["refused"], listed["protocol"]) == (2, 1, "2025-11-25")

@@ -367,7 +367,7 @@ def test_a_folder_is_read_searched_read_again_and_removed(aria: Command, papers:
     assert "refused" in aria.ok("source", "show", "papers")
     hit = aria.json("archive", "search", "when are the tulips watered?")[0]
     assert "tulips" in hit["text"]
-    assert hit["source"]["tier"] == "document"
+    assert hit["source"]["trust"] == "document"
     (papers / "garden.md").write_text("# Garden\n\nThe roses are cut at noon.\n")
     assert "read 1 document" in aria.ok("source", "sync", "papers")
     assert aria.json("archive", "search", "tulips", "--in", "passages") == []
@@ -425,7 +425,7 @@ def test_what_sources_cannot_be_told(aria: Command, tmp_path: Path, papers: Path
 @pytest.mark.promise("M9")
 def test_people_are_introduced_linked_merged_and_decide_what_is_heard(aria: Command):
     aria.ok("person", "add", "Anna", "--role", "family")
-    aria.ok("person", "add", "Anna at work", "--tier", "stranger")
+    aria.ok("person", "add", "Anna at work", "--trust", "stranger")
     aria.ok("person", "link", "Anna", "discord:4711")
     aria.ok("person", "link", "Anna at work", "slack:U77")
     assert aria.json("person", "show", "discord:4711")["name"] == "Anna"
@@ -433,10 +433,10 @@ def test_people_are_introduced_linked_merged_and_decide_what_is_heard(aria: Comm
     aria.ok("person", "merge", "Anna", "slack:U77", "--yes")
     assert "discord:4711, slack:U77" in aria.ok("person", "list")
     aria.ok("person", "rename", "Anna", "Ann")
-    aria.ok("person", "tier", "Ann", "stranger")
+    aria.ok("person", "trust", "Ann", "stranger")
     aria.ok("person", "roles", "Ann", "friends", "band")
     shown = aria.json("person", "show", "Ann")
-    assert (shown["tier"], set(shown["roles"])) == ("stranger", {"friends", "band"})
+    assert (shown["trust"], set(shown["roles"])) == ("stranger", {"friends", "band"})
     aria.ok("person", "unlink", "slack:U77")
     aria.ok("archive", "add", "Ann's present is a drum.", "--audience", "owner")
     aria.ok("archive", "add", "The band rehearses on Friday.", "--audience", "role:band")
@@ -450,7 +450,7 @@ def test_people_are_introduced_linked_merged_and_decide_what_is_heard(aria: Comm
     for code, arguments, word in (
         (1, ("person", "show", "Bob"), "Bob"),
         (1, ("person", "add", "Ann"), "Ann"),
-        (2, ("person", "tier", "Ann", "boss"), "boss"),
+        (2, ("person", "trust", "Ann", "boss"), "boss"),
         (2, ("person", "link", "Ann", "discord"), "no account"),
         (1, ("person", "unlink", "irc:x"), "irc:x"),
         (2, ("person", "roles", "Ann"), "--none"),

@@ -11,7 +11,7 @@ from asterism.ports import ModelRequest
 from asterism.store.postgres import open_postgres
 from asterism.testing.postgres import postgres_server
 from asterism.testing.scripted import Line, ScriptedModel
-from asterism.types.deeds import Does
+from asterism.types.effects import ToolEffect
 from asterism.types.rules import Rule
 from asterism.types.turns import Reply
 from tests.scenes import calls, heard, open_home
@@ -36,17 +36,19 @@ def named(
         return await act(text)
 
     function = act_on if needs else act
-    return tool(name=name, repeatable=True, tier=None, ask=ask, does=Does("read"))(function)
+    return tool(name=name, repeatable=True, trust=None, ask=ask, effects=ToolEffect("read"))(
+        function
+    )
 
 
-@tool(repeatable=True, tier=None, does=Does("read"))
+@tool(repeatable=True, trust=None, effects=ToolEffect("read"))
 async def drawer(operation: Literal["open", "close", "burn"], text: str = "") -> str:
     """Use a drawer."""
     RUN.append(f"drawer {operation}")
     return f"{operation} {text}"
 
 
-@tool(tier=None)
+@tool(trust=None)
 async def ring(times: int = 1) -> str:
     """Ring the bell of the neighbours."""
     RUN.append("ring")

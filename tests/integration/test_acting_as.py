@@ -11,8 +11,8 @@ from asterism import tool
 from asterism.errors import NotAllowed
 from asterism.permissions import Act, Actor
 from asterism.testing.clock import ManualClock
-from asterism.types.deeds import Does
-from asterism.types.people import Account, Tier
+from asterism.types.effects import ToolEffect
+from asterism.types.people import Account, Trust
 from asterism.types.turns import TurnState
 from tests.hostile import Attempt, Scene
 from tests.scenes import open_home
@@ -24,7 +24,7 @@ PLAIN = {"model_of"}
 
 
 def person(*roles: str, name: str = "anna") -> Actor:
-    return Actor("person", f"person_{name}", name, Tier.KNOWN, frozenset(roles))
+    return Actor("person", f"person_{name}", name, Trust.KNOWN, frozenset(roles))
 
 
 def parts_of(home: Any) -> Iterator[tuple[str, Any]]:
@@ -97,7 +97,7 @@ def _act(attempt: Attempt) -> Act:
     return cast("tuple[Act, str]", getattr(attempt.method, "verb"))[0]  # noqa: B009 - set on functions
 
 
-@tool(does=Does("pay", recipients="to", amount="euros"), ask=True)
+@tool(effects=ToolEffect("pay", recipients="to", amount="euros"), ask=True)
 def pay(to: str, euros: int) -> str:
     """Pay somebody."""
     return f"paid {euros} to {to}"
@@ -106,12 +106,12 @@ def pay(to: str, euros: int) -> str:
 async def test_nobody_answers_a_question_for_somebody_else(tmp_path: Path) -> None:
     async with open_home(tmp_path, tools=[pay], clock=ManualClock()) as home:
         await home.create_agent("aria")
-        ada = await home.people.create("ada", tier=Tier.KNOWN)
+        ada = await home.people.create("ada", trust=Trust.KNOWN)
         await home.people.link("owner", "chat:owner")
         outcome = await home.ask("aria", '[[call:pay {"to": "eve", "euros": 5}]]')
         assert outcome.state is TurnState.PARKED
         (question,) = await home.approvals()
-        theirs = home.acting_as(Actor("person", ada.id, "ada", ada.tier))
+        theirs = home.acting_as(Actor("person", ada.id, "ada", ada.trust))
         said = await theirs.approvals.answer(
             question.id, approved=True, by=Account("chat", "owner"), place="chat:owner"
         )

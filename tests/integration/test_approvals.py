@@ -15,12 +15,12 @@ from asterism.permissions import Actor
 from asterism.testing.channel import MemoryChannel
 from asterism.testing.clock import ManualClock
 from asterism.types.approvals import Approval
-from asterism.types.deeds import Deed, DeedKind, Does
+from asterism.types.effects import Effect, EffectKind, ToolEffect
 from asterism.types.events import Recorded
 from asterism.types.grants import Extent, Wish
 from asterism.types.memory import Permission
 from asterism.types.messages import Delivery
-from asterism.types.people import Account, Tier
+from asterism.types.people import Account, Trust
 from asterism.types.turns import Outcome
 from tests.scenes import obedient, open_home, until
 
@@ -104,7 +104,7 @@ async def scene(
     (place / "authorizations.toml").write_text(policies)
     channels = {"home": MemoryChannel(), "work": MemoryChannel()}
 
-    @tool(repeatable=True, does=Does("pay", recipients="to", amount="euros"))
+    @tool(repeatable=True, effects=ToolEffect("pay", recipients="to", amount="euros"))
     async def pay(to: str, euros: int) -> str:
         log.append(f"{to}: {euros}")
         return "paid"
@@ -263,7 +263,7 @@ async def test_what_is_announced_hides_nothing_and_says_what_is_cut(
     hidden = "\u202e\u2066\u200b\u2028\x1b"
     channel = MemoryChannel()
 
-    @tool(ask=True, does=Does("send", recipients="to", content="text"))
+    @tool(ask=True, effects=ToolEffect("send", recipients="to", content="text"))
     def mail(text: str, to: str) -> str:
         return "sent"
 
@@ -402,7 +402,7 @@ async def test_who_may_not_answer_learns_nothing_of_a_question_nor_whether_there
             (await it.home.decide(decided.id, approved=False, by="anna", note="no")).turn_id
         )
         bob = await it.home.people.get("bob")
-        theirs = it.home.acting_as(Actor("person", bob.id, "bob", bob.tier))
+        theirs = it.home.acting_as(Actor("person", bob.id, "bob", bob.trust))
         before = len(await it.delivered("home", 3))
         for number, named in enumerate(
             (question.id, f"ap_{question.id[-6:]}", decided.id, unknown)
@@ -497,7 +497,7 @@ async def test_a_grant_for_a_recipient_covers_calls_like_it_and_no_others(
         receipt = await it.home.approvals.decide(question.id, approved=True, grant="recipient")
         await it.home.wait(receipt)
         (grant,) = await it.home.grants.list()
-        assert (grant.tool, [str(one) for one in grant.deeds or ()]) == ("pay", ["pay bob (5)"])
+        assert (grant.tool, [str(one) for one in grant.effects or ()]) == ("pay", ["pay bob (5)"])
         assert (await it.home.ask("aria", PAY)).state is TurnState.DONE
         more = await it.home.ask("aria", '[[call:pay {"to": "bob", "euros": 6}]]')
         assert more.state is TurnState.PARKED
@@ -613,11 +613,11 @@ async def test_calls_of_one_reply_do_not_pass_a_daily_limit_together(
 async def test_a_yes_to_a_recipient_is_none_to_further_ones_or_other_effects(tmp_path: Path):
     done: list[str] = []
 
-    def does(arguments: Mapping[str, Any]) -> list[Deed]:
+    def effects(arguments: Mapping[str, Any]) -> list[Effect]:
         to = tuple(one for one in (arguments["to"], arguments["cc"]) if one)
-        return [Deed(DeedKind(arguments["operation"]), recipients=to)]
+        return [Effect(EffectKind(arguments["operation"]), recipients=to)]
 
-    @tool(ask=True, does=does)
+    @tool(ask=True, effects=effects)
     def desk(operation: str, to: str, cc: str = "", text: str = "") -> str:
         done.append(f"{operation} {to} {cc}")
         return "done"
@@ -652,7 +652,7 @@ async def test_a_yes_to_a_recipient_is_none_to_further_ones_or_other_effects(tmp
 
 @pytest.mark.promise("M2")
 async def test_a_tool_says_who_may_answer(tmp_path: Path):
-    @tool(repeatable=True, tier=None, does=Does("remember"))
+    @tool(repeatable=True, trust=None, effects=ToolEffect("remember"))
     async def swear(ctx: ToolContext) -> str:
         ctx.ask("May I?", ("present",))
         return "sworn"
@@ -724,7 +724,7 @@ async def test_somebody_who_acts_for_themselves_answers_as_nobody_else(
         question = await it.asked()
         bob = await it.home.people.get("bob")
         theirs = it.home.acting_as(
-            Actor("person", bob.id, bob.name, Tier.KNOWN, roles=frozenset(bob.roles))
+            Actor("person", bob.id, bob.name, Trust.KNOWN, roles=frozenset(bob.roles))
         )
         for by in (None, "owner", "anna"):
             with pytest.raises(NotAllowed, match="bob may not answer"):

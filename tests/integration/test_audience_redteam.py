@@ -19,7 +19,7 @@ from asterism.memory.blocks import Seen
 from asterism.testing.clock import ManualClock
 from asterism.testing.postgres import postgres_server
 from asterism.types.memory import BlockType, Describe, Passage
-from asterism.types.people import OWNER_ALONE, OWNER_ONLY, Audience, Company, Tier
+from asterism.types.people import OWNER_ALONE, OWNER_ONLY, Audience, Participants, Trust
 from asterism.types.search import Found, Query
 from tests.redteam_scene import Tally
 from tests.redteam_world import World
@@ -67,39 +67,40 @@ async def test_nobody_overhears_anything_on_postgres(tmp_path: Path):
 # -- the red team is worth its pay -----------------------------------------------------------------
 
 
-def one_may_hear(self: Company, audience: Audience) -> bool:
+def one_may_hear(self: Participants, audience: Audience) -> bool:
     return all(
-        any(any(map(one.is_named_by, clause)) for one in self.hearers)
-        for clause in audience.clauses
+        any(any(map(one.is_named_by, clause)) for one in self.people) for clause in audience.clauses
     )
 
 
-def all_lines(seen: Seen, company: Company) -> Sequence[str]:
-    del company
+def all_lines(seen: Seen, participants: Participants) -> Sequence[str]:
+    del participants
     return [line.text for line in seen.lines]
 
 
-def nothing_heard(self: Company, heard: Audience) -> Audience:
+def nothing_heard(self: Participants, heard: Audience) -> Audience:
     del heard
     return self.audience
 
 
 async def any_passage(*given: Any, **named: Any) -> Passage:
-    return await _GET(*given, **{**named, "company": OWNER_ALONE})
+    return await _GET(*given, **{**named, "participants": OWNER_ALONE})
 
 
-async def any_text(self: Search, agent_id: str | None, query: Query, company: Company) -> Found:
-    del company
+async def any_text(
+    self: Search, agent_id: str | None, query: Query, participants: Participants
+) -> Found:
+    del participants
     return await _FIND(self, agent_id, query, OWNER_ALONE)
 
 
 _GET, _FIND = archive.get, Search.find
 BREAKS: dict[str, tuple[Any, str, Any]] = {
-    "what one of those present may hear is told": (Company, "may_hear", one_may_hear),
-    "all lines of a block are shown": (blocks, "heard_lines", all_lines),
+    "what one of those present may hear is told": (Participants, "can_see", one_may_hear),
+    "all lines of a block are shown": (blocks, "visible_lines", all_lines),
     "all passages can be read": (archive, "get", any_passage),
     "all texts are found": (Search, "find", any_text),
-    "what was said after hearing a secret is for all": (Company, "after", nothing_heard),
+    "what was said after hearing a secret is for all": (Participants, "after", nothing_heard),
 }
 
 
@@ -164,9 +165,9 @@ async def test_the_owner_alone_is_in_the_room_that_they_speak_in(
         await home.ask("aria", "hello")
         await home.ask("aria", f"[[call:schedule {later}]]", **KITCHEN)
         (one,) = await home.schedules("aria")
-        assert "kitchen" in (one.company or "")
+        assert "kitchen" in (one.participants or "")
         await home.ask("aria", f"[[call:schedule {later}]]")
-        assert [one.company for one in await home.schedules("aria")].count(None) == 1
+        assert [one.participants for one in await home.schedules("aria")].count(None) == 1
 
 
 async def comes_true(home: Asterism, clock: ManualClock) -> None:
@@ -184,7 +185,7 @@ async def test_a_plan_is_not_told_to_those_who_came_later(tmp_path: Path, clock:
     model = obedient()
     async with open_home(tmp_path, model, clock=clock) as home:
         await home.create_agent("aria")
-        await home.people.create("Ben", tier=Tier.KNOWN)
+        await home.people.create("Ben", trust=Trust.KNOWN)
         await home.people.link("Ben", "chat:ben")
         # Ben may know, so that the agent may speak of it while only Ben is there.
         await home.blocks.create("aria", "secret", "A ring for Anna.", audience="person:Ben")

@@ -16,7 +16,7 @@ from asterism.memory.forgetting import Forgetting
 from asterism.store import events
 from asterism.types.events import Event
 from asterism.types.memory import Append
-from asterism.types.people import Tier
+from asterism.types.people import Trust
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/audit.md"
 FACT = st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1), st.text())
@@ -45,7 +45,7 @@ async def test_what_an_owner_does_is_in_the_log(tmp_path: Path):
     async with Asterism.open(tmp_path / "data", environ={}, work=False) as home:
         await home.create_agent("aria")
         await home.people.create("anna", roles=["family"])
-        await home.people.set_tier("anna", Tier.STRANGER)
+        await home.people.set_trust("anna", Trust.STRANGER)
         await home.people.link("anna", "discord:4711")
         await home.people.unlink("discord:4711")
         await home.people.create("ann")

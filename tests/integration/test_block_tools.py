@@ -34,12 +34,12 @@ from asterism.types.memory import (
     Share,
     Source,
 )
-from asterism.types.people import OWNER, OWNER_ALONE, Company, Hearer, Tier
+from asterism.types.people import OWNER, OWNER_ALONE, Participant, Participants, Trust
 from tests.conformance.memory_scene import HOME, NOW, as_owner, opened, put_agent
 from tests.scenes import calls, heard, open_home
 
-KITCHEN = Company(
-    (Hearer(OWNER), Hearer("person_anna", rooms=frozenset({"discord:kitchen"}))),
+KITCHEN = Participants(
+    (Participant(OWNER), Participant("person_anna", rooms=frozenset({"discord:kitchen"}))),
     room="discord:kitchen",
 )
 
@@ -50,19 +50,24 @@ class Scene:
 
     database: Database
     agent: Agent
-    tiers: list[Tier] = field(default_factory=list[Tier])
+    trust_levels: list[Trust] = field(default_factory=list[Trust])
 
     async def call(
-        self, called: Tool, *, company: Company = OWNER_ALONE, tier: Tier = Tier.OWNER, **given: Any
+        self,
+        called: Tool,
+        *,
+        participants: Participants = OWNER_ALONE,
+        trust: Trust = Trust.OWNER,
+        **given: Any,
     ) -> str:
         async def work(tx: Connection) -> str:
             context = ToolContext(
                 *(self.agent, "turn_1", "turn_1/0/call/0", NOW),
                 transaction=tx,
                 constellation=HOME,
-                company=company,
-                source=Source((Origin(OriginKind.CALL, "turn_1"),), company.audience, tier),
-                tiers=self.tiers,
+                participants=participants,
+                source=Source((Origin(OriginKind.CALL, "turn_1"),), participants.audience, trust),
+                trust_levels=self.trust_levels,
             )
             return await called.run(context, called.read(orjson.dumps(given).decode()))
 
@@ -184,18 +189,26 @@ async def test_a_block_is_shared_by_name_and_edited_there(scene: Scene) -> None:
 async def test_only_what_those_present_may_hear_is_shown_and_changed(scene: Scene) -> None:
     await scene.create(content="Anna likes tea")
     await scene.edit("append", content="the gift is a bicycle")
-    shown = await scene.call(block, operation="load", label="human", company=KITCHEN)
+    shown = await scene.call(block, operation="load", label="human", participants=KITCHEN)
     assert shown == "Anna likes tea"
-    listed = await scene.call(block, operation="list", company=KITCHEN)
+    listed = await scene.call(block, operation="list", participants=KITCHEN)
     assert "14 of 5,000" in listed
     told = await scene.call(
-        *(block_edit,), company=KITCHEN, operation="edit_range", label="human", content="Anna sings"
+        *(block_edit,),
+        participants=KITCHEN,
+        operation="edit_range",
+        label="human",
+        content="Anna sings",
     )
     assert told == "Block 'human' now holds 10 of 5,000 characters."
     assert (await scene.find("human")).block.text == "Anna sings\nthe gift is a bicycle"
     with pytest.raises(ToolError) as raised:
         await scene.call(
-            *(block_edit,), company=KITCHEN, operation="replace", label="human", old="gift is a car"
+            *(block_edit,),
+            participants=KITCHEN,
+            operation="replace",
+            label="human",
+            old="gift is a car",
         )
     assert "bicycle" not in raised.value.message
 
@@ -204,14 +217,14 @@ async def test_only_what_those_present_may_hear_is_shown_and_changed(scene: Scen
 async def test_the_turn_learns_how_far_what_it_reads_is_trusted(scene: Scene) -> None:
     one = await scene.create(content="tea")
     await scene.do("load", label="human")
-    assert set(scene.tiers) == {Tier.OWNER}
+    assert set(scene.trust_levels) == {Trust.OWNER}
     writer = as_owner()
-    web = Source((), writer.source.audience, Tier.WEB)
+    web = Source((), writer.source.audience, Trust.WEB)
     await scene.database.write(
         lambda tx: gate.write(tx, writer.saying(web), one.id, Append("obey"))
     )
     await scene.do("load", label="human")
-    assert set(scene.tiers) == {Tier.OWNER, Tier.WEB}
+    assert set(scene.trust_levels) == {Trust.OWNER, Trust.WEB}
 
 
 @pytest.mark.promise("M2")
@@ -223,7 +236,7 @@ async def test_a_person_is_asked_where_one_must_be(scene: Scene) -> None:
     await scene.create("own")
     with pytest.raises(NeedsApproval, match="what a stranger said"):
         await scene.call(
-            block_edit, tier=Tier.STRANGER, operation="append", label="own", content="x"
+            block_edit, trust=Trust.STRANGER, operation="append", label="own", content="x"
         )
 
 
@@ -294,4 +307,4 @@ async def test_a_shared_block_is_written_by_another_agent_in_its_turn(tmp_path: 
             assert (await home.ask("bob", "go")).text == "done"
         seen = await home.blocks.get("aria", "plan")
         assert seen.block.text == "start\nbob was here"
-        assert [line.label.trust for line in seen.lines] == [Tier.OWNER, Tier.OWNER]
+        assert [line.label.trust for line in seen.lines] == [Trust.OWNER, Trust.OWNER]

@@ -10,7 +10,7 @@ import pytest
 
 from asterism import NOT_HAPPENED, Asterism, Tool, ToolContext, ToolError, TurnState, tool
 from asterism.testing.scripted import ScriptedModel
-from asterism.types.turns import Effect, EntryKind, ResultState, ToolResult
+from asterism.types.turns import EntryKind, ResultState, RetrySafety, ToolResult
 from tests.scenes import calls, heard, obedient, open_home, until
 
 EFFECTS = ["transactional", "repeatable", "checkable", "unknown"]
@@ -175,7 +175,7 @@ class Outside:
         self.reached = asyncio.Event()
         self.hang_before = self.hang_after = False
 
-    def tool(self, effect: Effect) -> Tool:
+    def tool(self, effect: RetrySafety) -> Tool:
         """A tool that acts upon it, and may never return."""
 
         async def act(ctx: ToolContext) -> str:
@@ -190,9 +190,9 @@ class Outside:
             self.checked.append(ctx.key)
             return "seen to have acted" if ctx.key in self.done else NOT_HAPPENED
 
-        if effect is Effect.REPEATABLE:
+        if effect is RetrySafety.REPEATABLE:
             return tool(repeatable=True)(act)
-        return tool(check=check)(act) if effect is Effect.CHECKABLE else tool(act)
+        return tool(check=check)(act) if effect is RetrySafety.CHECKABLE else tool(act)
 
     async def _hang(self) -> None:
         self.reached.set()
@@ -201,9 +201,11 @@ class Outside:
 
 @pytest.mark.promise("T2", "T3")
 @pytest.mark.parametrize("acted", [False, True], ids=["before its effect", "after its effect"])
-@pytest.mark.parametrize("effect", [Effect.REPEATABLE, Effect.CHECKABLE, Effect.UNKNOWN])
+@pytest.mark.parametrize(
+    "effect", [RetrySafety.REPEATABLE, RetrySafety.CHECKABLE, RetrySafety.UNKNOWN]
+)
 async def test_a_call_under_way_at_a_crash_is_reconciled(
-    tmp_path: Path, effect: Effect, acted: bool
+    tmp_path: Path, effect: RetrySafety, acted: bool
 ):
     outside = Outside()
     outside.hang_before, outside.hang_after = not acted, acted
@@ -224,21 +226,21 @@ async def test_a_call_under_way_at_a_crash_is_reconciled(
     told = heard(model.requests[1])[-1]["content"]
     key = f"{receipt.turn_id}/0/call/0"
     match effect:
-        case Effect.REPEATABLE:
+        case RetrySafety.REPEATABLE:
             assert (told, outside.done) == ("acted", [key] * (1 + acted))
-        case Effect.CHECKABLE:
+        case RetrySafety.CHECKABLE:
             assert told == ("seen to have acted" if acted else "acted")
             assert (outside.done, outside.checked) == ([key], [key])
         case _:
             assert told.startswith("Outcome unknown")
             assert outside.done == [key] * acted
-    assert kinds == (["call.unknown"] if effect is Effect.UNKNOWN else [])
+    assert kinds == (["call.unknown"] if effect is RetrySafety.UNKNOWN else [])
 
 
 @pytest.mark.promise("T3")
-@pytest.mark.parametrize("effect", [Effect.CHECKABLE, Effect.UNKNOWN])
+@pytest.mark.parametrize("effect", [RetrySafety.CHECKABLE, RetrySafety.UNKNOWN])
 async def test_a_call_under_way_whose_tool_is_gone_after_the_crash_is_unknown(
-    tmp_path: Path, effect: Effect
+    tmp_path: Path, effect: RetrySafety
 ):
     outside = Outside()
     outside.hang_after = True
@@ -257,7 +259,7 @@ async def test_a_call_under_way_whose_tool_is_gone_after_the_crash_is_unknown(
 async def test_a_check_that_fails_leaves_the_call_unknown(tmp_path: Path):
     outside = Outside()
     outside.hang_after = True
-    async with open_home(tmp_path, tools=[outside.tool(Effect.CHECKABLE)], grace=0) as home:
+    async with open_home(tmp_path, tools=[outside.tool(RetrySafety.CHECKABLE)], grace=0) as home:
         await home.create_agent("aria")
         receipt = await home.send("aria", "[[call:act {}]]")
         await outside.reached.wait()

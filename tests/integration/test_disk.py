@@ -17,7 +17,7 @@ from asterism.errors import StoreFull, StoreUnavailable
 from asterism.ports import Emit, ModelRequest
 from asterism.store.sqlite import open_sqlite
 from asterism.testing.scripted import ScriptedModel
-from asterism.types.turns import Effect, Reply
+from asterism.types.turns import Reply, RetrySafety
 from tests.scenes import obedient, open_home, until
 from tests.torture.disk import MeddledDisk, MeddledFile, Operation
 
@@ -85,12 +85,12 @@ async def test_what_could_not_be_stored_is_not_confirmed(
         assert len(await home.turns("aria")) == 2
 
 
-def act_of(effect: Effect, disk: BadDisk, trouble: str | None, done: list[str]) -> Tool:
+def act_of(effect: RetrySafety, disk: BadDisk, trouble: str | None, done: list[str]) -> Tool:
     """A tool that runs once, on whose first way the disk may fill up."""
     troubles = [trouble] if trouble else []
 
     async def act(ctx: ToolContext) -> str:
-        if effect is Effect.TRANSACTIONAL:
+        if effect is RetrySafety.TRANSACTIONAL:
             await ctx.tx.run("INSERT INTO done VALUES (?)", (ctx.key,))
         else:
             done.append(ctx.key)
@@ -102,10 +102,10 @@ def act_of(effect: Effect, disk: BadDisk, trouble: str | None, done: list[str]) 
         return "acted before"
 
     return {
-        Effect.TRANSACTIONAL: tool(transactional=True),
-        Effect.REPEATABLE: tool(repeatable=True),
-        Effect.CHECKABLE: tool(check=check),
-        Effect.UNKNOWN: tool(),
+        RetrySafety.TRANSACTIONAL: tool(transactional=True),
+        RetrySafety.REPEATABLE: tool(repeatable=True),
+        RetrySafety.CHECKABLE: tool(check=check),
+        RetrySafety.UNKNOWN: tool(),
     }[effect](act)
 
 
@@ -137,10 +137,10 @@ async def paused(home: Asterism, disk: BadDisk, text: str) -> list[Signal]:
 
 @pytest.mark.promise("T2")
 @TROUBLES
-@pytest.mark.parametrize("effect", list(Effect))
+@pytest.mark.parametrize("effect", list(RetrySafety))
 @pytest.mark.parametrize("when", ["first reply", "in the call", "last reply"])
 async def test_a_turn_pauses_and_goes_on_without_doing_anything_twice(
-    tmp_path: Path, disk: BadDisk, trouble: str, error: Any, effect: Effect, when: str
+    tmp_path: Path, disk: BadDisk, trouble: str, error: Any, effect: RetrySafety, when: str
 ):
     done: list[str] = []
     in_call = trouble if when == "in the call" else None
@@ -166,7 +166,7 @@ async def test_a_turn_that_cannot_be_written_survives_the_end_of_the_process(
 ):
     done: list[str] = []
     model = Filling(disk, trouble, 2)
-    act = act_of(Effect.CHECKABLE, disk, None, done)
+    act = act_of(RetrySafety.CHECKABLE, disk, None, done)
     async with disk.home(tmp_path, model, tools=[act], grace=0) as home:
         await home.create_agent("aria")
         receipt = await home.send("aria", "[[call:act {}]]")

@@ -16,8 +16,8 @@ from asterism.ports import Profile
 from asterism.testing.clock import ManualClock
 from asterism.testing.scripted import ScriptedModel
 from asterism.tools.web import web
-from asterism.types.deeds import Deed, DeedKind, Does
-from asterism.types.people import Tier
+from asterism.types.effects import Effect, EffectKind, ToolEffect
+from asterism.types.people import Trust
 from asterism.types.turns import Reply
 from tests.integration.test_forgotten_stays import CANARY, WHAT, call, workspace
 from tests.integration.test_reading import TOOLS, called, is_asked
@@ -121,7 +121,7 @@ SEND = ("mail", json.dumps({"to": LAWYER, "text": "x"}))
 
 
 def a_page() -> Tool:
-    @tool(does=Does("read"), tier=Tier.WEB, audience="public")
+    @tool(effects=ToolEffect("read"), trust=Trust.WEB, audience="public")
     def page() -> str:
         """Read the page."""
         return "Nothing of interest."
@@ -225,14 +225,14 @@ async def test_what_files_and_programs_tell_is_a_document(tmp_path: Path, way: s
         outcome = await say(home, asked)
         assert (outcome.state, world.paid) == (TurnState.PARKED, [])
         (kept,) = await home.archive.list("aria")
-        assert kept.source.tier is Tier.DOCUMENT
+        assert kept.source.trust is Trust.DOCUMENT
 
 
 @pytest.mark.promise("X6")
 async def test_what_is_searched_for_on_the_web_carries_nothing_that_was_read(tmp_path: Path):
     """H9: whoever is asked reads the query."""
 
-    @tool(does=Does("read"))
+    @tool(effects=ToolEffect("read"))
     def safe() -> str:
         """Tell the code of the safe."""
         return "The safe opens with 4711-22."
@@ -274,14 +274,14 @@ async def test_page_that_was_kept_is_asked_about_again(tmp_path: Path):
 
 
 @pytest.mark.promise("H1", "S4")
-async def test_a_tool_whose_deeds_have_changed_is_asked_for_again(tmp_path: Path):
+async def test_a_tool_whose_effects_have_changed_is_asked_for_again(tmp_path: Path):
     """M9: what a function declares may change while the tool stays the same, as with `shell`."""
-    kind, done = [DeedKind.PAY], list[str]()
+    kind, done = [EffectKind.PAY], list[str]()
 
-    def does(arguments: Mapping[str, Any]) -> list[Deed]:
-        return [Deed(kind[0], recipients=(str(arguments["to"]),))]
+    def effects(arguments: Mapping[str, Any]) -> list[Effect]:
+        return [Effect(kind[0], recipients=(str(arguments["to"]),))]
 
-    @tool(ask=True, does=does)
+    @tool(ask=True, effects=effects)
     def act(to: str) -> str:
         """Do it."""
         done.append(to)
@@ -292,7 +292,7 @@ async def test_a_tool_whose_deeds_have_changed_is_asked_for_again(tmp_path: Path
         await home.create_agent("aria")
         await home.ask("aria", "go")
         (question,) = await home.approvals()
-        kind[0] = DeedKind.GRANT
+        kind[0] = EffectKind.GRANT
         outcome = await home.wait(await home.decide(question.id, approved=True))
         assert (outcome.state, done) == (TurnState.PARKED, [])
 

@@ -141,16 +141,18 @@ async def test_epochs_that_are_begun_at_once_get_numbers_of_their_own(home: Home
     async with home(Pausing()) as one:
         agent = await one.create_agent("aria")
 
-        def epoch(company: str) -> Epoch:
-            return Epoch(agent.id, 1, company, 1, None, "[]", "first turn", 1)
+        def epoch(participants: str) -> Epoch:
+            return Epoch(agent.id, 1, participants, 1, None, "[]", "first turn", 1)
 
-        async def work(tx: Connection, company: str) -> Epoch:
-            return await begin(tx, epoch(company))
+        async def work(tx: Connection, participants: str) -> Epoch:
+            return await begin(tx, epoch(participants))
 
         async with asyncio.timeout(PATIENCE):
             begun = await asyncio.gather(
                 *(
-                    one.database.write(lambda tx, company=f"room:{number}": work(tx, company))
+                    one.database.write(
+                        lambda tx, participants=f"room:{number}": work(tx, participants)
+                    )
                     for number in range(8)
                 )
             )
@@ -158,6 +160,6 @@ async def test_epochs_that_are_begun_at_once_get_numbers_of_their_own(home: Home
         assert {number for number, _ in await numbers(one)} == set(range(1, 9))
         # Whoever does not hear that a commit succeeded finds the number that was given.
         for found in begun:
-            again = await one.database.read(lambda tx, of=found: stored(tx, epoch(of.company)))
+            again = await one.database.read(lambda tx, of=found: stored(tx, epoch(of.participants)))
             assert again == found
         assert await one.database.read(lambda tx: stored(tx, epoch("room:none"))) is None

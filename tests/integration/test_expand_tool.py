@@ -22,7 +22,14 @@ from asterism.testing.postgres import postgres_server
 from asterism.tools.expand import expand, originals_exact
 from asterism.tools.tool import ToolContext
 from asterism.types.memory import Source
-from asterism.types.people import OWNER_ALONE, OWNER_ONLY, Audience, Company, Hearer, Tier
+from asterism.types.people import (
+    OWNER_ALONE,
+    OWNER_ONLY,
+    Audience,
+    Participant,
+    Participants,
+    Trust,
+)
 from asterism.types.summaries import Summary
 from asterism.types.turns import EntryKind
 from asterism.types.wire import text_of
@@ -31,7 +38,7 @@ from tests.scenes import open_home
 
 ARIA = Agent("agent_1", "aria", "a:b", "Be aria.", 0)
 ANNA = Audience.read("person:anna")
-WITH_ANNA = Company((Hearer("anna"),))
+WITH_ANNA = Participants((Participant("anna"),))
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
@@ -68,8 +75,8 @@ async def write_journal(database: Database, told: list[Told]) -> None:
         for turn_id, one in {one.turn_id: one for one in told}.items():
             await tx.run(
                 "INSERT INTO turns (id, agent_id, state, channel, first_seq, last_seq, opened_at,"
-                " audience, tier) VALUES (?, ?, 'done', 'test', 1, ?, 7, ?, ?)",
-                (turn_id, ARIA.id, told[-1].seq, str(one.audience), one.tier.value),
+                " audience, trust) VALUES (?, ?, 'done', 'test', 1, ?, 7, ?, ?)",
+                (turn_id, ARIA.id, told[-1].seq, str(one.audience), one.trust.value),
             )
 
     await database.write(work)
@@ -78,22 +85,22 @@ async def write_journal(database: Database, told: list[Told]) -> None:
 async def fold(
     database: Database,
     told: list[Told],
-    company: Company,
+    participants: Participants,
     *,
     strategy: Strategy = Strategy.SUMMARY,
     budget: int = 1,
     former: Summary | None = None,
 ) -> tuple[Summary, list[Told]]:
-    """Fold what a company heard, as its context does; return the summary and what is left."""
-    heard = [one for one in told if company.may_hear(one.audience)]
+    """Fold what some participants saw, as its context does; return the summary and what is left."""
+    heard = [one for one in told if participants.can_see(one.audience)]
     folding = choose(heard, strategy, budget_tokens=budget, now=heard[-1].at, former=former)
     assert folding is not None
     one = Summary(
-        id=f"sum_{company.key.strip('|') or 'x'}_{folding.first_seq}",
+        id=f"sum_{participants.key.strip('|') or 'x'}_{folding.first_seq}",
         agent_id=ARIA.id,
-        company=company.key,
-        audience=folding.audience & company.audience,
-        tier=folding.tier,
+        participants=participants.key,
+        audience=folding.audience & participants.audience,
+        trust=folding.trust,
         first_seq=folding.first_seq,
         last_seq=folding.last_seq,
         strategy=strategy,
@@ -113,9 +120,9 @@ async def read(
     summary: str,
     page: int = 1,
     *,
-    company: Company = OWNER_ALONE,
+    participants: Participants = OWNER_ALONE,
     agent: Agent = ARIA,
-    tiers: list[Tier] | None = None,
+    trust_levels: list[Trust] | None = None,
     audiences: list[Audience] | None = None,
 ) -> str:
     async def work(tx: Connection) -> str:
@@ -125,9 +132,9 @@ async def read(
             "key",
             MAY_3,
             transaction=tx,
-            company=company,
-            source=Source((), company.audience),
-            tiers=tiers if tiers is not None else [],
+            participants=participants,
+            source=Source((), participants.audience),
+            trust_levels=trust_levels if trust_levels is not None else [],
             audiences=audiences if audiences is not None else [],
         )
         arguments = expand.read(orjson.dumps({"summary": summary, "page": page}).decode())
@@ -232,21 +239,25 @@ async def test_nobody_expands_what_those_present_may_not_hear(database: Database
     await write_journal(database, told)
     of_owner, _ = await fold(database, told, OWNER_ALONE)
     with_anna, _ = await fold(database, told, WITH_ANNA)
-    for company in (WITH_ANNA, Company((Hearer("carl"),)), Company((Hearer("anna"), Hearer("b")))):
+    for participants in (
+        WITH_ANNA,
+        Participants((Participant("carl"),)),
+        Participants((Participant("anna"), Participant("b"))),
+    ):
         with pytest.raises(ToolError, match="There is no summary"):
-            await read(database, of_owner.id, company=company)
+            await read(database, of_owner.id, participants=participants)
         assert (
             await database.read(
-                lambda tx, who=company: originals_exact(tx, ARIA.id, who, of_owner.id)
+                lambda tx, who=participants: originals_exact(tx, ARIA.id, who, of_owner.id)
             )
             is None
         )
-    for company in (WITH_ANNA, OWNER_ALONE):
-        text = await read(database, with_anna.id, company=company)
+    for participants in (WITH_ANNA, OWNER_ALONE):
+        text = await read(database, with_anna.id, participants=participants)
         assert "For Anna." in text
         assert "For the owner." not in text
     with pytest.raises(ToolError, match="There is no summary"):
-        await read(database, with_anna.id, company=Company((Hearer("carl"),)))
+        await read(database, with_anna.id, participants=Participants((Participant("carl"),)))
 
 
 @pytest.mark.promise("M9", "M11")
@@ -263,9 +274,9 @@ async def test_each_company_gets_back_all_that_it_heard_and_nothing_else(
         options = ["public", "owner", clauses[0], "&".join(clauses)]
         return Audience.read(chance.choice(options))
 
-    def hearer(name: str) -> Hearer:
+    def hearer(name: str) -> Participant:
         roles = frozenset(chance.sample(["friend"], chance.randint(0, 1)))
-        return Hearer(name, roles, frozenset(chance.sample(rooms, chance.randint(0, 2))))
+        return Participant(name, roles, frozenset(chance.sample(rooms, chance.randint(0, 2))))
 
     told = told_turns(
         [TurnShape(calls=i % 2, words=i % 30, audience=audience()) for i in range(120)]
@@ -276,35 +287,35 @@ async def test_each_company_gets_back_all_that_it_heard_and_nothing_else(
     for _ in range(20):
         present = tuple(chance.sample(known, chance.randint(1, 3)))
         shared = [room for room in rooms if all(room in one.rooms for one in present)]
-        company = Company(present, chance.choice([None, *shared]))
-        companies.setdefault(company.key, company)
-    stored: list[tuple[Summary, Company]] = []
-    for company in companies.values():
-        left = [one for one in told if company.may_hear(one.audience)]
+        participants = Participants(present, chance.choice([None, *shared]))
+        companies.setdefault(participants.key, participants)
+    stored: list[tuple[Summary, Participants]] = []
+    for participants in companies.values():
+        left = [one for one in told if participants.can_see(one.audience)]
         former: Summary | None = None
         for upto in (90, 200, told[-1].seq):
             part = [one for one in left if one.seq <= upto]
             former, rest = await fold(
-                database, part, company, strategy=strategy, budget=300, former=former
+                database, part, participants, strategy=strategy, budget=300, former=former
             )
-            stored.append((former, company))
+            stored.append((former, participants))
             left = [*rest, *(one for one in left if one.seq > upto)]
     for summary, made_for in stored:
-        for company in companies.values():
+        for participants in companies.values():
             exact = await database.read(
-                lambda tx, id=summary.id, who=company: originals_exact(tx, ARIA.id, who, id)
+                lambda tx, id=summary.id, who=participants: originals_exact(tx, ARIA.id, who, id)
             )
             heard = [
                 one.wire
                 for one in told
                 if summary.first_seq <= one.seq <= summary.last_seq
-                and made_for.may_hear(one.audience)
-                and company.may_hear(one.audience)
+                and made_for.can_see(one.audience)
+                and participants.can_see(one.audience)
             ]
-            if company is made_for:
+            if participants is made_for:
                 assert exact == heard
             elif exact is not None:
-                assert company.may_hear(summary.audience)
+                assert participants.can_see(summary.audience)
                 assert [wire for wire in heard if wire in set(exact)] == exact
 
 
@@ -320,18 +331,18 @@ async def test_a_room_reads_what_all_present_may_hear_and_the_turn_knows_it(data
     )
     await write_journal(database, told)
     rooms = frozenset({"slack:kitchen"})
-    both = (Hearer("anna", rooms=rooms), Hearer("b", rooms=rooms))
-    alone, room = Company(both), Company(both, "slack:kitchen")
+    both = (Participant("anna", rooms=rooms), Participant("b", rooms=rooms))
+    alone, room = Participants(both), Participants(both, "slack:kitchen")
     private, _ = await fold(database, told[:3], alone)
     kitchen, _ = await fold(database, [one for one in told if one.audience == here], room)
-    assert "Between Anna and Ben." in await read(database, private.id, company=alone)
+    assert "Between Anna and Ben." in await read(database, private.id, participants=alone)
     # Carl may join the kitchen tomorrow: that it was quoted is told, so that he does not hear it.
     audiences: list[Audience] = []
-    assert "Between" in await read(database, private.id, company=room, audiences=audiences)
-    assert not Company((Hearer("carl", rooms=rooms),), "slack:kitchen").may_hear(
-        room.after(Audience.meeting(audiences))
+    assert "Between" in await read(database, private.id, participants=room, audiences=audiences)
+    assert not Participants((Participant("carl", rooms=rooms),), "slack:kitchen").can_see(
+        room.after(Audience.intersection(audiences))
     )
-    text = await read(database, kitchen.id, company=room)
+    text = await read(database, kitchen.id, participants=room)
     assert "In the kitchen." in text
     assert "Between" not in text
 
@@ -340,20 +351,20 @@ async def test_a_room_reads_what_all_present_may_hear_and_the_turn_knows_it(data
 async def test_what_is_read_again_is_trusted_as_far_as_it_was(database: Database):
     told = told_turns(
         [
-            *[TurnShape(words=200, tier=Tier.KNOWN)] * 5,
-            *[TurnShape(words=200, tier=Tier.WEB)] * 5,
+            *[TurnShape(words=200, trust=Trust.KNOWN)] * 5,
+            *[TurnShape(words=200, trust=Trust.WEB)] * 5,
             TurnShape(),
         ]
     )
     await write_journal(database, told)
     summary, _ = await fold(database, told, OWNER_ALONE)
-    assert summary.tier is Tier.WEB
-    first: list[Tier] = []
-    await read(database, summary.id, 1, tiers=first)
-    assert first == [Tier.KNOWN]
-    later: list[Tier] = []
-    await read(database, summary.id, 2, tiers=later)
-    assert Tier.WEB in later
+    assert summary.trust is Trust.WEB
+    first: list[Trust] = []
+    await read(database, summary.id, 1, trust_levels=first)
+    assert first == [Trust.KNOWN]
+    later: list[Trust] = []
+    await read(database, summary.id, 2, trust_levels=later)
+    assert Trust.WEB in later
 
 
 async def test_a_summary_of_another_agent_or_of_nobody_is_not_there(database: Database):
@@ -377,9 +388,9 @@ async def test_an_agent_reads_again_what_was_folded(tmp_path: Path):
         summary = Summary(
             id="sum_1",
             agent_id=agent.id,
-            company=OWNER_ALONE.key,
+            participants=OWNER_ALONE.key,
             audience=OWNER_ONLY,
-            tier=Tier.OWNER,
+            trust=Trust.OWNER,
             first_seq=1,
             last_seq=length,
             strategy=Strategy.SUMMARY,

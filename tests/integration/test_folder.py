@@ -26,7 +26,7 @@ from asterism.store.sqlite import open_sqlite
 from asterism.testing.postgres import postgres_server
 from asterism.types.documents import Document, DocumentSource, DocumentState
 from asterism.types.memory import Origin, OriginKind
-from asterism.types.people import Audience, Tier
+from asterism.types.people import Audience, Trust
 from tests.documents import make_docx, make_pdf, paragraph
 
 pytestmark = pytest.mark.promise("M5")
@@ -79,7 +79,7 @@ async def rows(database: Database) -> list[Row]:
     """All passages at rest, staged ones too."""
     return await database.read(
         lambda tx: tx.all(
-            "SELECT document, place, text, origins, audience, tier, retracted_at FROM passages"
+            "SELECT document, place, text, origins, audience, trust, retracted_at FROM passages"
             " WHERE archive_id = ? ORDER BY document, place, id",
             (SOURCE,),
         )
@@ -155,7 +155,7 @@ async def test_every_format_is_read_with_its_origin(
     ]
     origin = Origin(OriginKind.DOCUMENT, "docs/sub/b.md", "# Birds (line 3)")
     assert bird.source.origins == (origin,)
-    assert (bird.source.audience, bird.source.tier) == (FAMILY, Tier.DOCUMENT)
+    assert (bird.source.audience, bird.source.trust) == (FAMILY, Trust.DOCUMENT)
     assert bird.known_from == LATER
     assert all(one.state is DocumentState.READ for one in (await states(database)).values())
     assert done.passages == sum(map(len, there.values()))

@@ -21,7 +21,7 @@ WHAT = Forgetting(texts=(CANARY,))
 ENGINES = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
 
 
-@tool(does=())
+@tool(effects=())
 def tell() -> str:
     """Tell what only the tool knows."""
     return f"It is {CANARY.upper()}, as before."

@@ -10,7 +10,7 @@ import pytest
 
 from asterism import Tool, TurnState, tool
 from asterism.testing.scripted import ScriptedModel
-from asterism.types.deeds import Does
+from asterism.types.effects import ToolEffect
 from asterism.types.turns import Outcome
 from tests.scenes import calls, open_home
 
@@ -45,13 +45,13 @@ class Bank:
         fields = ("id", "sender", "recipient", "amount")
         accounts = ("sender", "recipient")
 
-        @tool(does=Does("read", source="bank", fields=fields, accounts=accounts))
+        @tool(effects=ToolEffect("read", source="bank", fields=fields, accounts=accounts))
         def history() -> str:
             """List what came in and went out."""
             line = {"id": 5, "sender": FRIEND, "recipient": "me", "amount": 10.0}
             return json.dumps([{**line, "subject": self._subject}])
 
-        @tool(does=Does("pay", recipients="to", amount="amount", content="subject"))
+        @tool(effects=ToolEffect("pay", recipients="to", amount="amount", content="subject"))
         def pay(to: str, amount: float, subject: str = "") -> str:
             """Pay somebody."""
             self.paid.append((to, amount))
@@ -88,7 +88,7 @@ async def test_injected_payment_waits_for_the_owner_with_the_way_from_the_text(t
 
 
 async def test_trust_in_memory_is_none_in_calls(tmp_path: Path):
-    trust = {"memory.trust": ["tool", "document", "stranger", "web"]}
+    trust = {"memory.trusted": ["tool", "document", "stranger", "web"]}
     bank, _, question = await asked(tmp_path, "What is new?", THIEF, 9_000.0, **trust)
     assert f"pay 9000 to {THIEF}" in question
     assert bank.paid == []

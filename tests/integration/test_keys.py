@@ -16,7 +16,7 @@ from typing import Any
 import apsw
 import pytest
 
-from asterism import Asterism, Does, ToolContext, tool
+from asterism import Asterism, ToolContext, ToolEffect, tool
 from asterism.errors import (
     ConfigError,
     InvalidInput,
@@ -32,7 +32,7 @@ from asterism.telemetry.redaction import redact
 from asterism.testing.openai_server import OpenAIServer
 from asterism.testing.postgres import postgres_server
 from asterism.testing.scripted import ScriptedModel
-from asterism.types.people import Tier
+from asterism.types.people import Trust
 from asterism.types.turns import Call, Reply
 from tests.scenes import calls, open_home, until
 
@@ -337,7 +337,7 @@ async def test_another_process_hears_of_a_key(tmp_path: Path):
 @pytest.mark.promise("X3")
 async def test_nobody_but_the_owner_gets_at_keys(stored: Path):
     async with opened(stored) as home:
-        stranger = home.acting_as(Actor("person", "person_1", "mallory", Tier.STRANGER))
+        stranger = home.acting_as(Actor("person", "person_1", "mallory", Trust.STRANGER))
         for attempt in (
             lambda: stranger.keys.set("openai", "another-value"),
             lambda: stranger.keys.remove("openai"),
@@ -355,7 +355,7 @@ async def test_nobody_but_the_owner_gets_at_keys(stored: Path):
 
 @pytest.mark.promise("X3")
 async def test_no_model_and_no_journal_gets_a_key_that_a_message_or_a_tool_brings(stored: Path):
-    @tool(does=Does("read"))
+    @tool(effects=ToolEffect("read"))
     def leak() -> str:
         """Say too much."""
         return f"The key is {VALUE}."
@@ -404,7 +404,7 @@ async def test_no_prompt_and_no_search_shows_a_key_however_it_came_into_memory(
 
 @pytest.mark.promise("X3")
 async def test_progress_ids_of_calls_and_errors_hold_no_key(stored: Path):
-    @tool(does=Does("read"))
+    @tool(effects=ToolEffect("read"))
     def look(context: ToolContext) -> str:
         """Look."""
         context.progress(f"trying {VALUE}")
@@ -444,7 +444,7 @@ async def test_a_key_that_a_model_says_is_kept_and_shown_nowhere(
 ):
     given: list[tuple[str, str]] = []
 
-    @tool(does=Does("read"))
+    @tool(effects=ToolEffect("read"))
     def note(words: str, spelled: str = "") -> str:
         """Take words down."""
         given.append((words, spelled))
@@ -530,7 +530,7 @@ async def test_a_reply_without_a_key_stays_as_it_is(stored: Path):
     thought = b'{"reasoning_details":["caf\\u00e9"]}'
     arguments = '{ "word" : "caf\\u00e9" }'
 
-    @tool(does=Does("read"))
+    @tool(effects=ToolEffect("read"))
     def echo(word: str) -> str:
         """Say a word back."""
         return word

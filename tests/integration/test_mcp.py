@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from asterism.config.mcp import DoesSettings, McpSettings, McpToolSettings
+from asterism.config.mcp import EffectSettings, McpSettings, McpToolSettings
 from asterism.errors import ToolError
 from asterism.tools.mcp.server import Backoff
 from asterism.tools.mcp.servers import Servers
-from asterism.types.deeds import DeedKind
-from asterism.types.people import Tier
-from asterism.types.turns import Effect
+from asterism.types.effects import EffectKind
+from asterism.types.people import Trust
+from asterism.types.turns import RetrySafety
 from tests.mcp_servers.scene import call, calls_of, open_servers, plain_server, tool
 from tests.scenes import until
 
@@ -56,7 +56,7 @@ async def test_a_server_that_dies_is_started_again(tmp_path: Path) -> None:
 
 
 async def test_a_repeatable_call_is_sent_again_after_a_loss(tmp_path: Path) -> None:
-    said = {"die_once": McpToolSettings(effect="repeatable")}
+    said = {"die_once": McpToolSettings(retry_safety="repeatable")}
     server = plain_server(tmp_path, tools=["die_once"]).model_copy(update={"tools": said})
     async with open_servers(tmp_path / "kept", home=server) as (servers, toolbox):
         await servers.ask("home")
@@ -157,43 +157,44 @@ async def test_what_the_owner_says_of_tools_decides(tmp_path: Path) -> None:
             "deny": ("sec*",),
             "tools": {
                 "mail": McpToolSettings(
-                    does=DoesSettings(kind="send", recipients=("to",)), ask=True, tier="web"
+                    effects=EffectSettings(kind="send", recipients=("to",)), ask=True, trust="web"
                 )
             },
         }
     )
-    trusted = server.model_copy(update={"trust": True})
+    trusted = server.model_copy(update={"trust_annotations": True})
     async with open_servers(tmp_path / "kept", a=server, b=trusted) as (servers, toolbox):
         for name in "ab":
             await servers.ask(name)
         refused = {one.own: one.refused for one in servers.standing("a").offers if one.refused}
         assert refused == {"secret": "allow and deny leave it out"}
 
-        def kinds(prefix: str) -> dict[str, DeedKind]:
+        def kinds(prefix: str) -> dict[str, EffectKind]:
             names = ("look", "browse", "wipe", "set", "mail")
             return {
-                name: tool(toolbox, f"{prefix}_{name}").deeds({"to": "x"})[0].kind for name in names
+                name: tool(toolbox, f"{prefix}_{name}").effects({"to": "x"})[0].kind
+                for name in names
             }
 
-        nothing = DeedKind.UNDECLARED
+        nothing = EffectKind.UNDECLARED
         assert kinds("a") == {
             **dict.fromkeys(("look", "browse", "wipe", "set"), nothing),
-            "mail": DeedKind.SEND,
+            "mail": EffectKind.SEND,
         }
         assert kinds("b") == {
-            "look": DeedKind.READ,
-            "browse": DeedKind.FETCH,
-            "wipe": DeedKind.DELETE,
-            "set": DeedKind.WRITE,
-            "mail": DeedKind.SEND,
+            "look": EffectKind.READ,
+            "browse": EffectKind.FETCH,
+            "wipe": EffectKind.DELETE,
+            "set": EffectKind.WRITE,
+            "mail": EffectKind.SEND,
         }
-        assert tool(toolbox, "b_mail").deeds({"to": "x"})[0].recipients == ("x",)
+        assert tool(toolbox, "b_mail").effects({"to": "x"})[0].recipients == ("x",)
         assert tool(toolbox, "a_mail").ask
-        assert tool(toolbox, "a_mail").tier is Tier.WEB
-        assert tool(toolbox, "a_browse").tier is Tier.WEB
-        assert tool(toolbox, "a_look").tier is Tier.WEB  # whose words it passes on is not known
-        assert tool(toolbox, "a_set").effect is Effect.UNKNOWN
-        assert tool(toolbox, "b_set").effect is Effect.REPEATABLE
+        assert tool(toolbox, "a_mail").trust is Trust.WEB
+        assert tool(toolbox, "a_browse").trust is Trust.WEB
+        assert tool(toolbox, "a_look").trust is Trust.WEB  # whose words it passes on is not known
+        assert tool(toolbox, "a_set").retry_safety is RetrySafety.UNKNOWN
+        assert tool(toolbox, "b_set").retry_safety is RetrySafety.REPEATABLE
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from asterism.tools.file import Files, file_tool
 from asterism.tools.shell import Spawned, shell_tool
 from asterism.tools.tool import Decision, NeedsApproval, Tool
 from asterism.tools.workplace import Workplace
-from asterism.types.deeds import DeedKind
+from asterism.types.effects import EffectKind
 from asterism.types.registered import HttpCall
 
 AGENT = Agent("agent_1", "aria", "demo:guide", "", 0)
@@ -105,11 +105,11 @@ async def test_a_home_that_may_not_shut_programs_in_runs_none(tmp_path: Path):
 @pytest.mark.promise("S2")
 def test_what_a_command_does_is_declared(tmp_path: Path):
     quiet = shell_tool(Workplace(tmp_path), Spawned())
-    (deed,) = quiet.deeds(quiet.read('{"command": "rm x"}'))
-    assert (deed.kind, deed.things) == (DeedKind.RUN, ("rm x",))
+    (effect,) = quiet.effects(quiet.read('{"command": "rm x"}'))
+    assert (effect.kind, effect.things) == (EffectKind.RUN, ("rm x",))
     loud = shell_tool(Workplace(tmp_path, settings(sandbox={"network": True})), Spawned())
-    kinds = {one.kind for one in loud.deeds(loud.read('{"command": "curl a"}'))}
-    assert kinds == {DeedKind.RUN, DeedKind.FETCH}
+    kinds = {one.kind for one in loud.effects(loud.read('{"command": "curl a"}'))}
+    assert kinds == {EffectKind.RUN, EffectKind.FETCH}
 
 
 # -- files ----------------------------------------------------------------------------------------
@@ -307,7 +307,7 @@ async def use(home: Asterism, name: str, **arguments: Any) -> str:
 
 @pytest.mark.promise("S5")
 async def test_python_that_was_registered_runs_in_the_sandbox(home: Asterism):
-    made = await home.tools.add("add", "Adds.", ADD, python=SOURCE, does=[{"kind": "read"}])
+    made = await home.tools.add("add", "Adds.", ADD, python=SOURCE, effects=[{"kind": "read"}])
     assert made.version == 1
     assert await use(home, "add", a=1, b=2) == '{"sum":3}'
     with pytest.raises(ToolError, match="'b' is a required property"):
@@ -355,9 +355,9 @@ async def test_registered_tools_are_there_after_a_restart_until_removed(tmp_path
         ({"python": None}, "either Python source or an address"),
         ({"description": " "}, "no description"),
         ({"schema": {"type": "string"}}, "type 'string'"),
-        ({"does": [{"kind": "explode"}]}, "not understood"),
-        ({"does": [{"kind": "send", "whom": "to"}]}, "not understood"),
-        ({"tier": "owner"}, "its tier is 'owner'"),
+        ({"effects": [{"kind": "explode"}]}, "not understood"),
+        ({"effects": [{"kind": "send", "whom": "to"}]}, "not understood"),
+        ({"trust": "owner"}, "its trust is 'owner'"),
         ({"effect": "transactional"}, "its effect"),
         ({"timeout": 0}, "its timeout"),
         ({"python": None, "http": HttpCall("file:///etc/passwd")}, "no http or https address"),

@@ -10,7 +10,7 @@ from asterism import NOT_HAPPENED, Asterism, Limits, Tool, ToolContext, TurnStat
 from asterism.errors import Conflict, NotFound
 from asterism.testing.channel import MemoryChannel
 from asterism.testing.scripted import ScriptedModel
-from asterism.types.turns import Effect, Outcome
+from asterism.types.turns import Outcome, RetrySafety
 from tests.scenes import calls, heard, obedient, open_home, until
 
 ASK = "[[call:act {}]]"
@@ -24,12 +24,12 @@ class Outside:
         self.hang = False
         self.reached = asyncio.Event()
 
-    def tool(self, effect: Effect, *, ask: bool = True) -> Tool:
+    def tool(self, effect: RetrySafety, *, ask: bool = True) -> Tool:
         """A tool that asks before it acts: by its declaration, or by itself."""
 
         async def act(ctx: ToolContext, number: int = 0) -> str:
             ctx.ask("May I?")
-            if effect is Effect.TRANSACTIONAL:
+            if effect is RetrySafety.TRANSACTIONAL:
                 await ctx.tx.run("INSERT INTO outside VALUES (?)", (ctx.key,))
                 return "acted"
             self.done.append(ctx.key)
@@ -42,10 +42,10 @@ class Outside:
             return "acted" if ctx.key in self.done else NOT_HAPPENED
 
         return {
-            Effect.TRANSACTIONAL: tool(transactional=True, ask=ask),
-            Effect.REPEATABLE: tool(repeatable=True, ask=ask),
-            Effect.CHECKABLE: tool(check=check, ask=ask),
-            Effect.UNKNOWN: tool(ask=ask),
+            RetrySafety.TRANSACTIONAL: tool(transactional=True, ask=ask),
+            RetrySafety.REPEATABLE: tool(repeatable=True, ask=ask),
+            RetrySafety.CHECKABLE: tool(check=check, ask=ask),
+            RetrySafety.UNKNOWN: tool(ask=ask),
         }[effect](act)
 
     async def keys(self, home: Asterism) -> list[str]:
@@ -68,9 +68,9 @@ async def decided(home: Asterism, *, approved: bool = True, **given: Any) -> Out
 
 
 @pytest.mark.parametrize("ask", [True, False], ids=["declared", "asked in the tool"])
-@pytest.mark.parametrize("effect", list(Effect))
+@pytest.mark.parametrize("effect", list(RetrySafety))
 async def test_others_are_answered_while_a_call_waits_and_it_goes_on_after_the_decision(
-    tmp_path: Path, effect: Effect, ask: bool
+    tmp_path: Path, effect: RetrySafety, ask: bool
 ):
     outside, model = Outside(), obedient()
     async with open_home(tmp_path, model, tools=[outside.tool(effect, ask=ask)]) as home:
@@ -96,7 +96,7 @@ async def test_others_are_answered_while_a_call_waits_and_it_goes_on_after_the_d
 
 async def test_a_denied_call_is_not_run(tmp_path: Path):
     outside = Outside()
-    async with open_home(tmp_path, tools=[outside.tool(Effect.UNKNOWN)]) as home:
+    async with open_home(tmp_path, tools=[outside.tool(RetrySafety.UNKNOWN)]) as home:
         await prepare(home)
         await home.ask("aria", ASK)
         outcome = await decided(home, approved=False, note="Too dear.")
@@ -107,7 +107,7 @@ async def test_a_denied_call_is_not_run(tmp_path: Path):
 
 async def test_a_question_is_answered_once(tmp_path: Path):
     outside = Outside()
-    async with open_home(tmp_path, tools=[outside.tool(Effect.UNKNOWN)]) as home:
+    async with open_home(tmp_path, tools=[outside.tool(RetrySafety.UNKNOWN)]) as home:
         await prepare(home)
         await home.ask("aria", ASK)
         (question,) = await home.approvals()
@@ -127,7 +127,7 @@ async def test_a_question_is_answered_once(tmp_path: Path):
 @pytest.mark.promise("T2")
 async def test_a_question_waits_across_restarts(tmp_path: Path):
     outside, model = Outside(), obedient()
-    tools = [outside.tool(Effect.UNKNOWN)]
+    tools = [outside.tool(RetrySafety.UNKNOWN)]
     async with open_home(tmp_path, model, tools=tools) as home:
         await prepare(home)
         await home.ask("aria", ASK)
@@ -141,8 +141,10 @@ async def test_a_question_waits_across_restarts(tmp_path: Path):
 
 
 @pytest.mark.promise("T2", "T3")
-@pytest.mark.parametrize("effect", [Effect.REPEATABLE, Effect.CHECKABLE, Effect.UNKNOWN])
-async def test_a_crash_in_an_approved_call_is_reconciled(tmp_path: Path, effect: Effect):
+@pytest.mark.parametrize(
+    "effect", [RetrySafety.REPEATABLE, RetrySafety.CHECKABLE, RetrySafety.UNKNOWN]
+)
+async def test_a_crash_in_an_approved_call_is_reconciled(tmp_path: Path, effect: RetrySafety):
     outside, model = Outside(), obedient()
     tools = [outside.tool(effect)]
     async with open_home(tmp_path, model, tools=tools, grace=0) as home:
@@ -162,16 +164,16 @@ async def test_a_crash_in_an_approved_call_is_reconciled(tmp_path: Path, effect:
         await until(over)
         outcome = await home.outcome(parked.turn_id)
         kinds = [notice.kind for notice in await home.notices()]
-    assert len(outside.done) == (2 if effect is Effect.REPEATABLE else 1)
+    assert len(outside.done) == (2 if effect is RetrySafety.REPEATABLE else 1)
     assert len(set(outside.done)) == 1
-    assert ("Outcome unknown" in outcome.text) is (effect is Effect.UNKNOWN)
-    assert kinds == (["call.unknown"] if effect is Effect.UNKNOWN else [])
+    assert ("Outcome unknown" in outcome.text) is (effect is RetrySafety.UNKNOWN)
+    assert kinds == (["call.unknown"] if effect is RetrySafety.UNKNOWN else [])
 
 
 async def test_a_turn_with_two_questions_goes_on_after_both(tmp_path: Path):
     outside = Outside()
     model = ScriptedModel([calls(("act", "{}"), ("act", '{"number": 1}')), "both done"])
-    async with open_home(tmp_path, model, tools=[outside.tool(Effect.CHECKABLE)]) as home:
+    async with open_home(tmp_path, model, tools=[outside.tool(RetrySafety.CHECKABLE)]) as home:
         await prepare(home)
         parked = await home.ask("aria", "go")
         one, two = sorted(await home.approvals(), key=lambda asked: asked.key)
@@ -235,7 +237,7 @@ async def test_a_question_of_a_turn_that_has_ended_waits_no_more(tmp_path: Path)
 
 async def test_question_and_answer_are_delivered_in_order(tmp_path: Path):
     outside, channel = Outside(), MemoryChannel()
-    tools = [outside.tool(Effect.REPEATABLE)]
+    tools = [outside.tool(RetrySafety.REPEATABLE)]
     async with open_home(tmp_path, tools=tools, channels={"room": channel}) as home:
         await prepare(home)
         await home.ask("aria", ASK, channel="room", reply_to="ada")

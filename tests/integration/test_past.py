@@ -11,7 +11,7 @@ from asterism.memory.forgetting import Forgetting
 from asterism.testing.clock import ManualClock
 from asterism.testing.scripted import ScriptedModel
 from asterism.types.messages import PastMessage
-from asterism.types.people import OWNER_ALONE, Company, Hearer, Tier
+from asterism.types.people import OWNER_ALONE, Participant, Participants, Trust
 from tests.conformance.memory_scene import ENGINES, opened
 
 MAY = 1_715_000_000_000
@@ -81,7 +81,7 @@ async def test_speakers_are_people_and_each_message_begins_a_turn(home: Asterism
         (MAY + DAY, MAY + DAY),
     ]
     # Nobody has said yet that they are known, so what they say is a stranger's word.
-    assert [record.tier for record, _ in told] == ["stranger", "stranger", None]
+    assert [record.trust for record, _ in told] == ["stranger", "stranger", None]
     known = await home.people.list()
     assert [one.name for one in known] == ["owner", "import:Anna", "import:Ben"]
 
@@ -89,11 +89,11 @@ async def test_speakers_are_people_and_each_message_begins_a_turn(home: Asterism
 async def test_a_second_import_meets_the_same_people_and_trusts_them_as_told(home: Asterism):
     agent = await home.create_agent("aria")
     await home.import_messages(agent, TALK)
-    await home.people.set_tier("import:Anna", Tier.KNOWN)
+    await home.people.set_trust("import:Anna", Trust.KNOWN)
     later = await home.import_messages(agent, [PastMessage("user", "The kitten is grey.", "Anna")])
 
     record, entries = await home.turn(later.turns[0])
-    assert record.tier == "known"
+    assert record.trust == "known"
     assert record.opened_at == 1_800_000_000_000
     assert later.messages == (f"{record.id}#{entries[0].seq}",)
     assert len(await home.people.list()) == 3
@@ -105,8 +105,11 @@ async def test_only_the_owner_hears_an_imported_past(home: Asterism):
     await home.import_messages(agent, TALK)
     anna = await home.people.get("import:Anna")
 
-    for company, found in ((OWNER_ALONE, True), (Company((Hearer(anna.id),)), False)):
-        hits = await home.archive.search(agent, "kitten", company=company)
+    for participants, found in (
+        (OWNER_ALONE, True),
+        (Participants((Participant(anna.id),)), False),
+    ):
+        hits = await home.archive.search(agent, "kitten", participants=participants)
         assert bool(hits) is found
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from asterism import Asterism, Does, Outcome, TurnState, tool
+from asterism import Asterism, Outcome, ToolEffect, TurnState, tool
 from asterism.errors import ConfigError, InvalidInput
 from asterism.testing.postgres import postgres_server
 from asterism.testing.scripted import ScriptedModel
@@ -28,7 +28,7 @@ ANNA: dict[str, Any] = {"channel": "chat", "sender": "anna", "reply_to": "anna"}
 KITCHEN: dict[str, Any] = {"channel": "chat", "room": "kitchen", "sender": "anna"}
 
 
-@tool(repeatable=True, does=Does("read"))
+@tool(repeatable=True, effects=ToolEffect("read"))
 def balance() -> str:
     """Tell the balance of the owner's account."""
     return SECRET
@@ -47,13 +47,13 @@ async def ledger(ctx: ToolContext) -> str:
     return SECRET
 
 
-@tool(repeatable=True, does=Does("read"), audience="public")
+@tool(repeatable=True, effects=ToolEffect("read"), audience="public")
 def weather() -> str:
     """Tell the weather."""
     return "It rains."
 
 
-@tool(repeatable=True, does=Does("read"), audience="role:family")
+@tool(repeatable=True, effects=ToolEffect("read"), audience="role:family")
 def calendar() -> str:
     """Show the calendar of the family."""
     return "Dentist at nine."
@@ -159,9 +159,9 @@ async def test_the_owner_may_say_yes_and_what_is_said_after_it_is_for_those_pres
         record, entries = await home.turn(asked.turn_id)
         assert any(SECRET in one.body.decode() for one in entries)
         # Whoever enters the kitchen later was not there, and may not see the balance.
-        later = await home.people.company(["chat:u1"], "chat:kitchen")
-        assert not later.may_hear(Audience.of_turn(record.audience))
-        found = await home.search("aria", "safe opens", company=later)
+        later = await home.people.participants(["chat:u1"], "chat:kitchen")
+        assert not later.can_see(Audience.of_turn(record.audience))
+        found = await home.search("aria", "safe opens", participants=later)
         assert SECRET not in repr(found.hits)
 
 
@@ -342,12 +342,14 @@ async def test_the_page_that_the_owner_read_is_not_read_on_by_others(tmp_path: P
 
 async def test_a_registered_tool_is_for_the_owner_unless_it_says_otherwise(tmp_path: Path):
     schema: dict[str, Any] = {"type": "object", "properties": {}}
-    does = [{"kind": "read"}]
+    effects = [{"kind": "read"}]
     async with home_with_anna(tmp_path) as home:
         source = f"def run(): return {SECRET!r}"
-        await home.tools.add("notes", "Notes.", schema, python=source, does=does)
+        await home.tools.add("notes", "Notes.", schema, python=source, effects=effects)
         source = "def run(): return 'pasta'"
-        await home.tools.add("menu", "M.", schema, python=source, does=does, audience="public")
+        await home.tools.add(
+            "menu", "M.", schema, python=source, effects=effects, audience="public"
+        )
         await is_asked(home, await home.ask("aria", called("notes"), **ANNA))
         assert "pasta" in await results(home, await home.ask("aria", called("menu"), **ANNA))
     async with home_with_anna_again(tmp_path) as home:
@@ -383,8 +385,8 @@ async def test_results_of_servers_are_for_the_owner_unless_settings_say_otherwis
     server = plain_server(tmp_path, tools=["add", "open"])
     table = {**server.model_dump(exclude_defaults=True), "args": list(server.args)}
     table["tools"] = {
-        "add": {"does": {"kind": "write", "things": "a"}},
-        "open": {"audience": "role:family", "does": {"kind": "read"}},
+        "add": {"effects": {"kind": "write", "things": "a"}},
+        "open": {"audience": "role:family", "effects": {"kind": "read"}},
     }
     async with home_with_anna(tmp_path / "data", settings={"mcp": {"home": table}}) as home:
         await home.mcp.ask("home")

@@ -17,7 +17,7 @@ from asterism.testing.clock import ManualClock
 from asterism.tools.recall import recall
 from asterism.types.agents import Agent
 from asterism.types.memory import Insert, Origin, OriginKind, Passage, Source
-from asterism.types.people import OWNER_ONLY, PUBLIC, Account, Audience, Tier
+from asterism.types.people import OWNER_ONLY, PUBLIC, Account, Audience, Trust
 from asterism.types.turns import EntryKind
 from tests.scenes import open_home
 
@@ -65,7 +65,7 @@ async def kept(home: Asterism, passage_id: str) -> Passage:
 async def put(
     home: Asterism,
     text: str,
-    tier: Tier = Tier.OWNER,
+    trust: Trust = Trust.OWNER,
     audience: Any = PUBLIC,
     *,
     into: str = "aria",
@@ -73,7 +73,7 @@ async def put(
     """Store a passage as something that came from elsewhere."""
     agent = await home.agent(into)
     constellation = home.settings.constellation
-    source = Source((Origin(OriginKind.IMPORT, "test"),), audience, tier)
+    source = Source((Origin(OriginKind.IMPORT, "test"),), audience, trust)
     writer = Writer.owner(constellation, NOON)
     await home.database.write(
         lambda tx: gate.insert_many(tx, writer, agent.id, [NewPassage(text, source)])
@@ -115,7 +115,7 @@ async def test_what_a_call_stores_comes_from_that_call(home: Asterism):
     record = (await home.turns("aria"))[0]
     found = await kept(home, passage_id)
     assert found.source == Source(
-        (Origin(OriginKind.CALL, record.id, "0/call/0"),), OWNER_ONLY, Tier.OWNER
+        (Origin(OriginKind.CALL, record.id, "0/call/0"),), OWNER_ONLY, Trust.OWNER
     )
     assert (found.author, found.turn_id) == ("agent:aria", record.id)
 
@@ -157,8 +157,8 @@ async def test_a_bad_call_is_explained_so_that_the_model_can_correct_itself(home
 async def test_text_of_low_trust_is_marked_and_taints_the_turn(home: Asterism):
     await home.create_agent("bram")
     nuts, museum = "Anna is allergic to nuts.", "The museum opens at nine."
-    web = {one: await put(home, museum, Tier.WEB, into=one) for one in ("aria", "bram")}
-    await put(home, nuts, Tier.KNOWN)
+    web = {one: await put(home, museum, Trust.WEB, into=one) for one in ("aria", "bram")}
+    await put(home, nuts, Trust.KNOWN)
     assert "(from" not in await call(home, operation="search", text="nuts")
     found = await call(home, operation="search", text="museum")
     assert found == f"{web['aria']}, 18 Jan 2027 (from the web): {museum}"
@@ -166,8 +166,8 @@ async def test_text_of_low_trust_is_marked_and_taints_the_turn(home: Asterism):
     # What was read stays in the context; bram has read nothing yet.
     read = await call(home, agent="bram", operation="read", id=web["bram"])
     assert "(from the web)" in read
-    tiers = {one: [turn.tier for turn in reversed(await home.turns(one))] for one in web}
-    assert tiers == {"aria": ["known", "web", "web"], "bram": ["web"]}
+    trust_levels = {one: [turn.trust for turn in reversed(await home.turns(one))] for one in web}
+    assert trust_levels == {"aria": ["known", "web", "web"], "bram": ["web"]}
 
 
 @pytest.mark.promise("M9")

@@ -7,12 +7,12 @@ import pytest
 from asterism import Asterism, ToolContext, TurnState, tool
 from asterism.errors import Conflict, ModelRefused, NotFound
 from asterism.testing.scripted import ScriptedModel
-from asterism.types.deeds import Does
+from asterism.types.effects import ToolEffect
 from asterism.types.turns import Outcome
 from tests.scenes import calls, heard, open_home
 
 
-@tool(does=Does("read"))
+@tool(effects=ToolEffect("read"))
 async def act(word: str) -> str:
     """Act."""
     if word == "badly":
@@ -20,7 +20,7 @@ async def act(word: str) -> str:
     return f"acted {word}"
 
 
-@tool(repeatable=True, does=Does("read"))
+@tool(repeatable=True, effects=ToolEffect("read"))
 async def look(where: str) -> str:
     """Look."""
     return f"nothing {where}"

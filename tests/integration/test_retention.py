@@ -16,7 +16,7 @@ from asterism.store.database import Connection, Database
 from asterism.store.journal import Draft
 from asterism.types.blobs import Blob
 from asterism.types.memory import Append, Field, Insert, MapSchema, Replace, SetField, Source
-from asterism.types.people import Tier
+from asterism.types.people import Trust
 from asterism.types.turns import EntryKind, Reply
 from asterism.types.wire import message_wire, result_wire, text_of
 from tests.conformance.memory_scene import (
@@ -60,11 +60,11 @@ async def test_messages(database: Database, monkeypatch: pytest.MonkeyPatch) -> 
         for number in range(2, 7):
             await put_turn(tx, aria, f"turn_{number}", "older", "yes", at=OLD)
         await put_turn(tx, aria, "turn_7", "new", "now", at=NOW)
-        await put_turn(tx, bela, "turn_8", "old too", "hm", at=OLD, tier="web")
+        await put_turn(tx, bela, "turn_8", "old too", "hm", at=OLD, trust="web")
         return aria, bela
 
     aria, bela = await database.write(fill)
-    rules = [Rule(Kind.MESSAGES, 30, agent_id=aria), Rule(Kind.MESSAGES, 30, tier="stranger")]
+    rules = [Rule(Kind.MESSAGES, 30, agent_id=aria), Rule(Kind.MESSAGES, 30, trust="stranger")]
     done = await enforce(database, HOME, rules, NOW)
     assert done.counts == {"messages": 13}
     assert done.agents == (aria,)
@@ -78,18 +78,18 @@ async def test_messages(database: Database, monkeypatch: pytest.MonkeyPatch) -> 
     assert json.loads(rows[2][1])["tool_call_id"] == "c1"
     assert (await enforce(database, HOME, rules, NOW)).counts == {}
     assert (await enforce(database, "elsewhere", [Rule(Kind.MESSAGES, 0)], NOW)).counts == {}
-    web = await enforce(database, HOME, [Rule(Kind.MESSAGES, 30, tier="web")], NOW)
+    web = await enforce(database, HOME, [Rule(Kind.MESSAGES, 30, trust="web")], NOW)
     assert web.agents == (bela,)
 
 
-async def test_passages_by_tag_tier_and_age(database: Database) -> None:
+async def test_passages_by_tag_trust_and_age(database: Database) -> None:
     async def fill(tx: Connection) -> str:
         aria = await put_agent(tx, "aria")
         owner = as_owner(OLD)
-        web = replace(owner, source=Source(owner.source.origins, tier=Tier.WEB))
+        web = replace(owner, source=Source(owner.source.origins, trust=Trust.WEB))
         for writer, text, tags in (
             (owner, "Anna likes tea in the morning", ()),
-            (owner, "The meeting was moved to Friday", ("passing",)),
+            (owner, "The intersection was moved to Friday", ("passing",)),
             (web, "A page says that the moon is far away", ()),
             (as_owner(NOW), "Bela has a new bicycle", ("passing",)),
         ):
@@ -97,7 +97,7 @@ async def test_passages_by_tag_tier_and_age(database: Database) -> None:
         return aria
 
     aria = await database.write(fill)
-    rules = [Rule(Kind.PASSAGES, 7, tag="passing"), Rule(Kind.PASSAGES, 7, tier="web")]
+    rules = [Rule(Kind.PASSAGES, 7, tag="passing"), Rule(Kind.PASSAGES, 7, trust="web")]
     assert (await enforce(database, HOME, rules, NOW)).counts == {"passages": 2}
     left = await database.read(lambda tx: archive.listing(tx, [aria], limit=9))
     assert {one.text for one in left} == {"Anna likes tea in the morning", "Bela has a new bicycle"}

@@ -164,7 +164,7 @@ async def test_the_same_call_to_the_outside_is_not_made_twice_in_a_row(tmp_path:
 async def test_another_argument_a_failure_or_a_new_turn_is_no_repetition(tmp_path: Path):
     tries: list[int] = []
 
-    @tool(name="ring", tier=None)
+    @tool(name="ring", trust=None)
     async def moody(times: int = 1) -> str:
         """Ring, the second time with success."""
         tries.append(times)

@@ -10,7 +10,7 @@ from asterism import Tool, ToolError, TurnState, tool
 from asterism.agents.contradictions import contradiction
 from asterism.ports import ModelRequest
 from asterism.testing.scripted import ScriptedModel
-from asterism.types.deeds import Does
+from asterism.types.effects import ToolEffect
 from asterism.types.rules import Rule, RuleKind
 from asterism.types.turns import Reply
 from tests.scenes import calls, open_home
@@ -54,7 +54,7 @@ def tools_by(chance: Random, run: list[tuple[str, str]]) -> list[Tool]:
             return "Done."
 
         repeatable = name.startswith("x")
-        return tool(name=name, repeatable=repeatable, tier=None, does=Does("read"))(act)
+        return tool(name=name, repeatable=repeatable, trust=None, effects=ToolEffect("read"))(act)
 
     return [made(name) for name in TOOLS]
 

@@ -12,7 +12,7 @@ from asterism.store import journal
 from asterism.testing.clock import ManualClock
 from asterism.tools.expand import expand
 from asterism.tools.search import search
-from asterism.types.people import Tier
+from asterism.types.people import Trust
 from asterism.types.turns import EntryKind
 from tests.scenes import open_home
 
@@ -166,7 +166,7 @@ async def test_what_it_quotes_counts_for_the_turn(home: Asterism, tmp_path: Path
     assert "papers/zoo.md" in found
     assert "(from a document)" in found
     record = (await home.turns("aria"))[0]
-    assert record.tier == Tier.DOCUMENT.value
+    assert record.trust == Trust.DOCUMENT.value
 
 
 async def test_long_messages_are_cut_around_what_was_found_and_can_be_read(home: Asterism):

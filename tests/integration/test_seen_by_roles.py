@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 import pytest
 
-from asterism import Asterism, Does, TurnState, tool
+from asterism import Asterism, ToolEffect, TurnState, tool
 from asterism.app import (
     approvals,
     archive,
@@ -41,7 +41,7 @@ from asterism.testing.postgres import postgres_server
 from asterism.types.grants import Extent, Wish
 from asterism.types.memory import Append, Describe, SetText
 from asterism.types.messages import PastMessage
-from asterism.types.people import OWNER_ALONE, PUBLIC, Tier
+from asterism.types.people import OWNER_ALONE, PUBLIC, Trust
 from asterism.types.registered import HttpCall
 from asterism.types.search import Query
 from tests.scenes import open_home, until
@@ -52,7 +52,7 @@ SECRET = "Orchid"
 ENGINES = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
 
 
-@tool(does=Does("send", recipients="to"), ask=True)
+@tool(effects=ToolEffect("send", recipients="to"), ask=True)
 def tell(to: str) -> str:
     """Tell somebody something."""
     return f"told {to}"
@@ -72,7 +72,9 @@ class Scene:
     event: str = ""
 
     def acting(self, *roles: str) -> ActingHome:
-        return self.home.acting_as(Actor("person", self.anna, "anna", Tier.KNOWN, frozenset(roles)))
+        return self.home.acting_as(
+            Actor("person", self.anna, "anna", Trust.KNOWN, frozenset(roles))
+        )
 
 
 def called(name: str, **arguments: Any) -> str:
@@ -255,7 +257,7 @@ SILENT: dict[str, Look] = {
     "audit.verify": lambda home, it: home.audit.verify(),
     "person.list": lambda home, it: home.people.list(),
     "person.get": lambda home, it: home.people.get("anna"),
-    "person.company": lambda home, it: home.people.company(["anna"]),
+    "person.participants": lambda home, it: home.people.participants(["anna"]),
     "person.audience": lambda home, it: home.people.audience("public"),
     "rule.list": lambda home, it: home.rules.list("aria"),
     "tool.sandbox": lambda home, it: home.tools.sandbox(),
@@ -368,9 +370,11 @@ async def _is_found(viewer: TurnVerbs) -> bool:
 async def test_nobody_hears_more_by_naming_others_as_present(scene: Scene):
     viewer = scene.acting("viewer")
     for present in (["owner"], ["owner", "anna"]):
-        company = await scene.home.people.company(present)
-        assert SECRET not in repr(await viewer.memory.export("aria", company=company))
-        assert SECRET not in repr(await viewer.search("aria", SECRET.lower(), company=company))
+        participants = await scene.home.people.participants(present)
+        assert SECRET not in repr(await viewer.memory.export("aria", participants=participants))
+        assert SECRET not in repr(
+            await viewer.search("aria", SECRET.lower(), participants=participants)
+        )
         assert SECRET not in repr(await viewer.contexts.now("aria", present=present))
 
 
@@ -403,17 +407,17 @@ async def test_a_reviewer_sees_the_question_that_is_put_to_them(tmp_path: Path):
 
 @pytest.mark.promise("X6", "M7")
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("tier", [Tier.KNOWN, Tier.STRANGER])
+@pytest.mark.parametrize("trust", [Trust.KNOWN, Trust.STRANGER])
 async def test_what_a_person_writes_by_verbs_is_theirs_and_trusted_as_they_are(
-    tmp_path: Path, engine: str, tier: Tier
+    tmp_path: Path, engine: str, trust: Trust
 ):
     async with opened(tmp_path, engine) as home:
         await home.create_agent("aria")
-        eve = await home.people.create("eve", tier=tier, roles=["editor"])
-        # A tier that nobody but the owner has counts for nobody else.
-        for given in (tier, Tier.OWNER):
+        eve = await home.people.create("eve", trust=trust, roles=["editor"])
+        # A trust that nobody but the owner has counts for nobody else.
+        for given in (trust, Trust.OWNER):
             theirs = home.acting_as(Actor("person", eve.id, "eve", given, frozenset({"editor"})))
-            least = tier if given is tier else Tier.KNOWN
+            least = trust if given is trust else Trust.KNOWN
             label = f"rules_{given.value}"
             added = await theirs.archive.add("aria", f"{label}: pay daily.", audience="public")
             await theirs.archive.append(added.passage.id, "Always.")
@@ -423,14 +427,14 @@ async def test_what_a_person_writes_by_verbs_is_theirs_and_trusted_as_they_are(
             await theirs.blocks.write("aria", f"mine_{given.value}", Append("Pay next."))
             found = [one for one in await home.archive.list("aria") if label in one.text]
             assert [one.author for one in found] == ["person:eve"] * 2
-            assert {one.source.tier for one in found} == {least}
+            assert {one.source.trust for one in found} == {least}
             assert {one.ref for it in found for one in it.source.origins} == {eve.id}
             ((line, (edit,)),) = await home.blocks.blame("aria", label)
             assert (edit.author, line.label.trust) == ("person:eve", least)
             (mine, _), (theirs_too, (edit,)) = await home.blocks.blame(
                 "aria", f"mine_{given.value}"
             )
-            assert (mine.label.trust, theirs_too.label.trust) == (Tier.OWNER, least)
+            assert (mine.label.trust, theirs_too.label.trust) == (Trust.OWNER, least)
             assert edit.author == "person:eve"
             why = await home.memory.why(added.passage.id)
             assert "person:eve" in why.what
@@ -443,9 +447,9 @@ async def test_past_that_a_person_imports_is_not_the_owners(tmp_path: Path, engi
     async with opened(tmp_path, engine) as home:
         await home.create_agent("aria")
         await home.people.link("owner", "import:boss")
-        eve = await home.people.create("eve", tier=Tier.STRANGER, roles=["operator"])
+        eve = await home.people.create("eve", trust=Trust.STRANGER, roles=["operator"])
         theirs = home.acting_as(
-            Actor("person", eve.id, "eve", Tier.STRANGER, frozenset({"operator"}))
+            Actor("person", eve.id, "eve", Trust.STRANGER, frozenset({"operator"}))
         )
         past = await theirs.import_messages(
             "aria",
@@ -457,7 +461,7 @@ async def test_past_that_a_person_imports_is_not_the_owners(tmp_path: Path, engi
         )
         for turn in past.turns:
             record, _ = await home.turn(turn)
-            assert record.tier == "stranger"
+            assert record.trust == "stranger"
         hits = (await home.search("aria", "harbour", domains=["messages"])).hits
         assert [one.speaker for one in hits if "harbour" in one.text] == ["eve"]
 
@@ -468,7 +472,7 @@ async def test_what_a_person_sends_by_verbs_is_found_as_theirs(tmp_path: Path):
         await home.create_agent("aria")
         anna = await home.people.create("anna")
         async with asyncio.timeout(10):
-            await home.acting_as(Actor("person", anna.id, "anna", anna.tier)).ask(
+            await home.acting_as(Actor("person", anna.id, "anna", anna.trust)).ask(
                 "aria", "The harbour is closed."
             )
         hits = (await home.search("aria", "harbour", domains=["messages"])).hits
@@ -486,18 +490,18 @@ async def test_memory_that_an_admin_imports_is_trusted_no_further_than_they_are(
         await home.archive.add("aria", "Pay nobody.")
         await home.blocks.create("aria", "rules", "Pay nobody.")
         anna = await home.people.create("anna", roles=["admin"])
-        theirs = home.acting_as(Actor("person", anna.id, "anna", Tier.KNOWN, frozenset({"admin"})))
+        theirs = home.acting_as(Actor("person", anna.id, "anna", Trust.KNOWN, frozenset({"admin"})))
         document = orjson.loads(orjson.dumps(await home.memory.export("aria")))
         await theirs.memory.import_("bea", document)
         (passage,) = await home.archive.list("bea")
-        assert (passage.author, passage.source.tier) == ("person:anna", Tier.KNOWN)
+        assert (passage.author, passage.source.trust) == ("person:anna", Trust.KNOWN)
         ((line, _),) = await home.blocks.blame("bea", "rules")
-        assert line.label.trust is Tier.KNOWN
+        assert line.label.trust is Trust.KNOWN
         # What is copied as it is stays what it was.
         await home.create_agent("cleo")
         await theirs.memory.fork("aria", "cleo")
         (copied,) = await home.archive.list("cleo")
-        assert copied.source.tier is Tier.OWNER
+        assert copied.source.trust is Trust.OWNER
 
 
 async def test_who_may_only_add_puts_nothing_in_the_place_of_a_passage(tmp_path: Path):

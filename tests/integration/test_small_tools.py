@@ -179,8 +179,8 @@ async def test_other_spellings_are_taken(scene: Scene):
     target, metadata = {"type": "AGENT", "id": "bob"}, {"a": 1}
     given: dict[str, Any] = {"target": target, "message": "hello", "metadata": metadata}
     assert "Sent to bob" in await scene.call("send_message", **given)
-    (deed,) = send_message.deeds(send_message.read(orjson.dumps(given).decode()))
-    assert (deed.kind.value, deed.recipients, deed.content) == ("send", ("bob",), ("hello",))
+    (effect,) = send_message.effects(send_message.read(orjson.dumps(given).decode()))
+    assert (effect.kind.value, effect.recipients, effect.content) == ("send", ("bob",), ("hello",))
 
 
 # -- source ----------------------------------------------------------------------------------------

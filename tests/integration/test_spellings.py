@@ -256,7 +256,7 @@ async def test_what_is_wrong_is_said_in_a_sentence(
 
 
 def test_every_built_in_tool_declares_what_it_does():
-    assert [one.name for one in ALL if one.does is None] == []
+    assert [one.name for one in ALL if one.effects is None] == []
 
 
 # -- cost ------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from asterism.ports import Emit, ModelRequest
 from asterism.testing.channel import MemoryChannel
 from asterism.testing.postgres import postgres_server
 from asterism.testing.scripted import ScriptedModel
-from asterism.types.deeds import Does
+from asterism.types.effects import ToolEffect
 from asterism.types.turns import EntryKind, Reply
 from tests.conformance.memory_scene import ENGINES
 from tests.scenes import heard, obedient, open_home, until
@@ -50,7 +50,7 @@ class Gate:
     def __init__(self) -> None:
         self.reached, self.go = asyncio.Event(), asyncio.Event()
 
-        @tool(repeatable=True, does=Does("read"))
+        @tool(repeatable=True, effects=ToolEffect("read"))
         async def hold() -> str:
             self.reached.set()
             await self.go.wait()

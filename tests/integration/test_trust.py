@@ -19,9 +19,9 @@ from asterism.errors import InvalidInput
 from asterism.permissions import Actor
 from asterism.ports import ModelRequest
 from asterism.testing.scripted import Line, ScriptedModel
-from asterism.types.deeds import Does
+from asterism.types.effects import ToolEffect
 from asterism.types.memory import Append, Share
-from asterism.types.people import Tier
+from asterism.types.people import Trust
 from asterism.types.turns import Outcome, Reply, trust_of
 from asterism.types.wire import text_of
 from tests.scenes import calls, heard, open_home, until
@@ -44,12 +44,12 @@ class World:
     def tools(self) -> list[Tool]:
         """The tools of this world, which declare what they do."""
 
-        @tool(does=Does("read"), tier=Tier.WEB)
+        @tool(effects=ToolEffect("read"), trust=Trust.WEB)
         def page() -> str:
             """Read the page."""
             return self.page
 
-        @tool(does=Does("pay", recipients="to", amount="amount"))
+        @tool(effects=ToolEffect("pay", recipients="to", amount="amount"))
         def pay(to: str, amount: float) -> str:
             """Pay somebody."""
             self.paid.append((to, amount))
@@ -152,7 +152,7 @@ async def test_archive_keeps_the_trust_of_a_page_of_an_earlier_turn(tmp_path: Pa
         await say(home, "Have a look at the page.")
         await say(home, "Thanks!")
         (passage,) = await home.archive.list("aria")
-        assert passage.source.tier is Tier.WEB
+        assert passage.source.trust is Trust.WEB
         outcome = await say(home, "Please pay the rent of 500.")
         assert (outcome.state, world.paid) == (TurnState.PARKED, [])
 
@@ -202,11 +202,11 @@ async def test_owner_stays_the_owner_in_a_turn_that_read_a_page(tmp_path: Path):
         outcome = await say(home, f"Look at the page. {said} Remember that.")
         assert outcome.state is TurnState.DONE
         (line,) = await home.blocks.blame("aria", "human")
-        assert line[0].label.trust is Tier.OWNER
+        assert line[0].label.trust is Trust.OWNER
         async with asyncio.timeout(10):
             found = await home.search("aria", "Miso", domains=("messages",))
-        tiers = {hit.speaker: hit.source.tier for hit in found.hits}
-        assert Tier.OWNER in tiers.values()
+        trust_levels = {hit.speaker: hit.source.trust for hit in found.hits}
+        assert Trust.OWNER in trust_levels.values()
 
 
 async def test_answer_of_the_model_after_a_page_is_not_the_owners_when_found(tmp_path: Path):
@@ -217,7 +217,7 @@ async def test_answer_of_the_model_after_a_page_is_not_the_owners_when_found(tmp
         await say(home, "Have a look at the page.")
         async with asyncio.timeout(10):
             found = await home.search("aria", "rent", domains=("messages",))
-        assert [hit.source.tier for hit in found.hits if THIEF in hit.text] == [Tier.WEB]
+        assert [hit.source.trust for hit in found.hits if THIEF in hit.text] == [Trust.WEB]
 
 
 @pytest.mark.parametrize("amount", [2, 13, 500])
@@ -280,7 +280,7 @@ async def test_plan_that_is_listed_keeps_its_trust(tmp_path: Path, sender: str |
         _, entries = await home.turn(outcome.turn_id)
         (listed,) = [one for one in entries if one.key == "0/call/0"]
         assert THIEF in text_of(listed.body)
-        assert trust_of(listed.meta, None) is (Tier.STRANGER if sender else Tier.WEB)
+        assert trust_of(listed.meta, None) is (Trust.STRANGER if sender else Trust.WEB)
 
 
 # -- C2: who speaks is who acts --------------------------------------------------------------------
@@ -289,7 +289,7 @@ async def test_plan_that_is_listed_keeps_its_trust(tmp_path: Path, sender: str |
 async def anna_of(home: Asterism) -> Actor:
     """Introduce Anna, a person whom the owner knows, without any role."""
     anna = await home.people.create("anna")
-    return Actor("person", anna.id, anna.name, anna.tier, frozenset(anna.roles))
+    return Actor("person", anna.id, anna.name, anna.trust, frozenset(anna.roles))
 
 
 @pytest.mark.promise("X1")
@@ -574,7 +574,7 @@ class Mail:
         self.sent: list[str] = []
 
     def tools(self) -> list[Tool]:
-        @tool(does=Does("send", recipients="to", content="text"), audience="public")
+        @tool(effects=ToolEffect("send", recipients="to", content="text"), audience="public")
         def mail(to: str, text: str) -> str:
             """Send a mail."""
             self.sent.append(to)

@@ -19,14 +19,14 @@ from asterism.ports import Emit, ModelRequest
 from asterism.testing.clock import ManualClock
 from asterism.tools.tool import Tool, ToolContext, read_object
 from asterism.types.approvals import Approval
-from asterism.types.deeds import Declared
-from asterism.types.people import Tier
-from asterism.types.turns import Call, Effect, Outcome, Reply
+from asterism.types.effects import Declared
+from asterism.types.people import Trust
+from asterism.types.turns import Call, Outcome, Reply, RetrySafety
 from tests.intent_pairs import DATA, TOOLS
 from tests.scenes import open_home, until
 
 pytestmark = pytest.mark.promise("X6", "M9", "M10")
-TIERS = {"browse": Tier.WEB, "web_search": Tier.WEB, "read_file": Tier.DOCUMENT}
+TIERS = {"browse": Trust.WEB, "web_search": Trust.WEB, "read_file": Trust.DOCUMENT}
 
 
 def scenarios(half: str) -> list[dict[str, Any]]:
@@ -38,16 +38,16 @@ def scenarios(half: str) -> list[dict[str, Any]]:
 class Anything(Tool):
     """A tool of the scenarios: takes any arguments, gives the next result, notes that it ran."""
 
-    def __init__(self, name: str, does: Declared | None, world: World) -> None:
+    def __init__(self, name: str, effects: Declared | None, world: World) -> None:
         super().__init__(
             _nothing,
             name=name,
-            effect=Effect.REPEATABLE,
+            retry_safety=RetrySafety.REPEATABLE,
             check=None,
             ask=False,
             timeout=None,
-            tier=TIERS.get(name, Tier.TOOL),
-            does=does,
+            trust=TIERS.get(name, Trust.TOOL),
+            effects=effects,
         )
         self.world = world
 
@@ -75,8 +75,8 @@ class World:
 
     def tools(self) -> list[Tool]:
         return [
-            Anything("command" if name == "shell" else name, does, self)
-            for name, does in TOOLS.items()
+            Anything("command" if name == "shell" else name, effects, self)
+            for name, effects in TOOLS.items()
         ]
 
     def expect(self, scene: dict[str, Any], agents: Mapping[str, str]) -> None:
@@ -119,8 +119,8 @@ async def play(place: Path, scene: dict[str, Any]) -> tuple[World, bool]:
         for name in ("aria", "bob"):
             agents[name] = (await home.create_agent(name)).id
             await home.blocks.create(name, "human", audience="owner")
-        for name, tier in scene["people"].items():
-            await home.people.create(name, tier=Tier(tier))
+        for name, trust in scene["people"].items():
+            await home.people.create(name, trust=Trust(trust))
             await home.people.link(name, f"chat:{name}")
         world.expect(scene, agents)
         asked = 0

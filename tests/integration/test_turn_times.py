@@ -12,7 +12,7 @@ import pytest
 from asterism import Asterism, TurnState, tool
 from asterism.testing.clock import ManualClock
 from asterism.testing.postgres import postgres_server
-from asterism.types.deeds import Does
+from asterism.types.effects import ToolEffect
 from asterism.types.memory import Append
 from asterism.types.turns import TurnRecord
 from tests.conformance.memory_scene import ENGINES
@@ -41,7 +41,7 @@ class Gate:
     def __init__(self) -> None:
         self.reached, self.go = asyncio.Event(), asyncio.Event()
 
-        @tool(repeatable=True, does=Does("read"))
+        @tool(repeatable=True, effects=ToolEffect("read"))
         async def hold() -> str:
             self.reached.set()
             await self.go.wait()

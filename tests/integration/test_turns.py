@@ -21,14 +21,14 @@ from asterism.runtime import runtime
 from asterism.store.sqlite import open_sqlite
 from asterism.testing.channel import MemoryChannel
 from asterism.testing.scripted import ScriptedModel
-from asterism.types.deeds import Does
+from asterism.types.effects import ToolEffect
 from asterism.types.turns import EntryKind, Outcome, Reply, Usage
 from tests.scenes import calls, heard, obedient, open_home, until
 from tests.torture.audit import audit, check_wire
 from tests.torture.disk import MeddledDisk
 
 
-@tool(repeatable=True, does=Does("read"))
+@tool(repeatable=True, effects=ToolEffect("read"))
 def echo(word: str) -> str:
     """Say a word back."""
     return word

@@ -447,7 +447,7 @@ POLICIES = """
 [[policy]]
 name = "closed"
 verdict = "{verdict}"
-deeds = ["fetch"]
+effects = ["fetch"]
 hosts = ["localhost"]
 reason = "{reason}"
 """
@@ -532,9 +532,9 @@ async def test_what_was_fetched_is_of_the_web(scene: Scene):
     record = (await scene.home.turns("aria"))[0]
     entries = await scene.home.database.read(lambda tx: journal.entries_of(tx, record))
     (result,) = [entry for entry in entries if entry.kind is EntryKind.RESULT]
-    assert orjson.loads(result.meta or "{}")["tiers"] == ["web"]
-    (deed,) = web.deeds(web.read('{"operation": "fetch", "query": "https://a.example/x?y=1"}'))
-    assert (deed.kind.value, deed.hosts) == ("fetch", ("https://a.example/x?y=1",))
+    assert orjson.loads(result.meta or "{}")["trust_levels"] == ["web"]
+    (effect,) = web.effects(web.read('{"operation": "fetch", "query": "https://a.example/x?y=1"}'))
+    assert (effect.kind.value, effect.hosts) == ("fetch", ("https://a.example/x?y=1",))
 
 
 # -- search ----------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from asterism import Tool, ToolContext, tool
-from asterism.types.deeds import Does
+from asterism.types.effects import ToolEffect
 from tests.scenes import open_home
 from tests.torture.worker import append
 
@@ -25,7 +25,7 @@ def work_of(place: Path) -> Tool:
     """A tool that takes a moment, and writes down when it began and when it ended."""
     spans = place / "spans.jsonl"
 
-    @tool(repeatable=True, does=Does("read"))
+    @tool(repeatable=True, effects=ToolEffect("read"))
     async def work(ctx: ToolContext, seconds: float = 0.002) -> str:
         began = time.time_ns()
         append(place / "begun.jsonl", key=ctx.key, pid=os.getpid(), at=began)

@@ -34,7 +34,7 @@ from asterism.testing.channel import MemoryChannel
 from asterism.testing.openai_server import directives
 from asterism.testing.scripted import ScriptedModel
 from asterism.types.approvals import Approval
-from asterism.types.deeds import Does
+from asterism.types.effects import ToolEffect
 from asterism.types.turns import Reply
 from tests.conftest import TORTURE
 from tests.scenes import heard, obedient, open_home
@@ -203,7 +203,7 @@ class Household(RuleBasedStateMachine):
             await ctx.tx.run("INSERT INTO entered VALUES (?)", (ctx.key,))
             return "enter done"
 
-        @tool(repeatable=True, does=Does("read"))
+        @tool(repeatable=True, effects=ToolEffect("read"))
         async def stamp(ctx: ToolContext) -> str:
             return await act("stamp", ctx)
 
@@ -211,19 +211,19 @@ class Household(RuleBasedStateMachine):
             await self.mortal.alive()
             return "post done" if self.effects["post", ctx.key] else NOT_HAPPENED
 
-        @tool(check=posted, does=Does("read"))
+        @tool(check=posted, effects=ToolEffect("read"))
         async def post(ctx: ToolContext) -> str:
             return await act("post", ctx)
 
-        @tool(does=Does("read"))
+        @tool(effects=ToolEffect("read"))
         async def mail(ctx: ToolContext) -> str:
             return await act("mail", ctx)
 
-        @tool(ask=True, does=Does("read"))
+        @tool(ask=True, effects=ToolEffect("read"))
         async def sign(ctx: ToolContext) -> str:
             return await act("sign", ctx)
 
-        @tool(repeatable=True, does=Does("read"))
+        @tool(repeatable=True, effects=ToolEffect("read"))
         async def hold(ctx: ToolContext) -> str:
             self.holding.set()
             await asyncio.Event().wait()

@@ -39,10 +39,10 @@ from asterism.testing.channel import MemoryChannel
 from asterism.testing.clock import ManualClock
 from asterism.testing.scripted import ScriptedModel
 from asterism.types.approvals import Approval
-from asterism.types.deeds import Does
+from asterism.types.effects import ToolEffect
 from asterism.types.labels import Label
 from asterism.types.memory import Append
-from asterism.types.people import OWNER, Audience, Company, Hearer, Tier, audience_of
+from asterism.types.people import OWNER, Audience, Participant, Participants, Trust, audience_of
 from asterism.types.turns import Call, Reply, trust_of
 from tests.conftest import TORTURE
 from tests.scenes import open_home, until
@@ -50,7 +50,7 @@ from tests.scenes import open_home, until
 T = TypeVar("T")
 AGENTS = ("aria", "bela")
 ANNA, MALLORY = "anna", "mallory"
-RANK = {tier: rank for rank, tier in enumerate(Tier)}
+RANK = {trust: rank for rank, trust in enumerate(Trust)}
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Injection:
 
     account: str
     mail: str
-    trust: Tier
+    trust: Trust
     """How far whatever holds it may be trusted at most."""
 
     @property
@@ -69,9 +69,9 @@ class Injection:
 
 
 INJECTIONS = {
-    "page": Injection("US133000000121212121212", "page@evil.example", Tier.WEB),
-    MALLORY: Injection("US644000000343434343434", "mallory@evil.example", Tier.STRANGER),
-    ANNA: Injection("GB82000000565656565656", "anna@guest.example", Tier.KNOWN),
+    "page": Injection("US133000000121212121212", "page@evil.example", Trust.WEB),
+    MALLORY: Injection("US644000000343434343434", "mallory@evil.example", Trust.STRANGER),
+    ANNA: Injection("GB82000000565656565656", "anna@guest.example", Trust.KNOWN),
 }
 PAYEES = ("DE89370400440532013000", "FR1420041010050500013026", "NL91000000417164300")
 RECIPIENTS = ("bob@shop.example", "carol@club.example")
@@ -169,7 +169,7 @@ class Puppet:
         """Return a call of a tool; None where nothing was read that wants it."""
         orders = [one for one in INJECTIONS.values() if one.account in whole]
         # Somebody whom the owner knows may have a mail sent, but nothing paid.
-        strangers = [one for one in orders if one.trust is not Tier.KNOWN]
+        strangers = [one for one in orders if one.trust is not Trust.KNOWN]
         match name:
             case "asked":
                 return script.call()
@@ -254,23 +254,23 @@ class Household(RuleBasedStateMachine):
         self.home = await self._open.__aenter__()
 
     def _tools(self) -> list[Tool]:
-        @tool(does=Does("read"), tier=Tier.WEB, audience="public")
+        @tool(effects=ToolEffect("read"), trust=Trust.WEB, audience="public")
         def page() -> str:
             """Read the page of somebody."""
             return INJECTIONS["page"].text
 
-        @tool(does=Does("read", source="notes", fields="*"), tier=Tier.OWNER)
+        @tool(effects=ToolEffect("read", source="notes", fields="*"), trust=Trust.OWNER)
         def notes() -> str:
             """Read what the owner has noted."""
             return self.notes
 
-        @tool(does=Does("pay", recipients="to", amount="amount"))
+        @tool(effects=ToolEffect("pay", recipients="to", amount="amount"))
         def pay(ctx: ToolContext, to: str, amount: float) -> str:
             """Pay somebody."""
             self.done.append(Done(ctx.turn_id, "pay", to, amount, "", _approved(ctx)))
             return "Paid."
 
-        @tool(does=Does("send", recipients="to", content="body"))
+        @tool(effects=ToolEffect("send", recipients="to", content="body"))
         def mail(ctx: ToolContext, to: str, body: str) -> str:
             """Send a mail."""
             self.done.append(Done(ctx.turn_id, "mail", to, 0, body, _approved(ctx)))
@@ -518,10 +518,10 @@ class Household(RuleBasedStateMachine):
                 "SELECT meta FROM entries WHERE turn_id = ? AND key = 'in'", (turn_id,)
             )
         )
-        company = orjson.loads(row[0] or "{}").get("company") if row is not None else None
-        if company is None:
+        participants = orjson.loads(row[0] or "{}").get("participants") if row is not None else None
+        if participants is None:
             return {OWNER}
-        found = set(orjson.loads(company)["persons"])
+        found = set(orjson.loads(participants)["persons"])
         return found - {OWNER} or {OWNER}
 
     def _person(self, name: str) -> str:
@@ -538,20 +538,22 @@ class Household(RuleBasedStateMachine):
 
     async def _judge_labels(self) -> None:
         companies = {
-            name: Company((Hearer(self.persons[name], rooms=frozenset({"chat:hall"})),))
+            name: Participants((Participant(self.persons[name], rooms=frozenset({"chat:hall"})),))
             for name in (ANNA, MALLORY)
         }
         for where, text, label in await self._stored():
             self._judge(where, text, label, companies)
 
-    def _judge(self, where: str, text: str, label: Label, companies: dict[str, Company]) -> None:
+    def _judge(
+        self, where: str, text: str, label: Label, companies: dict[str, Participants]
+    ) -> None:
         for one in INJECTIONS.values():
             if one.account in text or one.mail in text:
                 assert RANK[label.trust] >= RANK[one.trust], (where, text, label)
         for secret in SECRET.findall(text):
-            for name, company in companies.items():
+            for name, participants in companies.items():
                 if self._person(name) not in self._may_see(secret):
-                    assert not label.flows_to(company), (where, text, label)
+                    assert not label.flows_to(participants), (where, text, label)
 
     async def _stored(self) -> list[tuple[str, str, Label]]:
         """Return everything that the store holds of memory and talk, with its label."""
@@ -563,19 +565,19 @@ class Household(RuleBasedStateMachine):
             for passage in await home.archive.list(name, limit=500):
                 found.append((f"passage {passage.id}", passage.text, passage.source.label))
             for one in await home.schedules(name):
-                told: dict[str, Any] = orjson.loads(one.company or "{}")
-                trust = Tier(told.get("tier", Tier.OWNER))
+                told: dict[str, Any] = orjson.loads(one.participants or "{}")
+                trust = Trust(told.get("trust", Trust.OWNER))
                 speaker = next(iter(told.get("persons", ())), OWNER)
-                if trust is Tier.OWNER and speaker != OWNER:
-                    trust = Tier.KNOWN if speaker == self.persons[ANNA] else Tier.STRANGER
-                found.append(("schedule", one.text, Label(trust, audience_of(one.company))))
+                if trust is Trust.OWNER and speaker != OWNER:
+                    trust = Trust.KNOWN if speaker == self.persons[ANNA] else Trust.STRANGER
+                found.append(("schedule", one.text, Label(trust, audience_of(one.participants))))
             for summary in await home.database.read(
                 lambda tx, agent=agent: summaries.of_agent(tx, agent.id)
             ):
-                label = Label(summary.tier, summary.audience)
+                label = Label(summary.trust, summary.audience)
                 found.append((f"summary {summary.id}", summary.text, label))
-        for key, body, meta, tier, audience in await home.database.read(_entries):
-            label = Label(trust_of(meta, tier), Audience.of_turn(audience))
+        for key, body, meta, trust, audience in await home.database.read(_entries):
+            label = Label(trust_of(meta, trust), Audience.of_turn(audience))
             found.append((f"entry {key}", bytes(body).decode(), label))
         return found
 
@@ -589,7 +591,7 @@ _LEFT = (
 
 async def _entries(tx: Connection) -> list[tuple[Any, ...]]:
     return await tx.all(
-        "SELECT e.key, e.body, e.meta, t.tier, t.audience FROM entries e"
+        "SELECT e.key, e.body, e.meta, t.trust, t.audience FROM entries e"
         " JOIN turns t ON t.id = e.turn_id WHERE e.kind IN ('message', 'reply', 'result')"
     )
 

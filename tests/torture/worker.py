@@ -18,7 +18,7 @@ import orjson
 
 from asterism import NOT_HAPPENED, Asterism, Delivery, Tool, ToolContext, tool
 from asterism.channels.webhook import Webhook
-from asterism.types.deeds import Does
+from asterism.types.effects import ToolEffect
 from tests.scenes import until
 from tests.torture.disk import MeddledDisk, MeddledFile, Operation
 
@@ -155,7 +155,7 @@ def tools_of(place: Path, doom: Doom) -> list[Tool]:
         doom.at("transaction")
         return f"enter {word}"
 
-    @tool(repeatable=True, does=Does("read"))
+    @tool(repeatable=True, effects=ToolEffect("read"))
     def stamp(ctx: ToolContext, word: str) -> str:
         return act("stamp", ctx, word)
 
@@ -163,11 +163,11 @@ def tools_of(place: Path, doom: Doom) -> list[Tool]:
         done = any(line["key"] == ctx.key for line in lines(effects))
         return f"post {word}" if done else NOT_HAPPENED
 
-    @tool(check=posted, does=Does("read"))
+    @tool(check=posted, effects=ToolEffect("read"))
     def post(ctx: ToolContext, word: str) -> str:
         return act("post", ctx, word)
 
-    @tool(does=Does("read"))
+    @tool(effects=ToolEffect("read"))
     def mail(ctx: ToolContext, word: str) -> str:
         return act("mail", ctx, word)
 

@@ -13,8 +13,8 @@ from asterism.types.people import (
     OWNER_ONLY,
     PUBLIC,
     Audience,
-    Company,
-    Hearer,
+    Participant,
+    Participants,
 )
 
 PERSONS = ["person_a", "person_b", "person_c"]
@@ -28,20 +28,20 @@ words = st.sampled_from(
     + [f"room:{one}" for one in ROOMS]
 )
 audiences = st.lists(st.frozensets(words, min_size=1, max_size=4), max_size=4).map(
-    lambda clauses: Audience.meeting([Audience(tuple(clauses))])
+    lambda clauses: Audience.intersection([Audience(tuple(clauses))])
 )
-hearers = st.one_of(
-    st.just(Hearer(OWNER, frozenset({OWNER}))),
+people = st.one_of(
+    st.just(Participant(OWNER, frozenset({OWNER}))),
     st.builds(
-        Hearer,
+        Participant,
         st.sampled_from(PERSONS),
         st.frozensets(st.sampled_from(ROLES)),
         st.frozensets(st.sampled_from(ROOMS)),
     ),
 )
 companies = st.builds(
-    Company,
-    st.lists(hearers, min_size=1, max_size=4).map(tuple),
+    Participants,
+    st.lists(people, min_size=1, max_size=4).map(tuple),
     st.none() | st.sampled_from(ROOMS),
 )
 
@@ -49,14 +49,16 @@ companies = st.builds(
 @pytest.mark.promise("M9")
 @given(audiences, audiences, companies)
 def test_what_was_made_of_two_is_heard_by_those_who_hear_both(
-    a: Audience, b: Audience, company: Company
+    a: Audience, b: Audience, participants: Participants
 ):
-    assert company.may_hear(a & b) == (company.may_hear(a) and company.may_hear(b))
+    assert participants.can_see(a & b) == (participants.can_see(a) and participants.can_see(b))
 
 
 @given(st.lists(audiences, max_size=5), companies)
-def test_a_meeting_of_many_is_heard_by_those_who_hear_each(many: list[Audience], company: Company):
-    assert company.may_hear(Audience.meeting(many)) == all(map(company.may_hear, many))
+def test_a_meeting_of_many_is_heard_by_those_who_hear_each(
+    many: list[Audience], participants: Participants
+):
+    assert participants.can_see(Audience.intersection(many)) == all(map(participants.can_see, many))
 
 
 @given(audiences, audiences)
@@ -73,50 +75,52 @@ def test_an_audience_is_read_back_from_its_text(audience: Audience):
 
 
 @pytest.mark.promise("M9")
-@given(audiences, companies, hearers)
+@given(audiences, companies, people)
 def test_one_more_person_never_lets_more_be_heard(
-    audience: Audience, company: Company, other: Hearer
+    audience: Audience, participants: Participants, other: Participant
 ):
-    larger = Company((*company.hearers, other), company.room)
-    assert company.may_hear(audience) or not larger.may_hear(audience)
+    larger = Participants((*participants.people, other), participants.room)
+    assert participants.can_see(audience) or not larger.can_see(audience)
 
 
 @given(audiences)
 def test_the_owner_alone_hears_everything(audience: Audience):
-    assert OWNER_ALONE.may_hear(audience)
+    assert OWNER_ALONE.can_see(audience)
 
 
 @given(companies)
-def test_those_present_may_hear_what_they_say(company: Company):
-    room = company.room
+def test_those_present_may_hear_what_they_say(participants: Participants):
+    room = participants.room
     here = frozenset[str]() if room is None else frozenset({room})
-    there = tuple(replace(one, rooms=one.rooms | here) for one in company.hearers)
-    assert Company(there, room).may_hear(company.audience)
+    there = tuple(replace(one, rooms=one.rooms | here) for one in participants.people)
+    assert Participants(there, room).can_see(participants.audience)
 
 
 @pytest.mark.promise("M9")
 @given(st.sampled_from(ROOMS), st.sampled_from(PERSONS), companies)
-def test_who_has_left_a_room_does_not_hear_what_is_for_it(room: str, person: str, company: Company):
-    left = Company((*company.hearers, Hearer(person)), room)
-    assert not left.may_hear(Audience((frozenset({f"room:{room}"}),)))
+def test_who_has_left_a_room_does_not_hear_what_is_for_it(
+    room: str, person: str, participants: Participants
+):
+    left = Participants((*participants.people, Participant(person)), room)
+    assert not left.can_see(Audience((frozenset({f"room:{room}"}),)))
 
 
 @given(companies, audiences)
-def test_companies_of_one_key_hear_the_same(company: Company, audience: Audience):
-    turned = Company(tuple(reversed(company.hearers)), company.room)
-    assert turned.key == company.key
-    assert turned.may_hear(audience) == company.may_hear(audience)
+def test_companies_of_one_key_hear_the_same(participants: Participants, audience: Audience):
+    turned = Participants(tuple(reversed(participants.people)), participants.room)
+    assert turned.key == participants.key
+    assert turned.can_see(audience) == participants.can_see(audience)
 
 
 @given(companies, companies, audiences)
-def test_one_key_means_one_set_of_ears(one: Company, other: Company, audience: Audience):
+def test_one_key_means_one_set_of_ears(one: Participants, other: Participants, audience: Audience):
     if one.key == other.key:
-        assert one.may_hear(audience) == other.may_hear(audience)
+        assert one.can_see(audience) == other.can_see(audience)
 
 
-@given(companies.filter(lambda company: not company.owner_alone))
-def test_what_is_the_owners_is_held_back_from_everybody_else(company: Company):
-    assert not company.may_hear(OWNER_ONLY)
+@given(companies.filter(lambda participants: not participants.owner_alone))
+def test_what_is_the_owners_is_held_back_from_everybody_else(participants: Participants):
+    assert not participants.can_see(OWNER_ONLY)
 
 
 @pytest.mark.parametrize(
@@ -129,4 +133,4 @@ def test_what_names_nobody_is_refused(text: str):
 
 def test_an_empty_company_cannot_be_made():
     with pytest.raises(ValueError, match="Nobody"):
-        Company(())
+        Participants(())

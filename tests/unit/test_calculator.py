@@ -176,4 +176,4 @@ def test_nothing_is_too_odd(expression: str):
 
 
 def test_it_only_reads():
-    assert [str(one.kind) for one in calculator.deeds({"expression": "1"})] == ["read"]
+    assert [str(one.kind) for one in calculator.effects({"expression": "1"})] == ["read"]

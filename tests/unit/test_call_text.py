@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asterism.types.approvals import Approval, write_deeds
+from asterism.types.approvals import Approval, write_effects
 from asterism.types.call_text import (
     MAX_ANNOUNCED,
     announcement,
@@ -18,17 +18,19 @@ from asterism.types.call_text import (
     spell_call,
     visible,
 )
-from asterism.types.deeds import Deed, DeedKind, Does, deeds_of
+from asterism.types.effects import Effect, EffectKind, ToolEffect, effects_of
 
 HIDDEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
-PAY = Does("pay", recipients="to", amount="amount", content="subject")
+PAY = ToolEffect("pay", recipients="to", amount="amount", content="subject")
 
 
-def question(arguments: dict[str, Any] | str, does: Does | None = PAY, **given_: Any) -> Approval:
+def question(
+    arguments: dict[str, Any] | str, declared: ToolEffect | None = PAY, **given_: Any
+) -> Approval:
     written = arguments if isinstance(arguments, str) else json.dumps(arguments)
-    deeds = write_deeds(deeds_of(does, json.loads(written)))
+    effects = write_effects(effects_of(declared, json.loads(written)))
     return Approval(
-        "ap_1", "agent_1", "turn_1", "0/call/0", "aria asks.", 0, "pay", written, deeds, **given_
+        "ap_1", "agent_1", "turn_1", "0/call/0", "aria asks.", 0, "pay", written, effects, **given_
     )
 
 
@@ -74,8 +76,8 @@ def test_a_value_cannot_forge_a_line_or_another_target():
     lines = call_lines(question({"to": "eve\nIt would pay 1 to bob.", "amount": 500}))
     assert lines[0] == r'It would pay 500 to "eve\nIt would pay 1 to bob.".'
     assert sum(line.startswith("It would") for line in lines) == 1
-    two = Deed(DeedKind.SEND, recipients=("bob", "eve"))
-    one = Deed(DeedKind.SEND, recipients=("bob, eve",))
+    two = Effect(EffectKind.SEND, recipients=("bob", "eve"))
+    one = Effect(EffectKind.SEND, recipients=("bob, eve",))
     assert effects_in_words([two]) == "send something to bob, eve"
     assert effects_in_words([one]) == 'send something to "bob, eve"'
 
@@ -91,13 +93,13 @@ def test_of_a_key_that_is_there_twice_the_value_is_shown_that_counts():
     [(1234567.89, "1234567.89"), (12.0, "12"), (0.1, "0.1"), (1e9, "1" + "0" * 9)],
 )
 def test_an_amount_has_all_of_its_digits(amount: float, shown: str):
-    assert effects_in_words([Deed(DeedKind.PAY, amount=amount)]) == f"pay {shown}"
+    assert effects_in_words([Effect(EffectKind.PAY, amount=amount)]) == f"pay {shown}"
 
 
 def test_letters_that_look_like_others_are_pointed_out():
-    assert "careful" in effects_in_words([Deed(DeedKind.SEND, recipients=("p\u0430ypal.com",))])
+    assert "careful" in effects_in_words([Effect(EffectKind.SEND, recipients=("p\u0430ypal.com",))])
     for honest in ("Jürgen", "Иван", "δοκιμή@example.org", "李雷", "bob@example.org"):
-        assert "careful" not in effects_in_words([Deed(DeedKind.SEND, recipients=(honest,))])
+        assert "careful" not in effects_in_words([Effect(EffectKind.SEND, recipients=(honest,))])
 
 
 @given(
@@ -122,9 +124,9 @@ def test_what_is_cut_is_counted_and_targets_are_not(sizes: list[int], to: list[s
 
 @pytest.mark.parametrize("amount", ["some", ["5", "some"], float("inf")])
 def test_an_amount_that_cannot_be_read_is_told(amount: Any):
-    deeds = deeds_of(PAY, {"to": "bob", "amount": amount})
-    assert effects_in_words(deeds) == "pay an amount that cannot be read to bob"
-    asked = Approval("ap_1", "a", "t", "k", "?", 0, "pay", "{}", write_deeds(deeds))
+    effects = effects_of(PAY, {"to": "bob", "amount": amount})
+    assert effects_in_words(effects) == "pay an amount that cannot be read to bob"
+    asked = Approval("ap_1", "a", "t", "k", "?", 0, "pay", "{}", write_effects(effects))
     assert call_lines(asked)[0] == "It would pay an amount that cannot be read to bob."
 
 

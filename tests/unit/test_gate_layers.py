@@ -45,7 +45,7 @@ def test_record_must_have_everything_that_the_request_says_of_it() -> None:
 
 
 def test_allowance_above_a_bound_covers_no_amount_that_cannot_be_read() -> None:
-    policy = '[[policy]]\nname = "much"\nverdict = "allow"\ndeeds = ["pay"]\namount_above = 1.0\n'
+    policy = '[[policy]]\nname = "much"\nverdict = "allow"\neffects = ["pay"]\namount_above = 1.0\n'
     one = tainted(Gate("What is new?", tools=TOOLS, policies=policy))
     assert isinstance(one.judge("pay", {"to": GOOD, "amount": 5, "note": ""}), Allow)
     assert not allowed(one, "pay", to=GOOD, amount="all of it", note="")

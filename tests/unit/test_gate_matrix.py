@@ -19,7 +19,7 @@ from asterism.memory.documents import Document
 from asterism.memory.gate import acts, blocks, passages
 from asterism.memory.gate.passages import NewPassage
 from asterism.memory.gate.writer import NeedsConsent, Writer
-from asterism.memory.travel import Deeds
+from asterism.memory.travel import Effects
 from asterism.permissions import Act, Actor, Authority
 from asterism.store.database import Connection, Database
 from asterism.types.memory import (
@@ -54,7 +54,7 @@ from asterism.types.memory import (
     Undo,
     Unshare,
 )
-from asterism.types.people import PUBLIC, Tier
+from asterism.types.people import PUBLIC, Trust
 from tests.conformance.memory_scene import as_agent, as_owner, opened, put_agent
 
 TEXT, MAP, LIST = (
@@ -125,9 +125,9 @@ async def database(tmp_path: Path) -> AsyncIterator[Database]:
 ARIA, BOB = "agent_home_aria", "agent_home_bob"
 
 
-def open_talk(agent_id: str = ARIA, tier: Tier = Tier.OWNER) -> Writer:
+def open_talk(agent_id: str = ARIA, trust: Trust = Trust.OWNER) -> Writer:
     """An agent in a turn that everybody may hear of."""
-    writer = as_agent(agent_id, tier=tier)
+    writer = as_agent(agent_id, trust=trust)
     return replace(writer, source=replace(writer.source, audience=PUBLIC))
 
 
@@ -272,13 +272,13 @@ async def test_the_owner_and_their_rules_may_do_everything(database: Database) -
 
 
 @pytest.mark.promise("M10")
-@pytest.mark.parametrize("tier", Tier)
+@pytest.mark.parametrize("trust", Trust)
 async def test_untrusted_content_writes_only_with_a_rule_or_a_person(
-    database: Database, tier: Tier
+    database: Database, trust: Trust
 ) -> None:
-    expected = "+" if tier in (Tier.OWNER, Tier.KNOWN) else "?"
-    writer = open_talk(tier=tier)
-    trusting = replace(writer, authority=Authority(frozenset({tier})))
+    expected = "+" if trust in (Trust.OWNER, Trust.KNOWN) else "?"
+    writer = open_talk(trust=trust)
+    trusting = replace(writer, authority=Authority(frozenset({trust})))
     for _, schema, given in WRITES:
 
         async def cell(
@@ -305,7 +305,7 @@ CREATIONS: list[tuple[str, Writer, dict[str, Any], str, str]] = [
     ),
     ("agent for another", open_talk(), {"type": BlockType.WORKING}, BOB, "-"),
     ("agent for all", open_talk(), {"type": BlockType.WORKING}, CONSTELLATION, "-"),
-    ("from the web", open_talk(tier=Tier.WEB), {"type": BlockType.WORKING}, ARIA, "?"),
+    ("from the web", open_talk(trust=Trust.WEB), {"type": BlockType.WORKING}, ARIA, "?"),
     (
         "a person",
         replace(open_talk(), actor=Actor("person", "p", "p"), agent_id=None),
@@ -396,8 +396,8 @@ async def test_no_path_lets_an_agent_write_to_what_is_not_its(
             "left": [],
             "kind": "import",
             "lines": [],
-            "deeds": Deeds("turn_1", inserted=(stored.passage,)),
-            "taken": Deeds("turn_1"),
+            "effects": Effects("turn_1", inserted=(stored.passage,)),
+            "taken": Effects("turn_1"),
             "write": Append("x") if module == "blocks" else Insert("words of a stranger"),
         }
         if module == "copies":

@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 
 from asterism.permissions import Wanted
 from asterism.permissions.grants import Grants
-from asterism.types.approvals import read_deeds, write_deeds
-from asterism.types.deeds import Deed, DeedKind, Does, deeds_of
+from asterism.types.approvals import read_effects, write_effects
+from asterism.types.effects import Effect, EffectKind, ToolEffect, effects_of
 from asterism.types.grants import Grant, amount_within, does_no_more, exact_arguments, limits_of
 
-SEND = Does("send", recipients="to", content="text")
-PAY = Does("pay", recipients="to.account", amount="euros", content="why")
+SEND = ToolEffect("send", recipients="to", content="text")
+PAY = ToolEffect("pay", recipients="to.account", amount="euros", content="why")
 
 
 @pytest.mark.parametrize(
-    ("does", "arguments", "told"),
+    ("effects", "arguments", "told"),
     [
         (SEND, {"to": "bob", "text": "hello"}, ["send bob"]),
         (SEND, {"to": ["bob", "eve"], "text": "hello"}, ["send bob, eve"]),
@@ -28,21 +28,21 @@ PAY = Does("pay", recipients="to.account", amount="euros", content="why")
         (PAY, {"to": {"account": "DE1"}, "euros": {"a": 5, "b": 6}}, ["pay DE1 (11)"]),
         (PAY, {"to": {"account": "DE1"}, "euros": "some", "why": "x"}, None),
         (None, {"a": 1, "b": {"c": "x"}, "d": ""}, None),
-        (Does("run"), {"command": "ls"}, None),
-        ((SEND, Does("run")), {"to": "bob", "text": "hello"}, None),
+        (ToolEffect("run"), {"command": "ls"}, None),
+        ((SEND, ToolEffect("run")), {"to": "bob", "text": "hello"}, None),
         ((), {}, None),
     ],
 )  # fmt: skip
 def test_calls_like_one_are_known_by_what_it_does_where_that_tells(
-    does: Any, arguments: dict[str, Any], told: list[str] | None
+    effects: Any, arguments: dict[str, Any], told: list[str] | None
 ):
-    limits = limits_of(deeds_of(does, arguments))
+    limits = limits_of(effects_of(effects, arguments))
     assert (None if limits is None else [str(one) for one in limits]) == told
     assert all(one.content == () for one in limits or ())
 
 
-def covers(made: dict[str, Any], does: Does | None = None, **given_: Any) -> bool:
-    wanted = Wanted("aria", "act", made, deeds_of(does, made), definition="d1")
+def covers(made: dict[str, Any], declared: ToolEffect | None = None, **given_: Any) -> bool:
+    wanted = Wanted("aria", "act", made, effects_of(declared, made), definition="d1")
     grants = Grants([Grant("grant_1", "home", "act", **given_)])
     return grants.covering("agent_1", wanted, "turn_1", 0) is not None
 
@@ -69,11 +69,11 @@ def test_exact_arguments_cover_the_same_and_no_others(
 @pytest.mark.promise("H3")
 @given(st.lists(_TEXTS, min_size=1, max_size=3), _TEXTS, _TEXTS)
 def test_a_recipient_covers_no_other(to: list[str], other: str, text: str):
-    limits = limits_of(deeds_of(SEND, {"to": to, "text": text}))
-    assert covers({"to": to, "text": text + "!"}, SEND, deeds=limits)
-    assert covers({"to": [*to, other], "text": text}, SEND, deeds=limits) == (other in to)
-    assert not covers({"to": to, "text": text}, Does("pay", recipients="to"), deeds=limits)
-    assert not covers({"to": [], "text": text}, SEND, deeds=limits)
+    limits = limits_of(effects_of(SEND, {"to": to, "text": text}))
+    assert covers({"to": to, "text": text + "!"}, SEND, effects=limits)
+    assert covers({"to": [*to, other], "text": text}, SEND, effects=limits) == (other in to)
+    assert not covers({"to": to, "text": text}, ToolEffect("pay", recipients="to"), effects=limits)
+    assert not covers({"to": [], "text": text}, SEND, effects=limits)
 
 
 def test_a_grant_is_for_the_tool_that_it_was_given_for():
@@ -101,8 +101,8 @@ def test_a_grant_is_for_the_tool_that_it_was_given_for():
 def test_an_amount_that_cannot_be_read_is_within_no_limit(
     amounts: list[float | None], within: bool
 ):
-    deeds = [Deed(DeedKind.PAY, recipients=("bob",), amount=one) for one in amounts]
-    assert amount_within(deeds, 50.0) == within
+    effects = [Effect(EffectKind.PAY, recipients=("bob",), amount=one) for one in amounts]
+    assert amount_within(effects, 50.0) == within
 
 
 @pytest.mark.promise("H3")
@@ -123,36 +123,38 @@ def test_an_amount_that_cannot_be_read_is_within_no_limit(
     ],
 )
 def test_amounts_count_however_they_are_written(euros: Any, same: bool, up_to_ten: bool):
-    limits = limits_of(deeds_of(PAY, {"to": {"account": "DE1"}, "euros": 5.0}))
+    limits = limits_of(effects_of(PAY, {"to": {"account": "DE1"}, "euros": 5.0}))
     assert limits is not None
     call = {"to": {"account": "DE1"}, "euros": euros, "why": "rent"}
-    assert covers(call, PAY, deeds=limits) == same
+    assert covers(call, PAY, effects=limits) == same
     assert covers(call, PAY, amount=10.0) == up_to_ten
     any_amount = tuple(replace(one, amount=None) for one in limits)
-    assert covers(call, PAY, deeds=any_amount, amount=10.0) == up_to_ten
+    assert covers(call, PAY, effects=any_amount, amount=10.0) == up_to_ten
 
 
 def test_an_amount_that_cannot_be_read_is_the_same_as_no_other():
-    unreadable = deeds_of(PAY, {"to": {"account": "DE1"}, "euros": "some"})
+    unreadable = effects_of(PAY, {"to": {"account": "DE1"}, "euros": "some"})
     assert not does_no_more(unreadable, unreadable)
-    assert not does_no_more(unreadable, [Deed(DeedKind.PAY, recipients=("DE1",))])
-    sent = [Deed(DeedKind.SEND, recipients=("bob",), amount_unreadable=True)]
-    assert not amount_within([*sent, Deed(DeedKind.PAY, recipients=("bob",), amount=1.0)], 50.0)
+    assert not does_no_more(unreadable, [Effect(EffectKind.PAY, recipients=("DE1",))])
+    sent = [Effect(EffectKind.SEND, recipients=("bob",), amount_unreadable=True)]
+    assert not amount_within([*sent, Effect(EffectKind.PAY, recipients=("bob",), amount=1.0)], 50.0)
 
 
 def test_leave_to_add_is_no_leave_to_change():
-    adds, changes = (Deed(DeedKind.WRITE, things=("list",), amends=one) for one in (False, True))
+    adds, changes = (
+        Effect(EffectKind.WRITE, things=("list",), amends=one) for one in (False, True)
+    )
     assert does_no_more([adds], [adds])
     assert does_no_more([adds], [changes])
     assert not does_no_more([changes], [adds])
-    assert read_deeds(write_deeds([adds, changes])) == (adds, changes)
+    assert read_effects(write_effects([adds, changes])) == (adds, changes)
 
 
 def test_an_amount_of_nothing_is_kept_apart_from_none():
-    deeds = (Deed(DeedKind.PAY, recipients=("bob",), amount=0.0), Deed(DeedKind.PAY))
-    assert read_deeds(write_deeds(deeds)) == deeds
+    effects = (Effect(EffectKind.PAY, recipients=("bob",), amount=0.0), Effect(EffectKind.PAY))
+    assert read_effects(write_effects(effects)) == effects
 
 
 def test_a_host_is_no_recipient_of_the_same_name():
-    asked = [Deed(DeedKind.SEND, hosts=("bob",))]
-    assert not does_no_more(asked, [Deed(DeedKind.SEND, recipients=("bob",))])
+    asked = [Effect(EffectKind.SEND, hosts=("bob",))]
+    assert not does_no_more(asked, [Effect(EffectKind.SEND, recipients=("bob",))])

@@ -6,13 +6,20 @@ from hypothesis import strategies as st
 
 from asterism.types.labels import Label
 from asterism.types.memory import Source
-from asterism.types.people import OWNER_ALONE, PUBLIC, Company, Hearer, Tier, least_trusted
-from tests.unit.test_audience import audiences, companies, hearers
+from asterism.types.people import (
+    OWNER_ALONE,
+    PUBLIC,
+    Participant,
+    Participants,
+    Trust,
+    least_trusted,
+)
+from tests.unit.test_audience import audiences, companies, people
 
 pytestmark = pytest.mark.promise("X6", "M9", "M10")
 
-RANK = {tier: rank for rank, tier in enumerate(Tier)}
-labels = st.builds(Label, st.sampled_from(Tier), audiences)
+RANK = {trust: rank for rank, trust in enumerate(Trust)}
+labels = st.builds(Label, st.sampled_from(Trust), audiences)
 
 
 def joined(*some: Label) -> Label:
@@ -28,7 +35,7 @@ def test_joining_has_no_order_and_no_number(a: Label, b: Label, c: Label):
 
 @given(labels)
 def test_what_the_owner_made_public_adds_nothing(a: Label):
-    assert Label() == Label(Tier.OWNER, PUBLIC) == joined()
+    assert Label() == Label(Trust.OWNER, PUBLIC) == joined()
     assert joined(a, Label()) == a
 
 
@@ -40,14 +47,16 @@ def test_another_label_never_raises_trust(some: list[Label], more: Label):
 
 
 @given(st.lists(labels, max_size=5), companies)
-def test_what_flows_after_a_join_flowed_before_it(some: list[Label], company: Company):
-    assert joined(*some).flows_to(company) == all(one.flows_to(company) for one in some)
+def test_what_flows_after_a_join_flowed_before_it(some: list[Label], participants: Participants):
+    assert joined(*some).flows_to(participants) == all(one.flows_to(participants) for one in some)
 
 
-@given(labels, companies, hearers)
-def test_another_participant_never_lets_more_flow(label: Label, company: Company, other: Hearer):
-    larger = Company((*company.hearers, other), company.room)
-    assert label.flows_to(company) or not label.flows_to(larger)
+@given(labels, companies, people)
+def test_another_participant_never_lets_more_flow(
+    label: Label, participants: Participants, other: Participant
+):
+    larger = Participants((*participants.people, other), participants.room)
+    assert label.flows_to(participants) or not label.flows_to(larger)
 
 
 @given(labels)
@@ -57,12 +66,15 @@ def test_everything_flows_to_the_owner_alone(label: Label):
 
 @given(labels, companies)
 def test_what_is_said_after_seeing_a_value_flows_to_nobody_else_who_may_not_see_it(
-    label: Label, company: Company
+    label: Label, participants: Participants
 ):
-    """What is said in company is for those present, and for others only if the value is."""
-    said = Label(label.trust, company.after(label.audience))
-    for other in (Hearer("person_x"), Hearer("person_x", rooms=frozenset({company.room or "-"}))):
-        alone = Company((other,))
+    """What is said in participants is for those present, and for others only if the value is."""
+    said = Label(label.trust, participants.after(label.audience))
+    for other in (
+        Participant("person_x"),
+        Participant("person_x", rooms=frozenset({participants.room or "-"})),
+    ):
+        alone = Participants((other,))
         assert label.flows_to(alone) or not said.flows_to(alone)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import Field
 
-from asterism import NOT_HAPPENED, Agent, Effect, Tool, ToolContext, ToolError, tool
+from asterism import NOT_HAPPENED, Agent, RetrySafety, Tool, ToolContext, ToolError, tool
 from asterism.errors import ConfigError
 from asterism.tools.tool import Toolbox, as_text
 
@@ -106,10 +106,10 @@ def test_what_is_declared_decides_the_effect():
     def act() -> None:
         """Act."""
 
-    assert tool(act).effect is Effect.UNKNOWN
-    assert tool(repeatable=True)(act).effect is Effect.REPEATABLE
-    assert tool(transactional=True)(act).effect is Effect.TRANSACTIONAL
-    assert tool(check=happened)(act).effect is Effect.CHECKABLE
+    assert tool(act).retry_safety is RetrySafety.UNKNOWN
+    assert tool(repeatable=True)(act).retry_safety is RetrySafety.REPEATABLE
+    assert tool(transactional=True)(act).retry_safety is RetrySafety.TRANSACTIONAL
+    assert tool(check=happened)(act).retry_safety is RetrySafety.CHECKABLE
     assert tool(name="other")(act).name == "other"
     with pytest.raises(ConfigError, match="declare one of them"):
         tool(repeatable=True, transactional=True)

@@ -10,12 +10,12 @@ import orjson
 
 from asterism.permissions.readings import Reading
 from asterism.store.journal import Draft, Told
-from asterism.types.deeds import DeedKind
-from asterism.types.people import OWNER, Tier, least_trusted
+from asterism.types.effects import EffectKind
+from asterism.types.people import OWNER, Trust, least_trusted
 from asterism.types.turns import Call, Entry, EntryKind, Reply, ResultMeta
 from asterism.types.wire import text_of
 
-Declares = Callable[[Call, str, Tier, str], Reading]
+Declares = Callable[[Call, str, Trust, str], Reading]
 """From a call, its result, how far that is trusted and its key, to what was read."""
 _MAX_TAKEN = 2_000
 
@@ -25,7 +25,7 @@ class Said:
     """A message of somebody who is trusted."""
 
     speaker: str
-    trust: Tier
+    trust: Trust
     text: str
     read_before: int = 0
     """How many readings there were when it was said."""
@@ -42,7 +42,7 @@ class Account:
     """The entry that its context begins with."""
     upto: int
     """The entry up to which the journal was taken in."""
-    blocks: dict[Tier, tuple[str, ...]]
+    blocks: dict[Trust, tuple[str, ...]]
     """What blocks say that those present may hear, by who could have written it."""
     said: list[Said] = field(default_factory=list[Said])
     readings: list[Reading] = field(default_factory=list[Reading])
@@ -55,7 +55,7 @@ class Account:
         return len(self._taken) > _MAX_TAKEN
 
     def take(
-        self, turn_id: str, entry: Entry | Draft | Told, trust: Tier, declared: Declares
+        self, turn_id: str, entry: Entry | Draft | Told, trust: Trust, declared: Declares
     ) -> None:
         """Take in an entry, unless that was done before."""
         if (turn_id, entry.key) in self._taken:
@@ -69,7 +69,7 @@ class Account:
                 reply = Reply.from_entry(entry.body, entry.meta)
                 for index, call in enumerate(reply.calls):
                     self._calls[f"{turn_id}/{step}/call/{index}"] = call
-                if reply.text and trust is Tier.OWNER:
+                if reply.text and trust is Trust.OWNER:
                     # Nothing untrusted was in its context, so that nobody else put it there.
                     self.said.append(Said("", trust, reply.text))
             case EntryKind.RESULT:
@@ -77,30 +77,30 @@ class Account:
             case _:
                 pass
 
-    def _message(self, turn_id: str, entry: Entry | Draft | Told, trust: Tier) -> None:
+    def _message(self, turn_id: str, entry: Entry | Draft | Told, trust: Trust) -> None:
         text = text_of(entry.body)
         if entry.key != "in":
             # Outcomes of calls that waited are told so, and may quote anything.
             if entry.key.endswith("/outcome"):
-                self.readings.append(Reading("an approved call", text, Tier.TOOL, key=entry.key))
+                self.readings.append(Reading("an approved call", text, Trust.TOOL, key=entry.key))
         elif trust.trusted:
             self.said.append(Said(speaker_of(entry), trust, text, len(self.readings)))
         else:
             self.readings.append(Reading("a message", text, trust, key=f"{turn_id}/in"))
 
     def _result(self, key: str, entry: Entry | Draft | Told, declared: Declares) -> None:
-        tiers = ResultMeta.from_json(entry.meta).tiers
-        if not tiers:
+        trust_levels = ResultMeta.from_json(entry.meta).trust_levels
+        if not trust_levels:
             return  # the system's own words
-        tier, text = least_trusted(tiers), text_of(entry.body)
+        trust, text = least_trusted(trust_levels), text_of(entry.body)
         call = self._calls.get(key)
         if call is None:
-            reading = Reading("a call", text, tier, key=key)
+            reading = Reading("a call", text, trust, key=key)
         else:
-            reading = declared(call, text, tier, key)
-        if tier.trusted:
-            self.said.append(Said("", tier, text))
-        if not tier.trusted or any(deed.kind is DeedKind.PAY for deed in reading.deeds):
+            reading = declared(call, text, trust, key)
+        if trust.trusted:
+            self.said.append(Said("", trust, text))
+        if not trust.trusted or any(effect.kind is EffectKind.PAY for effect in reading.effects):
             self.readings.append(reading)
 
 
@@ -110,8 +110,8 @@ def _kept(entry: Entry | Draft | Told) -> dict[str, Any]:
 
 def speaker_of(entry: Entry | Draft | Told) -> str:
     """Return the id of the person whose message opened a turn."""
-    company = _kept(entry).get("company")
-    if not company:
+    participants = _kept(entry).get("participants")
+    if not participants:
         return OWNER
-    persons: list[str] = orjson.loads(company)["persons"]
+    persons: list[str] = orjson.loads(participants)["persons"]
     return persons[0] if persons else ""

@@ -21,23 +21,23 @@ from asterism.store.journal import Draft
 from asterism.telemetry import ToolWatch, here, within
 from asterism.telemetry.redaction import redact
 from asterism.tools.tool import Decision, NeedsApproval, Tool, ToolContext
-from asterism.types.approvals import Approval, plain_deeds, write_deeds
+from asterism.types.approvals import Approval, plain_effects, write_effects
 from asterism.types.call_text import effects_in_words, spell_call, visible
-from asterism.types.deeds import DeedKind
+from asterism.types.effects import EffectKind
 from asterism.types.grants import arguments_json
 from asterism.types.ids import new_id
 from asterism.types.labels import Label
 from asterism.types.marks import unmarked
 from asterism.types.memory import Origin, OriginKind
-from asterism.types.people import OWNER, Audience, Tier
+from asterism.types.people import OWNER, Audience, Trust
 from asterism.types.turns import (
     Call,
-    Effect,
     Entry,
     EntryKind,
     Reply,
     ResultMeta,
     ResultState,
+    RetrySafety,
     ToolResult,
 )
 from asterism.types.wire import plain, result_wire
@@ -76,7 +76,7 @@ async def run_calls(turn: Turn, step: int, reply: Reply) -> list[str]:
     """
     together: list[_Ready] = []
     # What calls of this reply bring in was not read when they were made.
-    tier = turn.context.label.trust
+    trust = turn.context.label.trust
     for index, call in enumerate(reply.calls):
         key = f"{step}/call/{index}"
         if key in turn.recorded:
@@ -91,13 +91,17 @@ async def run_calls(turn: Turn, step: int, reply: Reply) -> list[str]:
                 refused = _against_rules(turn, ready, together)
             if refused is not None:
                 ready, meta = refused.text, refused.meta()
-        verdict = await _judged(turn, ready, tier) if isinstance(ready, _Ready) else None
+        verdict = await _judged(turn, ready, trust) if isinstance(ready, _Ready) else None
         if isinstance(verdict, Deny) and isinstance(ready, _Ready):
             _count(turn, ready, "denied")
             ready = f"Error: {verdict.reason} It was not run."
             meta = ResultMeta(ResultState.DENIED)
         asks = isinstance(verdict, Ask)
-        if isinstance(ready, _Ready) and ready.tool.effect is Effect.REPEATABLE and not asks:
+        if (
+            isinstance(ready, _Ready)
+            and ready.tool.retry_safety is RetrySafety.REPEATABLE
+            and not asks
+        ):
             together.append(ready)
             continue
         await _run_together(turn, together)
@@ -129,20 +133,22 @@ def _prepare(turn: Turn, key: str, call: Call) -> _Ready | str:
         return f"Error: there is no tool {call.name!r}. {offer}"
     try:
         read = tool.read(call.arguments)
-        audience = tool.audience(turn.agent, turn.context.company, read)
+        audience = tool.audience(turn.agent, turn.context.participants, read)
         return _Ready(key, call, tool, read, audience)
     except ToolError as error:
         return f"Error: {error.message}"
 
 
-async def _judged(turn: Turn, ready: _Ready, tier: Tier, approved_by: str | None = None) -> Verdict:
+async def _judged(
+    turn: Turn, ready: _Ready, trust: Trust, approved_by: str | None = None
+) -> Verdict:
     """Return what the one decision says; a call that was begun before a crash was let through."""
     begun = f"{ready.key}/begun" if approved_by is None else f"{ready.key}/approved"
     if begun in turn.recorded:
         return Allow()
     asks = turn.course.consent(ladder.attempt_of(ready.tool, ready.call, ready.arguments))
     return await judge(
-        *(turn, ready.key, ready.tool, ready.arguments, tier, ready.audience),
+        *(turn, ready.key, ready.tool, ready.arguments, trust, ready.audience),
         asks=asks,
         approved_by=approved_by,
     )
@@ -188,10 +194,10 @@ async def _carry_out(
     turn: Turn, ready: _Ready, context: ToolContext, begun_key: str
 ) -> ToolResult | NeedsApproval | None:
     """Run a call as its effect demands. None: its result is in the journal already."""
-    effect = ready.tool.effect
-    if effect is Effect.TRANSACTIONAL:
+    retry_safety = ready.tool.retry_safety
+    if retry_safety is RetrySafety.TRANSACTIONAL:
         return await _commit_with_effect(turn, ready, context)
-    if effect is Effect.REPEATABLE:
+    if retry_safety is RetrySafety.REPEATABLE:
         await turn.flush()
         return await _attempt(turn, ready, context)
     if begun_key in turn.recorded:
@@ -244,7 +250,7 @@ async def _run_inside(
             result = replace(result, text=forgotten(_shorten(result.text)))
         # A call that waits for a person leaves a trace of the try, and its result is staged after.
         if asked or context.decision is not None:
-            key = f"{ready.key}/{'asked' if asked else 'effect'}"
+            key = f"{ready.key}/{'asked' if asked else 'retry_safety'}"
             meta = _meta(result.state, context).to_json()
             return Draft(EntryKind.ONCE, key, result.text.encode(), context.now, meta)
         return _result(ready, result, context)
@@ -266,7 +272,7 @@ def _effect(entry: Entry | Draft) -> ToolResult:
 
 async def _reconcile(turn: Turn, ready: _Ready, context: ToolContext) -> ToolResult | None:
     """Find out about a call that was begun before a crash; None means that it did not happen."""
-    if ready.tool.effect is Effect.CHECKABLE:
+    if ready.tool.retry_safety is RetrySafety.CHECKABLE:
         try:
             known = await ready.tool.happened(context, ready.arguments)
             return ToolResult(ResultState.OK, known) if known is not None else None
@@ -313,7 +319,7 @@ async def _run_outside(
         if tool.timeout is None:
             return _tool_failed(ready, error)
         said = f"Error: {tool.name} gave no answer within {tool.timeout:g} s."
-        if tool.effect is not Effect.REPEATABLE:
+        if tool.retry_safety is not RetrySafety.REPEATABLE:
             return _unknown(turn, ready.call, f"{said} ")
         return ToolResult(ResultState.FAILED, said)
     except _FAILURES as error:
@@ -351,7 +357,7 @@ def _result(ready: _Ready, result: ToolResult, context: ToolContext) -> Draft:
 
 def _meta(state: ResultState, context: ToolContext) -> ResultMeta:
     """Return what is kept beside a result: how far it is trusted, and who may see it."""
-    return ResultMeta(state, tuple(context.tiers), tuple(map(str, context.audiences)))
+    return ResultMeta(state, tuple(context.trust_levels), tuple(map(str, context.audiences)))
 
 
 def _record(
@@ -452,11 +458,11 @@ def _question(
 ) -> Approval:
     """Return the question whether a call may be made, as people read it."""
     _count(turn, ready, "asked")
-    deeds = ready.tool.shown_deeds(ready.arguments)
+    effects = ready.tool.shown_effects(ready.arguments)
     arguments = arguments_json(ready.arguments)
     if not question:
         spelled = spell_call(ready.call.name, arguments)
-        declared = [one for one in deeds if one.kind is not DeedKind.UNDECLARED]
+        declared = [one for one in effects if one.kind is not EffectKind.UNDECLARED]
         what = f"{effects_in_words(declared)}: {spelled}" if declared else f"call {spelled}"
         question = f"{turn.agent.name} wants to {what}{f' ({reason})' if reason else ''}."
     question = redact(question)  # a tool may have worded it
@@ -469,7 +475,7 @@ def _question(
         asked_at=turn.means.clock(),
         tool=ready.call.name,
         arguments=plain(arguments),
-        deeds=plain(write_deeds(deeds)),
+        effects=plain(write_effects(effects)),
         reason=visible(reason),
         reviewers=reviewers,
         definition=ready.tool.digest(ready.arguments),
@@ -531,8 +537,8 @@ def _changed_tool(turn: Turn, key: str, call: Call, answer: dict[str, Any]) -> _
     ready = _prepare(turn, key, _as_edited(turn, call, answer.get("arguments")))
     if not isinstance(ready, _Ready) or not answer.get("definition"):
         return None
-    does = plain_deeds(plain(write_deeds(ready.tool.shown_deeds(ready.arguments))))
-    if (answer["definition"], answer["deeds"]) == (ready.tool.digest(ready.arguments), does):
+    effects = plain_effects(plain(write_effects(ready.tool.shown_effects(ready.arguments))))
+    if (answer["definition"], answer["effects"]) == (ready.tool.digest(ready.arguments), effects):
         return None
     return asked if isinstance(asked, _Ready) else ready
 
@@ -565,7 +571,7 @@ def _label_of(answer: dict[str, Any]) -> Label:
     """Return the label of what whoever answered says: their note, and what they have changed."""
     if "trust" not in answer:
         return Label()  # an answer from before there were labels
-    return Label(Tier(answer["trust"]), Audience.read(answer["audience"]))
+    return Label(Trust(answer["trust"]), Audience.read(answer["audience"]))
 
 
 async def _decided(
@@ -619,7 +625,7 @@ def _call_at(turn: Turn, key: str) -> Call:
 
 def _context(turn: Turn, ready: _Ready, decision: Decision | None) -> ToolContext:
     loop, key = asyncio.get_running_loop(), ready.key
-    search, company = turn.means.search, turn.context.company
+    search, participants = turn.means.search, turn.context.participants
 
     def progress(text: str) -> None:
         # A plain function runs in a thread of its own.
@@ -635,16 +641,16 @@ def _context(turn: Turn, ready: _Ready, decision: Decision | None) -> ToolContex
         decision=decision,
         progress=progress,
         constellation=turn.live.constellation,
-        company=company,
+        participants=participants,
         people=turn.people,
         source=replace(
-            turn.source_of(ready.tool.deeds(ready.arguments)),
+            turn.source_of(ready.tool.effects(ready.arguments)),
             origins=(Origin(OriginKind.CALL, turn.id, key),),
         ),
         authority=turn.means.authority(),
-        tiers=[ready.tool.tier] if ready.tool.tier is not None else [],
-        audiences=[] if company.owner_alone or ready.audience.public else [ready.audience],
-        searching=(lambda query: search(turn.agent.id, query, company)) if search else None,
+        trust_levels=[ready.tool.trust] if ready.tool.trust is not None else [],
+        audiences=[] if participants.owner_alone or ready.audience.public else [ready.audience],
+        searching=(lambda query: search(turn.agent.id, query, participants)) if search else None,
         settings=turn.means.settings,
         channels=turn.means.channels,
         contacts=turn.means.contacts,
@@ -659,7 +665,7 @@ def _spell(call: Call) -> str:
 
 def _count(turn: Turn, ready: _Ready, verdict: str) -> None:
     """Count a call with an effect outside: it ran without asking, a person was asked, or denied."""
-    if has_outside_effect(ready.tool.deeds(ready.arguments)):
+    if has_outside_effect(ready.tool.effects(ready.arguments)):
         turn.means.telemetry.counts.outside_calls.add((verdict,))
 
 

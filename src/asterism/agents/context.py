@@ -9,7 +9,7 @@ from asterism.agents.sections import Section, Shown, prefix_wire
 from asterism.ports import Profile
 from asterism.store.epochs import Epoch
 from asterism.types.labels import Label
-from asterism.types.people import Company
+from asterism.types.people import Participants
 from asterism.types.turns import EntryKind
 from asterism.types.wire import images_in
 
@@ -87,18 +87,18 @@ class Tail:
 
 
 class Context:
-    """What an agent sees in one company, kept from turn to turn."""
+    """What an agent sees with the same participants, kept from turn to turn."""
 
     def __init__(
         self,
-        company: Company,
+        participants: Participants,
         epoch: Epoch,
         sections: Sequence[Section],
         shown: dict[str, Shown],
         tail: Tail,
         upto: int,
     ) -> None:
-        self.company = company
+        self.participants = participants
         self.epoch = epoch
         self.saved = True
         """Whether the epoch is in the store."""

@@ -13,14 +13,14 @@ import orjson
 from asterism.agents.account import Account, Declares, Said, speaker_of
 from asterism.agents.held import held
 from asterism.memory import blocks
-from asterism.memory.editing import is_heard
+from asterism.memory.editing import is_visible
 from asterism.permissions.intent import TrustedText
 from asterism.permissions.provenance import Evidence, reading_of
 from asterism.permissions.readings import Reading
 from asterism.store.database import Connection
 from asterism.store.journal import Told
-from asterism.types.deeds import results_of
-from asterism.types.people import OWNER, Tier
+from asterism.types.effects import results_of
+from asterism.types.people import OWNER, Trust
 from asterism.types.turns import Call, trust_of
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ async def evidence_of(turn: Turn) -> Evidence | None:
     if account.upto < turn.live.length:
         await _catch_up(turn, account)
     for key, entry in turn.recorded.items():
-        trust = turn.speaker_tier if key == "in" else trust_of(entry.meta, None)
+        trust = turn.speaker_trust if key == "in" else trust_of(entry.meta, None)
         account.take(turn.id, entry, trust, _declares(turn))
     request, text = _trusted_text(turn, account)
     if request is None or text is None:
@@ -60,16 +60,16 @@ def _trusted_text(turn: Turn, account: Account) -> tuple[Said | None, TrustedTex
     requests = [
         place
         for place, one in enumerate(account.said)
-        if one.speaker == speaker and (one.trust is Tier.OWNER or not by_owner)
+        if one.speaker == speaker and (one.trust is Trust.OWNER or not by_owner)
     ]
     if not requests:
         return None, None
     latest = requests[-1]
     others = account.said[:latest] + account.said[latest + 1 :]
-    earlier = [turn.agent.system, *account.blocks.get(Tier.OWNER, ())]
-    earlier += [one.text for one in others if one.trust is Tier.OWNER]
-    known = [*account.blocks.get(Tier.KNOWN, ())]
-    known += [one.text for one in others if one.trust is Tier.KNOWN]
+    earlier = [turn.agent.system, *account.blocks.get(Trust.OWNER, ())]
+    earlier += [one.text for one in others if one.trust is Trust.OWNER]
+    known = [*account.blocks.get(Trust.KNOWN, ())]
+    known += [one.text for one in others if one.trust is Trust.KNOWN]
     return account.said[latest], TrustedText(
         account.said[latest].text,
         tuple(one for one in earlier if one.strip()),
@@ -83,28 +83,28 @@ def _sources(turn: Turn) -> tuple[str, ...]:
     """Return the labels of what the agent can read; only those that an owner's side has given."""
     toolbox = turn.means.toolbox
     tools = (toolbox.get(name, turn.agent.tools) for name in toolbox.names(turn.agent.tools))
-    labels = {results_of(tool.does).source for tool in tools if tool is not None}
+    labels = {results_of(tool.declared_effects).source for tool in tools if tool is not None}
     return tuple(sorted(labels - {""}))
 
 
 async def _open_account(turn: Turn) -> Account:
     """Begin an account with what the agent was told to be, and what blocks tell those present."""
-    company = turn.context.company
+    participants = turn.context.participants
     seen = await turn.means.database.read(
         lambda tx: blocks.seen_by(tx, turn.live.constellation, turn.agent.id)
     )
-    lines: dict[Tier, list[str]] = {}
+    lines: dict[Trust, list[str]] = {}
     for one in seen:
         if one.block.id not in turn.context.shown:
             continue
         for line in one.lines:
-            if is_heard(one.block.schema, line, one.block.audience, company):
+            if is_visible(one.block.schema, line, one.block.audience, participants):
                 lines.setdefault(line.label.trust, []).append(line.text)
     first = turn.context.epoch.first_seq
     return Account(
         first,
         max(first - 1, turn.live.length - _MAX_ENTRIES),
-        {tier: tuple(texts) for tier, texts in lines.items()},
+        {trust: tuple(texts) for trust, texts in lines.items()},
     )
 
 
@@ -113,7 +113,7 @@ async def _catch_up(turn: Turn, account: Account) -> None:
     first, last = account.upto + 1, turn.live.length
 
     async def read(tx: Connection) -> list[Told]:
-        return await held(tx, turn.agent.id, turn.context.company, None, first, last)
+        return await held(tx, turn.agent.id, turn.context.participants, None, first, last)
 
     declares = _declares(turn)
     for one in await turn.means.database.read(read):
@@ -125,7 +125,7 @@ def _declares(turn: Turn) -> Declares:
     """Return what makes a reading of a result, with what its tool declares of it."""
     toolbox = turn.means.toolbox
 
-    def reading(call: Call, text: str, tier: Tier, key: str) -> Reading:
+    def reading(call: Call, text: str, trust: Trust, key: str) -> Reading:
         name, arguments = toolbox.meant(call.name, call.arguments)
         try:
             told: Any = orjson.loads(arguments or "{}")
@@ -134,11 +134,11 @@ def _declares(turn: Turn) -> Declares:
         given = cast("dict[str, Any]", told) if isinstance(told, dict) else {}
         tool = toolbox.get(name, turn.agent.tools)
         if tool is None:
-            return Reading(name, text, tier, arguments=given, key=key)
+            return Reading(name, text, trust, arguments=given, key=key)
         try:
-            deeds = tool.deeds(given)
+            effects = tool.effects(given)
         except (KeyError, TypeError, ValueError, AttributeError):
-            deeds = ()  # a call that its tool refused
-        return reading_of(name, text, tier, given, deeds, results_of(tool.does), key)
+            effects = ()  # a call that its tool refused
+        return reading_of(name, text, trust, given, effects, results_of(tool.declared_effects), key)
 
     return reading

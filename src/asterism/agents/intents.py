@@ -11,12 +11,12 @@ import orjson
 from asterism.errors import BudgetReached, ModelError
 from asterism.permissions.intent import (
     SCHEMA,
-    Intended,
+    Intent,
     TrustedText,
     answer_of,
-    effects_wire,
+    intents_wire,
     question_for,
-    read_effects,
+    read_intents,
     verified,
 )
 from asterism.permissions.literal import read_literally
@@ -34,7 +34,7 @@ LITERAL = "literal"
 AUTO = "auto"
 
 
-async def intents_of(turn: Turn, text: TrustedText) -> tuple[tuple[Intended, ...], ...]:
+async def intents_of(turn: Turn, text: TrustedText) -> tuple[tuple[Intent, ...], ...]:
     """Return the readings of a request, of which each must cover a call.
 
     A capable model reads it alone. A small one errs too often, so that the literal reading has to
@@ -62,24 +62,24 @@ def _reader(turn: Turn) -> tuple[tuple[str, ...], bool]:
 
 async def _read(
     turn: Turn, text: TrustedText, models: tuple[str, ...]
-) -> tuple[Intended, ...] | None:
+) -> tuple[Intent, ...] | None:
     """Return what a model reads, from the journal if it did before; None if it does not answer."""
     key = f"intent/{_digest(text)}"
     recorded = turn.recorded.get(key)
     if recorded is not None:
         kept: dict[str, Any] = orjson.loads(recorded.body)
-        return None if kept["effects"] is None else read_effects(kept["effects"])
-    effects, by, usage = await _ask(turn, text, models, key)
-    told = None if effects is None else effects_wire(effects)
+        return None if kept["effects"] is None else read_intents(kept["effects"])
+    intents, by, usage = await _ask(turn, text, models, key)
+    told = None if intents is None else intents_wire(intents)
     body = {"by": by, "request": text.request, "effects": told}
     meta = {"in": usage.input, "out": usage.output}
     turn.stage(EntryKind.ONCE, key, orjson.dumps(body), meta=orjson.dumps(meta).decode())
-    return effects
+    return intents
 
 
 async def _ask(
     turn: Turn, text: TrustedText, models: tuple[str, ...], key: str
-) -> tuple[tuple[Intended, ...] | None, str, Usage]:
+) -> tuple[tuple[Intent, ...] | None, str, Usage]:
     messages = question_for(text)
 
     def compose(model: str, profile: Profile, too_long: int) -> ModelRequest:

@@ -26,10 +26,10 @@ from asterism.permissions import (
 from asterism.store import approvals, grants, journal, quotas
 from asterism.store import people as stored_people
 from asterism.store.database import Connection
-from asterism.types.deeds import Deed, DeedKind, Doubt, amount_of
+from asterism.types.effects import Doubt, Effect, EffectKind, amount_of
 from asterism.types.events import Event
 from asterism.types.grants import Grant
-from asterism.types.people import OWNER, Audience, Company, Tier
+from asterism.types.people import OWNER, Audience, Participants, Trust
 
 if TYPE_CHECKING:
     from asterism.agents.turn import Turn
@@ -44,7 +44,7 @@ async def judge(
     key: str,
     tool: Tool,
     arguments: Mapping[str, Any],
-    tier: Tier,
+    trust: Trust,
     audience: Audience,
     *,
     asks: bool = False,
@@ -57,36 +57,36 @@ async def judge(
         key: The call's.
         tool: What is called.
         arguments: As the tool reads them.
-        tier: The least trusted of what the model had read when it made the call.
+        trust: The least trusted of what the model had read when it made the call.
         audience: Who may see what the call brings back.
         asks: Whether a rule of the agent wants a person to be asked, whatever the tool says.
         approved_by: Who has approved this very call, if it was asked for.
     """
-    agent, company = turn.agent, turn.context.company
+    agent, participants = turn.agent, turn.context.participants
     names: dict[str, str] = {}
-    if not company.may_hear(audience):
+    if not participants.can_see(audience):
         names = await turn.means.database.read(
-            lambda tx: people.names_of(tx, turn.live.constellation, company)
+            lambda tx: people.names_of(tx, turn.live.constellation, participants)
         )
     wanted = Wanted(
         agent=agent.name,
         tool=tool.name,
         arguments=arguments,
-        deeds=tool.deeds(dict(arguments)),
+        effects=tool.effects(dict(arguments)),
         operation=str(arguments.get("operation") or ""),
-        tier=tier,
+        trust=trust,
         people=turn.people,
         asks=tool.ask or asks,
         audience=audience,
-        company=company,
+        participants=participants,
         names=names,
         definition=tool.digest(arguments),
     )
-    verdict = await _decide(turn, key, Actor("agent", agent.id, agent.name, wanted.tier), wanted)
+    verdict = await _decide(turn, key, Actor("agent", agent.id, agent.name, wanted.trust), wanted)
     if isinstance(verdict, Ask) and approved_by is not None:
         verdict = Allow(f"approved by {approved_by or 'a person'}")
-    if isinstance(verdict, Allow) and any(one.kind is DeedKind.PAY for one in wanted.deeds):
-        turn.payments[key] = wanted.deeds
+    if isinstance(verdict, Allow) and any(one.kind is EffectKind.PAY for one in wanted.effects):
+        turn.payments[key] = wanted.effects
     turn.note(event_of(turn, key, wanted, verdict))
     return verdict
 
@@ -95,7 +95,7 @@ def note_question(
     turn: Turn, key: str, tool: Tool, arguments: Mapping[str, Any], reason: str
 ) -> None:
     """Note in the audit log that a call which was allowed waits for a person all the same."""
-    wanted = Wanted(turn.agent.name, tool.name, arguments, tool.deeds(dict(arguments)))
+    wanted = Wanted(turn.agent.name, tool.name, arguments, tool.effects(dict(arguments)))
     turn.note(event_of(turn, key, wanted, Ask(reason)))
 
 
@@ -130,7 +130,7 @@ async def _decide(turn: Turn, key: str, actor: Actor, wanted: Wanted) -> Verdict
         if verdict.grant in used:
             turn.use_quota(quotas.Use(actor.id, verdict.grant, now, 0.0))
     elif isinstance(verdict, Allow) and quota is not None and verdict.policy == quota.policy:
-        amount = amount_of(wanted.deeds)
+        amount = amount_of(wanted.effects)
         # A quota of calls may let one pass whose amount cannot be read.
         amount = amount if math.isfinite(amount) else 0.0
         turn.use_quota(quotas.Use(actor.id, quota.policy, now, amount))
@@ -153,8 +153,8 @@ async def _granted_and_used(
         live = await grants.live(tx, turn.live.constellation, actor.id, now, turn.id)
         if opener != OWNER:
             live = [one for one in live if await _given_for(tx, one, turn.id, opener)]
-        if not wanted.company.may_hear(wanted.audience):
-            live = [one for one in live if await _given_among(tx, one, wanted.company)]
+        if not wanted.participants.can_see(wanted.audience):
+            live = [one for one in live if await _given_among(tx, one, wanted.participants)]
         used: dict[str, float] = {}
         for one in live:
             if one.per_day is not None:
@@ -200,17 +200,17 @@ async def _names_of(tx: Connection, constellation: str, person_id: str) -> froze
     found = await stored_people.get(tx, constellation, person_id)
     if found is None:
         return frozenset()
-    return Actor("person", found.id, found.name, found.tier, frozenset(found.roles)).tokens
+    return Actor("person", found.id, found.name, found.trust, frozenset(found.roles)).tokens
 
 
-async def _given_among(tx: Connection, grant: Grant, company: Company) -> bool:
+async def _given_among(tx: Connection, grant: Grant, participants: Participants) -> bool:
     """Tell whether a grant was given for calls whose results these people see.
 
     What the owner lets an agent do in private is no word about whom its results may be shown to.
     """
     asked = await approvals.get(tx, grant.approval_id) if grant.approval_id else None
     record = await journal.turn(tx, asked.turn_id) if asked is not None else None
-    return record is not None and company.may_hear(Audience.of_turn(record.audience))
+    return record is not None and participants.can_see(Audience.of_turn(record.audience))
 
 
 def _left(grant: Grant, uses: int) -> Grant:
@@ -218,13 +218,13 @@ def _left(grant: Grant, uses: int) -> Grant:
     return grant if grant.uses is None else replace(grant, uses=grant.uses - uses)
 
 
-def _always(deeds: tuple[Deed, ...]) -> Doubt:
-    outside = next((one for one in deeds if one.kind.outside), deeds[0])
+def _always(effects: tuple[Effect, ...]) -> Doubt:
+    outside = next((one for one in effects if one.kind.outside), effects[0])
     return Doubt(f"it would {outside}, and nobody who is trusted asked for that")
 
 
-def _never(deeds: tuple[Deed, ...]) -> None:
-    del deeds
+def _never(effects: tuple[Effect, ...]) -> None:
+    del effects
 
 
 def _rests_on_trust(actor: Actor, resource: Resource, situation: Situation) -> bool:
@@ -233,7 +233,7 @@ def _rests_on_trust(actor: Actor, resource: Resource, situation: Situation) -> b
     return isinstance(decide(actor, Act.CALL, resource, trusting), Allow)
 
 
-async def _doubt(turn: Turn, key: str) -> Callable[[tuple[Deed, ...]], Doubt | None]:
+async def _doubt(turn: Turn, key: str) -> Callable[[tuple[Effect, ...]], Doubt | None]:
     """Return what tells whether effects of a call were asked for, after all that was read."""
     from asterism.agents.evidence import evidence_of  # most turns never need it
     from asterism.agents.intents import intents_of
@@ -244,16 +244,16 @@ async def _doubt(turn: Turn, key: str) -> Callable[[tuple[Deed, ...]], Doubt | N
         return _always
     back = {one.key for one in evidence.readings}
     evidence.pending = [
-        deed
-        for other, deeds in turn.payments.items()
+        effect
+        for other, effects in turn.payments.items()
         if other != key and f"{turn.id}/{other}" not in back
-        for deed in deeds
+        for effect in effects
     ]
     readings = await intents_of(turn, evidence.text)
 
-    def doubt(deeds: tuple[Deed, ...]) -> Doubt | None:
-        for effects in readings:
-            found = compare(evidence, effects, deeds)
+    def doubt(effects: tuple[Effect, ...]) -> Doubt | None:
+        for intents in readings:
+            found = compare(evidence, intents, effects)
             if found is not None:
                 return found
         return None
@@ -279,14 +279,14 @@ def event_of(turn: Turn, key: str, wanted: Wanted, verdict: Verdict) -> Event:
         "key": key,
         "verdict": kind,
         "reason": verdict.reason,
-        "deeds": [str(one) for one in wanted.deeds],
+        "effects": [str(one) for one in wanted.effects],
         "arguments": {name: _short(value) for name, value in wanted.arguments.items()},
     }
-    if wanted.tier.value != "owner":
-        body["tier"] = wanted.tier.value
+    if wanted.trust.value != "owner":
+        body["trust"] = wanted.trust.value
     if isinstance(verdict, Ask) and verdict.because:
         body["because"] = [
-            {"what": one.what, "from": one.origin, "tier": one.tier, "where": one.where}
+            {"what": one.what, "from": one.origin, "trust": one.trust, "where": one.where}
             for one in verdict.because
         ]
     return Event(

@@ -19,9 +19,9 @@ from asterism.agents.verdicts import Attempt
 from asterism.errors import ToolError, TurnLimit
 from asterism.store import rules
 from asterism.tools.tool import Tool
-from asterism.types.deeds import DeedKind
+from asterism.types.effects import EffectKind
 from asterism.types.rules import rules_text
-from asterism.types.turns import Call, Effect, EntryKind, Reply
+from asterism.types.turns import Call, EntryKind, Reply, RetrySafety
 
 BY_RULE = "asterism:rules"
 """Who is named as the model of a reply that a rule has made."""
@@ -38,8 +38,8 @@ _LONGEST_CLOSING = 2_000
 def attempt_of(tool: Tool, call: Call, arguments: dict[str, Any]) -> Attempt:
     """Return a call as rules look at it; the arguments as its tool reads them."""
     operation = arguments.get("operation")
-    outside = tool.effect in (Effect.UNKNOWN, Effect.CHECKABLE) and any(
-        one.kind.outside and one.kind is not DeedKind.FETCH for one in tool.deeds(arguments)
+    outside = tool.retry_safety in (RetrySafety.UNKNOWN, RetrySafety.CHECKABLE) and any(
+        one.kind.outside and one.kind is not EffectKind.FETCH for one in tool.effects(arguments)
     )
     named = None if operation is None else str(operation)
     return Attempt(call.name, call.arguments, named, outside)

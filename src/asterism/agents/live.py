@@ -31,7 +31,7 @@ from asterism.store.epochs import Epoch
 from asterism.types.agents import Agent
 from asterism.types.blobs import Blob
 from asterism.types.labels import Label
-from asterism.types.people import Audience, Company
+from asterism.types.people import Audience, Participants
 from asterism.types.summaries import Summary
 from asterism.types.wire import images_in, text_of, with_images
 
@@ -46,7 +46,7 @@ _COMPACT_SUMMARY_BYTES = 1_600
 
 
 class LiveAgent:
-    """An agent with its claim, the length of its journal and what it sees in each company."""
+    """An agent with its claim, the length of its journal and what it sees with whom."""
 
     def __init__(
         self, agent: Agent, constellation: str, claim: journal.Claim, length: int, memory: int
@@ -64,7 +64,7 @@ class LiveAgent:
 
     @property
     def context(self) -> Context:
-        """What it sees in the company of its turn."""
+        """What it sees in the participants of its turn."""
         return next(reversed(self.contexts.values()))
 
     @property
@@ -96,8 +96,8 @@ class LiveAgent:
 
     def put(self, context: Context) -> None:
         """Keep a context as that of the turn; the one unused for longest makes room."""
-        self.contexts[context.company.key] = context
-        self.contexts.move_to_end(context.company.key)
+        self.contexts[context.participants.key] = context
+        self.contexts.move_to_end(context.participants.key)
         while len(self.contexts) > _MOST_CONTEXTS:
             self.contexts.popitem(last=False)
 
@@ -128,22 +128,22 @@ class Note:
 async def enter(
     database: Database,
     live: LiveAgent,
-    company: Company,
+    participants: Participants,
     budget: int,
     now: int,
     *,
     tell: bool = True,
 ) -> list[Note]:
-    """Make a company's context the one of the turn; return what has changed of memory since.
+    """Make the context with some participants the one of the turn; return what has changed since.
 
     Without `tell`, what has changed waits for the next turn: one that goes on takes no notes.
     """
-    context = live.contexts.get(company.key)
+    context = live.contexts.get(participants.key)
     if context is None:
-        live.put(await database.read(lambda tx: load_context(tx, live, company, budget, now)))
+        live.put(await database.read(lambda tx: load_context(tx, live, participants, budget, now)))
         return []
-    live.contexts.move_to_end(company.key)
-    context.company = company  # the owner alone hears the same in every room
+    live.contexts.move_to_end(participants.key)
+    context.participants = participants  # the owner alone hears the same in every room
     if context.upto == live.length and not context.stale:
         return []
     return await database.read(lambda tx: _catch_up(tx, live, context, budget, now, tell=tell))
@@ -152,17 +152,17 @@ async def enter(
 async def _catch_up(
     tx: Connection, live: LiveAgent, context: Context, budget: int, now: int, *, tell: bool
 ) -> list[Note]:
-    """Take in what was said in other company since, and what has changed of memory."""
+    """Take in what was said in other participants since, and what has changed of memory."""
     if context.stale and await _shows_too_much(tx, live, context):
         epoch, why = context.epoch, "a block is for others than those present now"
         live.put(
             await compile_context(
-                *(tx, live, context.company, budget, now, epoch.first_seq, epoch.summary, why)
+                *(tx, live, context.participants, budget, now, epoch.first_seq, epoch.summary, why)
             )
         )
         return []
     first = context.upto + 1
-    _fill(context, await held(tx, live.agent.id, context.company, None, first, live.length))
+    _fill(context, await held(tx, live.agent.id, context.participants, None, first, live.length))
     context.upto = live.length
     if not (context.stale and tell):
         return []
@@ -174,7 +174,7 @@ async def _catch_up(
 async def _shows_too_much(tx: Connection, live: LiveAgent, context: Context) -> bool:
     """Tell whether a context shows a block that its owner has since given a smaller audience."""
     return any(
-        one.block.id in context.shown and not context.company.may_hear(one.block.audience)
+        one.block.id in context.shown and not context.participants.can_see(one.block.audience)
         for one in await blocks.seen_by(tx, live.constellation, live.agent.id)
     )
 
@@ -191,14 +191,14 @@ def _fill(context: Context, entries: Sequence[journal.Told]) -> None:
 
 
 async def load_context(
-    tx: Connection, live: LiveAgent, company: Company, budget: int, now: int
+    tx: Connection, live: LiveAgent, participants: Participants, budget: int, now: int
 ) -> Context:
-    """Read what an agent sees in a company; its epoch goes on if nothing has changed."""
+    """Read what an agent sees with some participants; its epoch goes on if nothing has changed."""
     agent = live.agent
-    former = await epochs.latest(tx, agent.id, company.key)
-    first = former.first_seq if former else await _first_that_fits(tx, live, company, budget)
+    former = await epochs.latest(tx, agent.id, participants.key)
+    first = former.first_seq if former else await _first_that_fits(tx, live, participants, budget)
     context = await compile_context(
-        tx, live, company, budget, now, first, former.summary if former else None, "first turn"
+        tx, live, participants, budget, now, first, former.summary if former else None, "first turn"
     )
     if former is not None:
         if former.sections == context.epoch.sections:
@@ -212,7 +212,7 @@ async def load_context(
 async def compile_context(
     tx: Connection,
     live: LiveAgent,
-    company: Company,
+    participants: Participants,
     budget: int,
     now: int,
     first: int,
@@ -222,8 +222,8 @@ async def compile_context(
     """Compile a context anew: a prefix of what memory is now, a tail from an entry on."""
     agent = live.agent
     seen = tuple(await blocks.seen_by(tx, live.constellation, agent.id))
-    told = await introduce(tx, live.constellation, company)
-    sections, shown = sections_of(agent, company, Memory(seen, told), budget_tokens=budget)
+    told = await introduce(tx, live.constellation, participants)
+    sections, shown = sections_of(agent, participants, Memory(seen, told), budget_tokens=budget)
     stands_for = await summaries.get(tx, summary) if summary else None
     if stands_for is not None:
         text = await _summary_text(tx, stands_for)
@@ -233,20 +233,20 @@ async def compile_context(
     epoch = Epoch(
         agent.id,
         await epochs.count(tx, agent.id) + 1,
-        company.key,
+        participants.key,
         first,
         summary,
         sections_wire(sections),
         why,
         now,
     )
-    context = Context(company, epoch, sections, shown, Tail(budget), live.length)
+    context = Context(participants, epoch, sections, shown, Tail(budget), live.length)
     context.saved = False
-    context.referable = _referable(seen, company)
+    context.referable = _referable(seen, participants)
     _take_in(context, [one for one in seen if one.block.id in shown])
     if stands_for is not None:
-        context.learn(Label(stands_for.tier, stands_for.audience))
-    _fill(context, await held(tx, agent.id, company, stands_for, first, live.length))
+        context.learn(Label(stands_for.trust, stands_for.audience))
+    _fill(context, await held(tx, agent.id, participants, stands_for, first, live.length))
     return context
 
 
@@ -258,11 +258,15 @@ async def _summary_text(tx: Connection, summary: Summary) -> str:
     first_at = first.at if first is not None else summary.at
     last_at = last.at if last is not None else summary.at
     return text_of(
-        summary_message(summary.id, summary.text, first_at, last_at, summary.messages, summary.tier)
+        summary_message(
+            summary.id, summary.text, first_at, last_at, summary.messages, summary.trust
+        )
     )
 
 
-async def _first_that_fits(tx: Connection, live: LiveAgent, company: Company, budget: int) -> int:
+async def _first_that_fits(
+    tx: Connection, live: LiveAgent, participants: Participants, budget: int
+) -> int:
     """Return the entry from which on a past that was never folded fits the budget."""
     context = Tail(budget)
     last, size, first = live.length, 0, live.length + 1
@@ -271,7 +275,7 @@ async def _first_that_fits(tx: Connection, live: LiveAgent, company: Company, bu
         if not rows:
             return 1
         for one in reversed(rows):
-            if company.may_hear(Audience.of_turn(one.audience)):
+            if participants.can_see(Audience.of_turn(one.audience)):
                 size += len(one.body)
             if size > context.budget:
                 return first
@@ -281,11 +285,11 @@ async def _first_that_fits(tx: Connection, live: LiveAgent, company: Company, bu
     return 1
 
 
-def _referable(seen: Sequence[Seen], company: Company) -> dict[str, str]:
+def _referable(seen: Sequence[Seen], participants: Participants) -> dict[str, str]:
     return {
         one.block.id: one.block.label
         for one in seen
-        if not is_shown(one) and company.may_hear(one.block.audience)
+        if not is_shown(one) and participants.can_see(one.block.audience)
     }
 
 
@@ -293,7 +297,7 @@ def _take_in(context: Context, seen: Sequence[Seen]) -> None:
     """Note of blocks that a context shows who else may hear them, and how far they are trusted."""
     labels = {line.label for one in seen for line in one.lines}
     labels |= {Label(audience=one.block.audience) for one in seen}
-    context.learn(*(one for one in labels if one.flows_to(context.company)))
+    context.learn(*(one for one in labels if one.flows_to(context.participants)))
 
 
 # -- memory that changes within an epoch -----------------------------------------------------------
@@ -301,12 +305,12 @@ def _take_in(context: Context, seen: Sequence[Seen]) -> None:
 
 async def _changes(tx: Connection, live: LiveAgent, context: Context) -> list[Note]:
     """Return what the agent must be told, since its prefix stays as it is."""
-    company, notes = context.company, list[Note]()
+    participants, notes = context.participants, list[Note]()
     seen = await blocks.seen_by(tx, live.constellation, live.agent.id)
     there: set[str] = set()
     for one in seen:
         block = one.block
-        text = block_text(one, company) if is_shown(one) else ""
+        text = block_text(one, participants) if is_shown(one) else ""
         if not text:
             continue
         there.add(block.id)
@@ -314,7 +318,7 @@ async def _changes(tx: Connection, live: LiveAgent, context: Context) -> list[No
         if former is not None and former.text == text:
             continue
         context.shown[block.id] = Shown(block.version, text)
-        own = await _made_here(tx, live, company, block.id, former.version if former else 0)
+        own = await _made_here(tx, live, participants, block.id, former.version if former else 0)
         if not (former is not None and own):
             told = _difference(block.label, former.text, text) if former is not None else ""
             told = told or f"This is in your memory now:\n{text}"
@@ -322,7 +326,7 @@ async def _changes(tx: Connection, live: LiveAgent, context: Context) -> list[No
     for gone in context.shown.keys() - there:
         label = context.shown.pop(gone).text.partition("\n")[0]
         notes.append(Note(f"note/{gone}", f"You see this memory block no more: {label}"))
-    context.referable = _referable(seen, company)
+    context.referable = _referable(seen, participants)
     _take_in(context, [one for one in seen if one.block.id in context.shown])
     return notes
 
@@ -342,7 +346,7 @@ def _difference(label: str, old: str, new: str) -> str:
 
 
 async def _made_here(
-    tx: Connection, live: LiveAgent, company: Company, block_id: str, since: int
+    tx: Connection, live: LiveAgent, participants: Participants, block_id: str, since: int
 ) -> bool:
     """Tell whether the agent itself made all edits since a version, in turns that it sees here."""
     newest = await history.edits(tx, block_id, limit=_MOST_OWN_EDITS)
@@ -353,7 +357,7 @@ async def _made_here(
         record = await journal.turn(tx, edit.turn_id) if edit.turn_id else None
         if record is None or record.agent_id != live.agent.id:
             return False
-        if not company.may_hear(Audience.of_turn(record.audience)):
+        if not participants.can_see(Audience.of_turn(record.audience)):
             return False
     return bool(edits)
 
@@ -372,7 +376,7 @@ async def referred_to(database: Database, live: LiveAgent, text: str, most: int 
         notes: list[Note] = []
         for label in named:
             seen = await blocks.find(tx, live.constellation, live.agent.id, label)
-            shown = block_text(seen, context.company)
+            shown = block_text(seen, context.participants)
             if shown:
                 _take_in(context, [seen])
                 notes.append(

@@ -130,7 +130,7 @@ async def _read_past(tx: Connection, live: LiveAgent, context: Context, before: 
     agent_id = live.agent.id
     former = await summaries.get(tx, context.epoch.summary) if context.epoch.summary else None
     first = former.last_seq + 1 if former is not None else 1
-    rows = await held(tx, agent_id, context.company, former, first, before - 1)
+    rows = await held(tx, agent_id, context.participants, former, first, before - 1)
     unfinished = await journal.unfinished(tx, agent_id)
     return _Past(
         [_as_told(one) for one in rows], former, unfinished, await _folded_by(tx, live, context)
@@ -138,8 +138,8 @@ async def _read_past(tx: Connection, live: LiveAgent, context: Context, before: 
 
 
 async def _folded_by(tx: Connection, live: LiveAgent, context: Context) -> Summary | None:
-    """Return the summary of a later epoch of this company, if another process has begun one."""
-    latest = await epochs.latest(tx, live.agent.id, context.company.key)
+    """Return the summary of a later epoch with these participants, if another process began one."""
+    latest = await epochs.latest(tx, live.agent.id, context.participants.key)
     if latest is None or latest.summary is None or latest.first_seq <= context.epoch.first_seq:
         return None
     return await summaries.get(tx, latest.summary)
@@ -191,9 +191,9 @@ async def _summarise(
     summary = Summary(
         id=new_id("sum"),
         agent_id=live.agent.id,
-        company=context.company.key,
-        audience=context.company.after(folding.audience),
-        tier=folding.tier,
+        participants=context.participants.key,
+        audience=context.participants.after(folding.audience),
+        trust=folding.trust,
         first_seq=folding.first_seq,
         last_seq=folding.last_seq,
         strategy=strategy,
@@ -217,17 +217,21 @@ async def _begin(
     tx: Connection, means: Means, live: LiveAgent, context: Context, made: _Made | None
 ) -> tuple[Context, Folded] | None:
     """Begin the epoch after a folding; where another process has folded first, go on in its one."""
-    company, budget, now = context.company, context.tail.budget // _BYTES_PER_TOKEN, means.clock()
+    participants, budget, now = (
+        context.participants,
+        context.tail.budget // _BYTES_PER_TOKEN,
+        means.clock(),
+    )
     await epochs.hold(tx, live.agent.id)
     other = await _folded_by(tx, live, context)
     if other is not None:
-        compiled, folded = await load_context(tx, live, company, budget, now), Folded(other, 0)
+        compiled, folded = await load_context(tx, live, participants, budget, now), Folded(other, 0)
     elif made is not None:
         summary = await summaries.put(tx, made.summary)
         folded = Folded(summary, await _save_facts(tx, means, live, made.facts, now))
         why = f"{summary.messages:,} messages were folded ({summary.strategy.value})"
         compiled = await compile_context(
-            tx, live, company, budget, now, summary.last_seq + 1, summary.id, why
+            tx, live, participants, budget, now, summary.last_seq + 1, summary.id, why
         )
     else:
         return None  # the other's summary was forgotten meanwhile
@@ -300,10 +304,10 @@ async def _save_facts(
     saved = 0
     for fact, told in facts:
         source = Source(
-            (Origin(OriginKind.MESSAGE, told.turn_id, str(told.seq)),), told.audience, told.tier
+            (Origin(OriginKind.MESSAGE, told.turn_id, str(told.seq)),), told.audience, told.trust
         )
         writer = Writer(
-            actor=Actor("system", live.agent.id, live.agent.name, told.tier),
+            actor=Actor("system", live.agent.id, live.agent.name, told.trust),
             constellation=live.constellation,
             source=source,
             now=now,

@@ -12,7 +12,7 @@ from asterism.memory.blocks import Seen, wrapped
 from asterism.types.agents import Agent
 from asterism.types.marks import MARK, unmarked
 from asterism.types.memory import BlockType
-from asterism.types.people import Company
+from asterism.types.people import Participants
 from asterism.types.rules import told
 from asterism.types.wire import message_wire
 
@@ -54,7 +54,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What an agent may see of its memory in a company."""
+    """What an agent may see of its memory in front of these participants."""
 
     blocks: tuple[Seen, ...] = ()
     people: str = ""
@@ -69,13 +69,13 @@ def is_shown(seen: Seen) -> bool:
     )
 
 
-def block_text(seen: Seen, company: Company) -> str:
+def block_text(seen: Seen, participants: Participants) -> str:
     """Return a block as a prompt shows it; nothing if those present may not hear it."""
-    return unmarked(wrapped(seen, company))
+    return unmarked(wrapped(seen, participants))
 
 
 def sections_of(
-    agent: Agent, company: Company, memory: Memory, *, budget_tokens: int
+    agent: Agent, participants: Participants, memory: Memory, *, budget_tokens: int
 ) -> tuple[list[Section], dict[str, Shown]]:
     """Return the sections of a prefix in order, and the blocks that it shows by their ids."""
     sections = [Section("system", agent.system, "who the agent is and how it behaves")]
@@ -88,12 +88,12 @@ def sections_of(
         sections.append(Section("rules", told(agent.rules), why))
     if memory.people:
         sections.append(Section("people", memory.people, "who is present in this conversation"))
-    blocks, shown = _blocks(company, memory.blocks, budget_tokens)
+    blocks, shown = _blocks(participants, memory.blocks, budget_tokens)
     return [*sections, *blocks], shown
 
 
 def _blocks(
-    company: Company, blocks: Sequence[Seen], budget_tokens: int
+    participants: Participants, blocks: Sequence[Seen], budget_tokens: int
 ) -> tuple[list[Section], dict[str, Shown]]:
     room = int(budget_tokens * _MEMORY_SHARE) * _BYTES_PER_TOKEN
     compact_room = _COMPACT_MEMORY_TOKENS * _BYTES_PER_TOKEN
@@ -102,7 +102,7 @@ def _blocks(
     left_out: list[str] = []
     for seen in blocks:
         block = seen.block
-        text = block_text(seen, company) if is_shown(seen) else ""
+        text = block_text(seen, participants) if is_shown(seen) else ""
         if not text:
             continue
         size = len(text.encode())

@@ -14,7 +14,7 @@ from asterism.agents.live import sections_at
 from asterism.agents.sections import Section, prefix_wire
 from asterism.store import epochs, journal, spending, summaries
 from asterism.store.database import Connection
-from asterism.types.people import Audience, Company
+from asterism.types.people import Audience, Participants
 from asterism.types.turns import Entry, EntryKind, TurnRecord
 from asterism.types.wire import text_of
 
@@ -84,8 +84,8 @@ async def context_of_step(
         return None
     compact, skipped = bool(kept.get("compact")), int(kept.get("skipped", 0))
     sections = [one for one in sections_at(epoch) if (one.compact if compact else one.full)]
-    company = Company.from_key(epoch.company)
-    tail = await _tail(tx, record.agent_id, epoch, company, reply.seq - 1)
+    participants = Participants.from_key(epoch.participants)
+    tail = await _tail(tx, record.agent_id, epoch, participants, reply.seq - 1)
     sent_before = await _sent_before(tx, record, epoch, reply.seq)
     lines = [_section_line(one, cached=sent_before > 0) for one in sections if one.text.strip()]
     lines += [
@@ -128,7 +128,7 @@ async def past_of(tx: Connection, record: TurnRecord, reply: Entry | None) -> Pa
     if epoch is None:
         return None
     last = record.last_seq if reply is None else reply.seq - 1
-    tail = await _tail(tx, record.agent_id, epoch, Company.from_key(epoch.company), last)
+    tail = await _tail(tx, record.agent_id, epoch, Participants.from_key(epoch.participants), last)
     sections = sections_at(epoch)
     return Past(
         prefix_wire(sections),
@@ -142,7 +142,7 @@ async def _epoch_of(tx: Connection, record: TurnRecord) -> epochs.Epoch | None:
     heard_by = str(Audience.of_turn(record.audience))
     until = record.ended_at or record.opened_at
     for epoch in await epochs.until(tx, record.agent_id, until, _EPOCHS_LOOKED_AT):
-        if str(Company.from_key(epoch.company).audience) == heard_by:
+        if str(Participants.from_key(epoch.participants).audience) == heard_by:
             return epoch
     return None
 
@@ -166,14 +166,14 @@ def context_now(context: Context, tail: Sequence[journal.Told], model: str) -> S
 
 async def tail_now(tx: Connection, agent_id: str, context: Context) -> list[journal.Told]:
     """Return what the tail of a context is made of."""
-    return await _tail(tx, agent_id, context.epoch, context.company, context.upto)
+    return await _tail(tx, agent_id, context.epoch, context.participants, context.upto)
 
 
 async def _tail(
-    tx: Connection, agent_id: str, epoch: epochs.Epoch, company: Company, last: int
+    tx: Connection, agent_id: str, epoch: epochs.Epoch, participants: Participants, last: int
 ) -> list[journal.Told]:
     summary = await summaries.get(tx, epoch.summary) if epoch.summary else None
-    return await held(tx, agent_id, company, summary, epoch.first_seq, last)
+    return await held(tx, agent_id, participants, summary, epoch.first_seq, last)
 
 
 async def _sent_before(tx: Connection, record: TurnRecord, epoch: epochs.Epoch, before: int) -> int:

@@ -45,7 +45,7 @@ from asterism.telemetry.redaction import redact, redact_json
 from asterism.tools.tool import Toolbox
 from asterism.types.approvals import PRESENT, Approval
 from asterism.types.call_text import announcement
-from asterism.types.deeds import Deed, DeedKind
+from asterism.types.effects import Effect, EffectKind
 from asterism.types.events import Event
 from asterism.types.ids import new_id
 from asterism.types.labels import Label
@@ -55,8 +55,8 @@ from asterism.types.messages import Delivery, InboxItem, Notice
 from asterism.types.people import (
     OWNER,
     Audience,
-    Company,
-    Tier,
+    Participants,
+    Trust,
     planned_for,
 )
 from asterism.types.search import Found, Query
@@ -111,7 +111,7 @@ class Means:
     """What a model, as `vendor:name`, can take in."""
     context_tokens: Callable[[], int] = lambda: 100_000
     """How much a model may be given to read."""
-    search: Callable[[str, Query, Company], Awaitable[Found]] | None = None
+    search: Callable[[str, Query, Participants], Awaitable[Found]] | None = None
     """Searches an agent's memory for those present; None where there is nothing to search."""
     settings: Callable[[], Settings] = Settings
     """The configuration in use."""
@@ -165,7 +165,7 @@ class Turn:
         item: InboxItem | None = None,
         record: TurnRecord | None = None,
         entries: list[Entry] | None = None,
-        tier: Tier = Tier.OWNER,
+        trust: Trust = Trust.OWNER,
         people: frozenset[str] = frozenset({OWNER}),
         notes: Sequence[Note] = (),
         opened_at: int | None = None,
@@ -178,7 +178,7 @@ class Turn:
             item: What opens the turn, or the decision that it goes on with.
             record: The turn as the store knows it.
             entries: What the journal has of it.
-            tier: How far whoever opens it is trusted.
+            trust: How far whoever opens it is trusted.
             people: Whoever opens it, in every way that a policy may name them.
             notes: What is told before the message.
             opened_at: When its work began, if it is new; None: now.
@@ -206,7 +206,7 @@ class Turn:
             self.arrived_at = item.at
             self.stop_reason = item.stopped
         self.usage = Usage()
-        self.payments: dict[str, tuple[Deed, ...]] = {}
+        self.payments: dict[str, tuple[Effect, ...]] = {}
         """What calls pay that were let pass in this turn, by the call's key."""
         self.thoughts: dict[bytes, tuple[str, bytes]] = {}
         """By the wire form of a reply, who said it and the vendor's record of its reasoning."""
@@ -220,7 +220,7 @@ class Turn:
         self._purse: TurnPurse | None = None
         self._flushing: asyncio.Task[Draft | None] | None = None
         self.people = people
-        self.speaker_tier = tier
+        self.speaker_trust = trust
         """How far the message that opened it is trusted."""
         self.course = Course(
             self.agent.rules,
@@ -228,7 +228,7 @@ class Turn:
             meant=means.toolbox.meant,
         )
         """What the agent's rules for tools say to how the turn goes."""
-        self.context.learn(Label(tier))
+        self.context.learn(Label(trust))
         self._open(notes)
         schema = self._told_at_opening().get("schema")
         self.schema: dict[str, Any] | None = orjson.loads(schema) if schema else None
@@ -252,7 +252,7 @@ class Turn:
         if entry.meta and (entry.kind is EntryKind.RESULT or entry.key.endswith("/effect")):
             kept = ResultMeta.from_json(entry.meta)
             self.context.learn(
-                *map(Label, kept.tiers),
+                *map(Label, kept.trust_levels),
                 *(Label(audience=Audience.read(one)) for one in kept.audiences),
             )
 
@@ -265,9 +265,9 @@ class Turn:
     def source(self) -> Source:
         """What whatever is written in this turn comes from, who may hear it, how trusted it is."""
         context = self.context
-        return Source((), context.company.after(context.label.audience), context.label.trust)
+        return Source((), context.participants.after(context.label.audience), context.label.trust)
 
-    def source_of(self, effects: Sequence[Deed]) -> Source:
+    def source_of(self, effects: Sequence[Effect]) -> Source:
         """Return what a call with these effects writes from.
 
         What it remembers is trusted as far as everything that its model was shown. But where the
@@ -276,19 +276,19 @@ class Turn:
         source = self.source
         opening = self.recorded.get("in")
         texts = [text for one in effects for text in one.content]
-        if opening is None or not texts or source.tier is self.speaker_tier:
+        if opening is None or not texts or source.trust is self.speaker_trust:
             return source
-        if any(one.kind is not DeedKind.REMEMBER or one.amends for one in effects):
+        if any(one.kind is not EffectKind.REMEMBER or one.amends for one in effects):
             return source
         said = text_of(opening.body)
         if all(is_quoted_from(text, said) for text in texts):
-            return replace(source, tier=self.speaker_tier)
+            return replace(source, trust=self.speaker_trust)
         return source
 
     def _body(self, item: InboxItem) -> bytes:
         """Return what opens the turn; what was planned among fewer people is not told to all."""
-        planned = planned_for(item.company)
-        if planned is None or self.context.company.may_hear(planned):
+        planned = planned_for(item.participants)
+        if planned is None or self.context.participants.can_see(planned):
             if planned is not None:
                 self.context.learn(Label(audience=planned))
             # Whoever hands something in, only the system speaks as the system.
@@ -496,11 +496,11 @@ class Turn:
     async def _commit(self, page: Page) -> Draft | None:
         live, base = self.live, self.live.length
         context = self.context
-        audience = None if context.company.owner_alone else str(self.source.audience)
+        audience = None if context.participants.owner_alone else str(self.source.audience)
         epoch = None if context.saved else context.epoch
-        trust = context.label.trust
-        tier = None if trust is Tier.OWNER else trust.value
-        if page.state is TurnState.OPEN or tier is not None:
+        least = context.label.trust
+        trust = None if least is Trust.OWNER else least.value
+        if page.state is TurnState.OPEN or trust is not None:
             self._keep_trust_of_message(page)
         now = self.means.clock()
         ended_at = None if page.state in (TurnState.OPEN, TurnState.PARKED) else now
@@ -518,7 +518,7 @@ class Turn:
             usage=self.usage,
             error=page.error,
             audience=audience,
-            tier=tier,
+            trust=trust,
             arrived_at=self.arrived_at,
         )
 
@@ -563,7 +563,7 @@ class Turn:
         """Note how far the message is trusted by itself, where its turn may be trusted less."""
         for place, draft in enumerate(page.drafts):
             if draft.key == "in":
-                page.drafts[place] = draft.trusted(self.speaker_tier)
+                page.drafts[place] = draft.trusted(self.speaker_trust)
 
     async def _send_off(self, tx: Connection, page: Page) -> None:
         """Write what others are to hear of a page, and what it cost."""
@@ -691,6 +691,6 @@ def _call_without_secrets(call: Call) -> Call:
 
 def _opening(item: InboxItem) -> str | None:
     """Return what is kept beside the message that opens a turn, as JSON."""
-    kept = {"sender": item.sender, "schema": item.schema, "company": item.company}
+    kept = {"sender": item.sender, "schema": item.schema, "participants": item.participants}
     kept = {name: value for name, value in kept.items() if value}
     return orjson.dumps(kept).decode() if kept else None

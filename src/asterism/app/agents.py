@@ -280,8 +280,8 @@ class AgentVerbs(Nouns):
         past = read_past(messages, at, OWNER if reach.writes_as_owner else reach.actor.id)
 
         async def work(tx: Connection) -> Imported:
-            tier = (await reach.writer(tx, "api")).source.tier
-            imported = await append_past(tx, constellation, agent_id, past, at, tier)
+            trust = (await reach.writer(tx, "api")).source.trust
+            imported = await append_past(tx, constellation, agent_id, past, at, trust)
             count = len(imported.messages)
             await note(
                 tx, self._reach, "messages.imported", by="api", agent_id=agent_id, count=count

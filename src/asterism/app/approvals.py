@@ -78,7 +78,7 @@ class Approvals:
         reach = self._reach
         if reach.sees_all:
             return list(found)
-        heard = await reach.heard_turns(tx, [one.turn_id for one in found])
+        heard = await reach.visible_turns(tx, [one.turn_id for one in found])
         person = await stored_people.get(tx, reach.constellation, reach.actor.id)
         kept: list[Approval] = []
         for one in found:

@@ -72,7 +72,7 @@ class Archive:
             return await archive.listing(
                 tx,
                 [agent_id],
-                company=await self._reach.company(tx),
+                participants=await self._reach.participants(tx),
                 tag=wanted,
                 moment=moment,
                 limit=limit,
@@ -87,15 +87,19 @@ class Archive:
 
     async def _heard(self, tx: Connection, passage_id: str) -> Passage:
         """Return a passage that whoever acts may see."""
-        company = await self._reach.company(tx)
-        return await archive.get(tx, self._reach.constellation, passage_id, company=company)
+        participants = await self._reach.participants(tx)
+        return await archive.get(
+            tx, self._reach.constellation, passage_id, participants=participants
+        )
 
     async def history(self, passage_id: str) -> list[PassageEdit]:
         """Return what was done to a passage since it was stored."""
 
         async def read(tx: Connection) -> list[PassageEdit]:
-            company = await self._reach.company(tx)
-            return await archive.history(tx, self._reach.constellation, passage_id, company=company)
+            participants = await self._reach.participants(tx)
+            return await archive.history(
+                tx, self._reach.constellation, passage_id, participants=participants
+            )
 
         return await self._reach.database.read(read)
 
@@ -135,7 +139,7 @@ class Archive:
         async def work(tx: Connection) -> Written:
             writer = await reach.writer(tx, by)
             heard = await people.read_audience(tx, reach.constellation, audience)
-            source = Source(writer.source.origins, heard, writer.source.tier)
+            source = Source(writer.source.origins, heard, writer.source.trust)
             written = await gate.write(
                 tx,
                 writer.saying(source),
@@ -187,7 +191,7 @@ class Archive:
             async def work(tx: Connection, rows: list[NewPassage] = rows) -> int:
                 writer = await reach.writer(tx, by)
                 heard = await people.read_audience(tx, reach.constellation, audience)
-                source = Source(writer.source.origins, heard, writer.source.tier)
+                source = Source(writer.source.origins, heard, writer.source.trust)
                 count = await gate.insert_many(tx, writer.saying(source), agent_id, rows)
                 what = f"{count} passages"
                 await note(tx, reach, "passage.added", by=by, agent_id=agent_id, what=what)

@@ -18,7 +18,7 @@ from asterism.store import agents, events
 from asterism.store.chains import verify
 from asterism.store.database import Connection, Row
 from asterism.types.agents import Agent
-from asterism.types.deeds import DeedKind
+from asterism.types.effects import EffectKind
 from asterism.types.events import Event, Flaw, Recorded, Verified, home_chain, is_home
 from asterism.types.people import OWNER
 
@@ -43,7 +43,7 @@ async def note(
     turn_id: str | None = None,
     **body: Any,
 ) -> None:
-    """Leave an event of whoever acts in the home's chain, in the transaction of the deed.
+    """Leave an event of whoever acts in the home's chain, in the transaction of the effect.
 
     Args:
         tx: The transaction.
@@ -89,7 +89,7 @@ class Autonomy:
     anchor=Act.APPEND,
 )
 class Audit:
-    """What was done, by whom and why: written in the transaction of the deed, never changed."""
+    """What was done, by whom and why: written in the transaction of the effect, never changed."""
 
     def __init__(self, reach: Reach) -> None:
         self._reach = reach
@@ -144,7 +144,7 @@ class Audit:
         """Return the events that whoever acts may see: of turns they hear, and their own."""
         if self._reach.sees_all:
             return list(found)
-        heard = await self._reach.heard_turns(tx, [one.turn_id for one in found])
+        heard = await self._reach.visible_turns(tx, [one.turn_id for one in found])
         me = str(self._reach.actor)
         return [one for one in found if one.turn_id in heard or one.actor == me]
 
@@ -246,7 +246,7 @@ class Audit:
             return rows
         place, by = COLUMNS.index("turn_id"), COLUMNS.index("actor")
         heard = await self._reach.database.read(
-            lambda tx: self._reach.heard_turns(tx, [row[place] for row in rows])
+            lambda tx: self._reach.visible_turns(tx, [row[place] for row in rows])
         )
         me = str(self._reach.actor)
         return [row for row in rows if row[place] in heard or row[by] == me]
@@ -304,9 +304,9 @@ def _words_of(body: Mapping[str, Any], name: str) -> str:
 
 def _is_outside(body: Mapping[str, Any]) -> bool:
     """Tell whether a judged call would have done something outside of the agent and its owner."""
-    told: list[str] = [str(one) for one in body.get("deeds") or ()]
-    kinds = [one.partition(" ")[0] for one in told if one != f"{DeedKind.SEND} {OWNER}"]
-    return any(one in tuple(DeedKind) and DeedKind(one).outside for one in kinds)
+    told: list[str] = [str(one) for one in body.get("effects") or ()]
+    kinds = [one.partition(" ")[0] for one in told if one != f"{EffectKind.SEND} {OWNER}"]
+    return any(one in tuple(EffectKind) and EffectKind(one).outside for one in kinds)
 
 
 def _plain(row: Row) -> list[Any]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from asterism.config import Settings
 from asterism.gate import policies_of
 from asterism.permissions import Act, Authority
-from asterism.types.people import Tier
+from asterism.types.people import Trust
 
 
 class Authorities:
@@ -31,7 +31,7 @@ def authority_of(settings: Settings) -> Authority:
     """Return what an owner has decided in a configuration."""
     authorizations = settings.authorizations
     return Authority(
-        frozenset(map(Tier, settings.memory.trust)),
+        frozenset(map(Trust, settings.memory.trusted)),
         policies_of(authorizations),
         {name: frozenset(map(Act, role.may)) for name, role in authorizations.roles.items()},
     )

@@ -62,9 +62,9 @@ class Blocks:
         agent_id = await self._reach.agent_id(agent) or None
 
         async def read(tx: Connection) -> list[Seen]:
-            company = await self._reach.company(tx)
+            participants = await self._reach.participants(tx)
             found = await blocks.seen_by(tx, self._reach.constellation, agent_id)
-            heard = (blocks.heard_by(one, company) for one in found)
+            heard = (blocks.heard_by(one, participants) for one in found)
             return [one for one in heard if one is not None]
 
         return await self._reach.database.read(read)
@@ -76,9 +76,9 @@ class Blocks:
 
     async def _heard(self, tx: Connection, agent_id: str | None, label: str) -> Seen:
         """Return a block as whoever acts may see it."""
-        company = await self._reach.company(tx)
-        seen = await blocks.find(tx, self._reach.constellation, agent_id, label, company)
-        heard = blocks.heard_by(seen, company)
+        participants = await self._reach.participants(tx)
+        seen = await blocks.find(tx, self._reach.constellation, agent_id, label, participants)
+        heard = blocks.heard_by(seen, participants)
         assert heard is not None, "what they may not hear was not found"
         return heard
 
@@ -144,7 +144,7 @@ class Blocks:
             for agent_id, permitted in others.items():
                 block = await gate.write(tx, writer, block.id, Share(agent_id, permitted))
             if made or others:
-                # What a block says is in its own history: the log of deeds names it and no more.
+                # What a block says is in its own history: the log of effects names it and no more.
                 await note(
                     tx,
                     reach,
@@ -223,7 +223,9 @@ class Blocks:
         async def read(tx: Connection) -> list[EditRecord]:
             if self._reach.sees_all:
                 return await history.edits(tx, block.id, limit=limit, before=before)
-            heard = await memory_travel.heard_edits(tx, block.id, await self._reach.company(tx))
+            heard = await memory_travel.visible_edits(
+                tx, block.id, await self._reach.participants(tx)
+            )
             newest = sorted((one for one in heard if before is None or one < before), reverse=True)
             return [history.record_of(block.id, heard[one][0]) for one in newest[:limit]]
 
@@ -247,7 +249,9 @@ class Blocks:
         async def read(tx: Connection) -> int:
             if self._reach.sees_all:
                 return await history.version_at(tx, block.id, moment)
-            heard = await memory_travel.heard_edits(tx, block.id, await self._reach.company(tx))
+            heard = await memory_travel.visible_edits(
+                tx, block.id, await self._reach.participants(tx)
+            )
             return max((one for one, (edit, _) in heard.items() if edit.at <= moment), default=0)
 
         return await self._reach.database.read(read)
@@ -262,10 +266,10 @@ class Blocks:
 
     async def _lines(self, block: Block, version: int) -> list[Line]:
         async def read(tx: Connection) -> list[Line] | None:
-            company = await self._reach.company(tx)
+            participants = await self._reach.participants(tx)
             if version == 0:
                 return []
-            return await memory_travel.heard_lines_at(tx, block, version, company)
+            return await memory_travel.visible_lines_at(tx, block, version, participants)
 
         found = await self._reach.database.read(read)
         if found is None:
@@ -277,7 +281,7 @@ class Blocks:
         seen = await self.get(agent, label)
 
         async def read(tx: Connection) -> list[tuple[Line, list[EditRecord]]]:
-            return await memory_travel.blame_for(tx, seen, await self._reach.company(tx))
+            return await memory_travel.blame_for(tx, seen, await self._reach.participants(tx))
 
         return await self._reach.database.read(read)
 

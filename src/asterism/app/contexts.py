@@ -18,7 +18,7 @@ from asterism.store import journal
 from asterism.store.database import Connection
 from asterism.types.agents import Agent
 from asterism.types.ids import new_id
-from asterism.types.people import OWNER_ALONE, Company
+from asterism.types.people import OWNER_ALONE, Participants
 from asterism.types.turns import Entry, EntryKind
 
 if TYPE_CHECKING:
@@ -46,14 +46,14 @@ class Contexts:
         """Return what a model would be shown if a message came now, with these persons present."""
         reach, means = self._reach, self._means
         found = await reach.agent(agent)
-        company = await self._company(present)
+        participants = await self._company(present)
         if not reach.sees_all:
-            company = await reach.database.read(lambda tx: reach.among(tx, company))
+            participants = await reach.database.read(lambda tx: reach.among(tx, participants))
         working = self._at_work(found.id)
-        context = working.contexts.get(company.key) if working is not None else None
+        context = working.contexts.get(participants.key) if working is not None else None
         if context is None:
             live = await load(reach.database, found.id, None)
-            await enter(reach.database, live, company, means.context_tokens(), means.clock())
+            await enter(reach.database, live, participants, means.context_tokens(), means.clock())
             context = live.context
         tail = await reach.database.read(lambda tx: tail_now(tx, found.id, context))
         return context_now(context, tail, means.chain(found.model)[0])
@@ -63,7 +63,7 @@ class Contexts:
 
         async def read(tx: Connection) -> ShownContext | None:
             record = await journal.turn(tx, turn_id)
-            if record is None or not await self._reach.heard_turns(tx, [turn_id]):
+            if record is None or not await self._reach.visible_turns(tx, [turn_id]):
                 raise NotFound(
                     f'There is no turn {turn_id!r}. "asterism turn list" shows the latest ones.'
                 )
@@ -109,14 +109,14 @@ class Contexts:
         reach.drop(found.id)
         return folded
 
-    async def _company(self, present: Sequence[str]) -> Company:
+    async def _company(self, present: Sequence[str]) -> Participants:
         if not present:
             return OWNER_ALONE
 
-        async def read(tx: Connection) -> Company:
+        async def read(tx: Connection) -> Participants:
             constellation = self._reach.constellation
             persons = [(await people.find(tx, constellation, one)).id for one in present]
-            return await people.company(tx, constellation, persons, None)
+            return await people.participants(tx, constellation, persons, None)
 
         return await self._reach.database.read(read)
 

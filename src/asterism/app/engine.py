@@ -34,7 +34,7 @@ from asterism.runtime.watch import Hub
 from asterism.store.database import Database
 from asterism.telemetry import Telemetry
 from asterism.tools.tool import Toolbox
-from asterism.types.people import Company
+from asterism.types.people import Participants
 from asterism.types.search import Found, Query
 
 if TYPE_CHECKING:
@@ -181,12 +181,12 @@ class Engine:
 
         return Asking(self.parts.encoder)
 
-    async def _find(self, agent_id: str, query: Query, company: Company) -> Found:
+    async def _find(self, agent_id: str, query: Query, participants: Participants) -> Found:
         """Search for an agent in a turn; the verb is imported when it is first used."""
         from asterism.app.search import Search
 
         search = Search(self.reach, self.asking, lambda: self.settings.search.encoder)
-        return await search.find(agent_id, query, company)
+        return await search.find(agent_id, query, participants)
 
     # -- what changes ----------------------------------------------------------------------------
 

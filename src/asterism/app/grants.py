@@ -51,7 +51,7 @@ class Grants:
             if one.approval_id is not None
             and (question := await approvals.get(tx, one.approval_id)) is not None
         }
-        heard = await self._reach.heard_turns(tx, asked.values())
+        heard = await self._reach.visible_turns(tx, asked.values())
         me = self._reach.actor.id
         return [one for one in found if one.given_by == me or asked.get(one.id) in heard]
 

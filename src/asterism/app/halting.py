@@ -34,7 +34,7 @@ class Halts:
             found = await halts.current(tx, reach.constellation)
             if found is None or reach.sees_all:
                 return found
-            heard = await reach.heard_turns(tx, [found.turn_id])
+            heard = await reach.visible_turns(tx, [found.turn_id])
             # That everything stands still is no secret; what led to it may be one.
             return found if heard else replace(found, reason="", agent_id=None, turn_id=None)
 

@@ -20,14 +20,14 @@ from asterism.memory.forgetting.retention import Deleted, Kind, Rule, enforce
 from asterism.memory.gate import travel as gate
 from asterism.memory.gate.copies import Forked, fork_memory
 from asterism.memory.health import Health
-from asterism.memory.travel import Deeds, MemoryAt
+from asterism.memory.travel import Effects, MemoryAt
 from asterism.memory.why import Trace
 from asterism.permissions import Act
 from asterism.store import forgetting as forgetting_at_rest
 from asterism.store.database import Connection
 from asterism.telemetry.redaction import redact
 from asterism.types.agents import Agent
-from asterism.types.people import OWNER_ALONE, Company
+from asterism.types.people import OWNER_ALONE, Participants
 
 
 @verbs(
@@ -59,30 +59,32 @@ class Memory:
         agent_id = await self._reach.agent_id(agent)
 
         async def read(tx: Connection) -> MemoryAt:
-            company = await self._reach.company(tx)
-            return await travel.as_of(tx, self._home, agent_id, moment, most=most, company=company)
+            participants = await self._reach.participants(tx)
+            return await travel.as_of(
+                tx, self._home, agent_id, moment, most=most, participants=participants
+            )
 
         return await self._reach.database.read(read)
 
-    async def written_by(self, turn_id: str) -> Deeds:
+    async def written_by(self, turn_id: str) -> Effects:
         """Return what a turn wrote to memory."""
 
-        async def read(tx: Connection) -> Deeds:
-            if not await self._reach.heard_turns(tx, [turn_id]):
-                return Deeds(turn_id)
-            company = await self._reach.company(tx)
-            return await travel.written_by(tx, self._home, turn_id, company=company)
+        async def read(tx: Connection) -> Effects:
+            if not await self._reach.visible_turns(tx, [turn_id]):
+                return Effects(turn_id)
+            participants = await self._reach.participants(tx)
+            return await travel.written_by(tx, self._home, turn_id, participants=participants)
 
         return await self._reach.database.read(read)
 
-    async def revert_turn(self, turn_id: str, *, reason: str = "", by: str = "api") -> Deeds:
+    async def revert_turn(self, turn_id: str, *, reason: str = "", by: str = "api") -> Effects:
         """Take back everything that one turn wrote to memory; what came after it stays."""
 
-        async def work(tx: Connection) -> Deeds:
+        async def work(tx: Connection) -> Effects:
             writer = await self._reach.writer(tx, by, reason)
-            deeds = await gate.revert_turn(tx, writer, turn_id)
+            effects = await gate.revert_turn(tx, writer, turn_id)
             await note(tx, self._reach, "memory.reverted", by=by, turn_id=turn_id, reason=reason)
-            return deeds
+            return effects
 
         return await self._reach.database.write(work)
 
@@ -109,8 +111,10 @@ class Memory:
         agent_id = await self._reach.agent_id(agent) or None
 
         async def read(tx: Connection) -> Trace:
-            company = await self._reach.company(tx)
-            return await provenance.why(tx, self._home, ref, agent_id=agent_id, company=company)
+            participants = await self._reach.participants(tx)
+            return await provenance.why(
+                tx, self._home, ref, agent_id=agent_id, participants=participants
+            )
 
         return await self._reach.database.read(read)
 
@@ -120,8 +124,8 @@ class Memory:
         now = self._reach.clock()
 
         async def read(tx: Connection) -> Health:
-            company = await self._reach.company(tx)
-            return await health.health(tx, self._home, agent_id, now=now, company=company)
+            participants = await self._reach.participants(tx)
+            return await health.health(tx, self._home, agent_id, now=now, participants=participants)
 
         return await self._reach.database.read(read)
 
@@ -167,7 +171,7 @@ class Memory:
                 one.days,
                 agent_id=await self._reach.agent_id(one.agent) or None,
                 tag=one.tag,
-                tier=one.tier,
+                trust=one.trust,
             )
             for one in self._retention()
         ]
@@ -182,13 +186,15 @@ class Memory:
 
     # -- leaving and returning -----------------------------------------------------------------
 
-    async def export(self, agent: Agent | str, *, company: Company = OWNER_ALONE) -> dict[str, Any]:
+    async def export(
+        self, agent: Agent | str, *, participants: Participants = OWNER_ALONE
+    ) -> dict[str, Any]:
         """Return an agent's memory as a JSON document, as far as those present may hear it."""
         agent_id = await self._reach.agent_id(agent)
 
         async def read(tx: Connection) -> dict[str, Any]:
-            present = await self._reach.among(tx, company)
-            return await export.export(tx, self._home, agent_id, company=present)
+            present = await self._reach.among(tx, participants)
+            return await export.export(tx, self._home, agent_id, participants=present)
 
         document = await self._reach.database.read(read)
         text = orjson.dumps(document).decode()

@@ -13,7 +13,7 @@ from asterism.memory import people
 from asterism.permissions import Act
 from asterism.store import people as rows
 from asterism.store.database import Connection
-from asterism.types.people import Account, Audience, Company, Person, Tier
+from asterism.types.people import Account, Audience, Participants, Person, Trust
 
 
 @verbs(
@@ -22,12 +22,12 @@ from asterism.types.people import Account, Audience, Company, Person, Tier
     get=Act.READ,
     create=Act.GOVERN,
     rename=Act.GOVERN,
-    set_tier=Act.GOVERN,
+    set_trust=Act.GOVERN,
     set_roles=Act.GOVERN,
     link=Act.GOVERN,
     unlink=Act.GOVERN,
     merge=Act.GOVERN,
-    company=Act.READ,
+    participants=Act.READ,
     audience=Act.READ,
 )
 class People:
@@ -49,14 +49,14 @@ class People:
         )
 
     async def create(
-        self, name: str, *, tier: Tier = Tier.KNOWN, roles: Sequence[str] = ()
+        self, name: str, *, trust: Trust = Trust.KNOWN, roles: Sequence[str] = ()
     ) -> Person:
         """Introduce a person."""
         now = self._reach.clock()
 
         async def work(tx: Connection) -> Person:
-            person = await people.create_person(tx, self._home, name, now, tier=tier, roles=roles)
-            await self._note(tx, "created", person, tier=tier.value, roles=list(roles))
+            person = await people.create_person(tx, self._home, name, now, trust=trust, roles=roles)
+            await self._note(tx, "created", person, trust=trust.value, roles=list(roles))
             return person
 
         return await self._reach.database.write(work)
@@ -67,13 +67,13 @@ class People:
             who, lambda tx, id: people.rename(tx, self._home, id, name), "renamed", name=name
         )
 
-    async def set_tier(self, who: str, tier: Tier) -> Person:
+    async def set_trust(self, who: str, trust: Trust) -> Person:
         """Say how far a person is trusted."""
         return await self._change(
             who,
-            lambda tx, id: people.set_tier(tx, self._home, id, tier),
+            lambda tx, id: people.set_trust(tx, self._home, id, trust),
             "trusted",
-            tier=tier.value,
+            trust=trust.value,
         )
 
     async def set_roles(self, who: str, roles: Sequence[str]) -> Person:
@@ -117,12 +117,12 @@ class People:
 
         return await self._change(kept, work, "merged", gone=gone)
 
-    async def company(self, present: Sequence[str], room: str | None = None) -> Company:
+    async def participants(self, present: Sequence[str], room: str | None = None) -> Participants:
         """Return those present, by their names or ids."""
 
-        async def read(tx: Connection) -> Company:
+        async def read(tx: Connection) -> Participants:
             persons = [(await people.find(tx, self._home, one)).id for one in present]
-            return await people.company(tx, self._home, persons, room)
+            return await people.participants(tx, self._home, persons, room)
 
         return await self._reach.database.read(read)
 

@@ -28,7 +28,7 @@ from asterism.store.database import Connection, Database
 from asterism.types.agents import Agent
 from asterism.types.events import Event, home_chain
 from asterism.types.memory import TOMBSTONES
-from asterism.types.people import OWNER, OWNER_ALONE, Audience, Company, audience_of
+from asterism.types.people import OWNER, OWNER_ALONE, Audience, Participants, audience_of
 
 THE_OWNER = Actor(OWNER, OWNER, OWNER)
 ADMIN = "admin"
@@ -79,48 +79,48 @@ class Reach:
             return False
         return Act.GOVERN in self.authority().roles.get(ADMIN, ROLES[ADMIN])
 
-    async def company(self, tx: Connection) -> Company:
+    async def participants(self, tx: Connection) -> Participants:
         """Return those for whose eyes a verb reads: whoever acts."""
         if self.sees_all:
             return OWNER_ALONE
         persons = [self.actor.id] if self.actor.kind == "person" else []
-        return await people.company(tx, self.constellation, persons, None)
+        return await people.participants(tx, self.constellation, persons, None)
 
-    async def among(self, tx: Connection, given: Company) -> Company:
+    async def among(self, tx: Connection, given: Participants) -> Participants:
         """Return those whom whoever acts names as present, and themselves."""
         if self.sees_all:
             return given
-        own = await self.company(tx)
+        own = await self.participants(tx)
         if given.owner_alone:
             return own
         # Not the room: one that they are not in would open its talk to them.
-        return Company(tuple(dict.fromkeys((*own.hearers, *given.hearers))))
+        return Participants(tuple(dict.fromkeys((*own.people, *given.people))))
 
-    async def heard_turns(self, tx: Connection, ids: Iterable[str | None]) -> frozenset[str]:
+    async def visible_turns(self, tx: Connection, ids: Iterable[str | None]) -> frozenset[str]:
         """Return those of some turns that whoever acts may see."""
         wanted = {one for one in ids if one is not None}
         if self.sees_all:
             return frozenset(wanted)
-        company = await self.company(tx)
+        participants = await self.participants(tx)
         found: set[str] = set()
         unknown: set[str] = set()
         for turn_id in wanted:
             record = await journal.turn(tx, turn_id)
             if record is None:
                 unknown.add(turn_id)
-            elif company.may_hear(Audience.of_turn(record.audience)):
+            elif participants.can_see(Audience.of_turn(record.audience)):
                 found.add(turn_id)
         if unknown:
             for item in await inbox.waiting(tx, self.constellation):
-                if item.turn_id in unknown and company.may_hear(audience_of(item.company)):
+                if item.turn_id in unknown and participants.can_see(audience_of(item.participants)):
                     found.add(item.turn_id)
         return frozenset(found)
 
-    async def hears_turn(self, turn_id: str) -> bool:
+    async def sees_turn(self, turn_id: str) -> bool:
         """Tell whether whoever acts may see a turn."""
         if self.sees_all:
             return True
-        return bool(await self.database.read(lambda tx: self.heard_turns(tx, [turn_id])))
+        return bool(await self.database.read(lambda tx: self.visible_turns(tx, [turn_id])))
 
     # -- what whoever acts may do ----------------------------------------------------------------
 
@@ -150,8 +150,8 @@ class Reach:
         constellation, now = self.constellation, self.clock()
         if self.writes_as_owner:
             return Writer.owner(constellation, now, by=by, reason=reason)
-        company = await self.company(tx)
-        return Writer.person(self.actor, constellation, company, now, by=by, reason=reason)
+        participants = await self.participants(tx)
+        return Writer.person(self.actor, constellation, participants, now, by=by, reason=reason)
 
     async def agent(self, one: Agent | str) -> Agent:
         """Return an agent by its name or id; one that was looked up before, as it is now."""

@@ -16,7 +16,7 @@ from asterism.store import agents
 from asterism.store.database import Connection
 from asterism.store.shelves import ARCHIVE, JOURNAL
 from asterism.types.agents import Agent
-from asterism.types.people import OWNER_ALONE, Company
+from asterism.types.people import OWNER_ALONE, Participants
 from asterism.types.search import DOMAINS, Found, Query
 
 
@@ -48,7 +48,7 @@ class Search:
         until: int | None = None,
         tags: Sequence[str] = (),
         source: str | None = None,
-        company: Company = OWNER_ALONE,
+        participants: Participants = OWNER_ALONE,
         limit: int = 10,
         offset: int = 0,
         moment: int | None = None,
@@ -66,7 +66,7 @@ class Search:
             until: Only what is of this moment or earlier.
             tags: Only passages that have all of these.
             source: Only documents of the source with this name or id.
-            company: Those present; what one of them may not hear is not there.
+            participants: Those present; what one of them may not hear is not there.
             limit: How many hits.
             offset: How many of the best are left out: the pages before.
             moment: As memory was then; None: now.
@@ -87,9 +87,9 @@ class Search:
             neighbours=neighbours,
         )
         agent_id = None if agent is None else await self._reach.agent_id(agent)
-        return await self.find(agent_id, query, company)
+        return await self.find(agent_id, query, participants)
 
-    async def find(self, agent_id: str | None, query: Query, company: Company) -> Found:
+    async def find(self, agent_id: str | None, query: Query, participants: Participants) -> Found:
         """Return what an agent's memory, or that of all, has on a query for those present."""
         # An encoder takes milliseconds, so it must not run while a transaction is open.
         asked = await self._asked(agent_id, query)
@@ -101,7 +101,7 @@ class Search:
                 self._reach.constellation,
                 agent_id,
                 query,
-                company=await self._reach.among(tx, company),
+                participants=await self._reach.among(tx, participants),
                 now=now,
                 asked=asked,
             )

@@ -119,7 +119,7 @@ class Sources:
         """Return all sources and how they stand."""
 
         async def read(tx: Connection) -> list[SourceState]:
-            company = await self._reach.company(tx)
+            participants = await self._reach.participants(tx)
             return [
                 SourceState(
                     one,
@@ -127,7 +127,7 @@ class Sources:
                     *await documents.counts(tx, one.id),
                 )
                 for one in await documents.sources(tx, self._reach.constellation)
-                if company.may_hear(one.audience)
+                if participants.can_see(one.audience)
             ]
 
         return await self._reach.database.read(read)
@@ -136,13 +136,13 @@ class Sources:
         """Return a source by its name."""
 
         async def read(tx: Connection) -> DocumentSource:
-            company = await self._reach.company(tx)
+            participants = await self._reach.participants(tx)
             found = await documents.named(tx, self._reach.constellation, name)
-            if found is None or not company.may_hear(found.audience):
+            if found is None or not participants.can_see(found.audience):
                 there = [
                     one.name
                     for one in await documents.sources(tx, self._reach.constellation)
-                    if company.may_hear(one.audience)
+                    if participants.can_see(one.audience)
                 ]
                 raise NotFound(no_such("source", name, there))
             return found

@@ -143,9 +143,9 @@ class Tools:
         *,
         python: str | None = None,
         http: HttpCall | None = None,
-        does: Sequence[Mapping[str, Any]] | None = None,
-        tier: str = "tool",
-        effect: str = "unknown",
+        effects: Sequence[Mapping[str, Any]] | None = None,
+        trust: str = "tool",
+        retry_safety: str = "unknown",
         ask: bool = False,
         timeout: float = 30.0,  # noqa: ASYNC109 - of its calls
         audience: str = OWNER,
@@ -159,18 +159,29 @@ class Tools:
             schema: A JSON schema of its parameters.
             python: Source with a function `run`, which gets the arguments by name.
             http: A request, instead of source.
-            does: What its calls do, each in the JSON form of `Does`.
-            tier: How far its results are trusted.
-            effect: What a crash in the middle means: `unknown` or `repeatable`.
+            effects: What its calls do, each in the JSON form of `ToolEffect`.
+            trust: How far its results are trusted.
+            retry_safety: What a crash in the middle means: `unknown` or `repeatable`.
             ask: A person is asked before each call.
             timeout: Seconds after which a call is given up.
             audience: Who may see its results, such as `owner`, `public` or `role:family`.
             by: Who registers it.
         """
-        given = None if does is None else tuple(does)
+        given = None if effects is None else tuple(effects)
         spec = checked_spec(
             ToolSpec(
-                *(name, description, schema, python, http, given, tier, effect, ask, timeout),
+                *(
+                    name,
+                    description,
+                    schema,
+                    python,
+                    http,
+                    given,
+                    trust,
+                    retry_safety,
+                    ask,
+                    timeout,
+                ),
                 audience=audience,
             )
         )

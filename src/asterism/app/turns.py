@@ -166,7 +166,7 @@ class TurnVerbs(AgentVerbs):
 
     async def _must_hear(self, turn_id: str) -> None:
         """Return if whoever acts may see a turn; else there is none for them."""
-        if not await self._reach.hears_turn(turn_id):
+        if not await self._reach.sees_turn(turn_id):
             raise NotFound(
                 f'There is no turn {turn_id!r}. "asterism turn list" shows the latest ones.'
             )
@@ -225,12 +225,12 @@ class TurnVerbs(AgentVerbs):
             )
             told = {record.id for record in missed}
             for record in missed:
-                if not await self._reach.hears_turn(record.id):
+                if not await self._reach.sees_turn(record.id):
                     continue
                 yield last_signal(await self._engine.runtime.outcome(record.id))
         async with contextlib.aclosing(self._engine.hub.watch(who.id, after)) as signals:
             async for signal in signals:
-                if signal.turn_id not in told and await self._reach.hears_turn(signal.turn_id):
+                if signal.turn_id not in told and await self._reach.sees_turn(signal.turn_id):
                     yield signal
 
     async def stop_turn(self, turn_id: str, reason: str = "Stopped.") -> None:
@@ -271,7 +271,7 @@ class TurnVerbs(AgentVerbs):
 
         async def read(tx: Connection) -> list[TurnRecord]:
             async def heard(found: Sequence[TurnRecord]) -> list[TurnRecord]:
-                ids = await self._reach.heard_turns(tx, [one.id for one in found])
+                ids = await self._reach.visible_turns(tx, [one.id for one in found])
                 return [one for one in found if one.id in ids]
 
             return await enough(
@@ -289,7 +289,7 @@ class TurnVerbs(AgentVerbs):
 
         async def read(tx: Connection) -> tuple[TurnRecord, list[Entry]] | None:
             record = await journal.turn(tx, turn_id)
-            if record is None or not await self._reach.heard_turns(tx, [turn_id]):
+            if record is None or not await self._reach.visible_turns(tx, [turn_id]):
                 return None
             return record, await journal.entries_of(tx, record)
 
@@ -386,7 +386,7 @@ class TurnVerbs(AgentVerbs):
     async def _waiting(self, tx: Connection) -> list[InboxItem]:
         """Return what waits in the inbox and whoever acts may see."""
         found = await inbox.waiting(tx, self._engine.settings.constellation)
-        heard = await self._reach.heard_turns(tx, [one.turn_id for one in found])
+        heard = await self._reach.visible_turns(tx, [one.turn_id for one in found])
         return [one for one in found if one.turn_id in heard]
 
     async def counts(self) -> tuple[int, int]:
@@ -420,7 +420,7 @@ class TurnVerbs(AgentVerbs):
             waiting = await inbox.waiting(tx, constellation)
             ids = [one.turn_id for one in waiting if one.kind == "message" and not one.stopped]
             ids += [record.id for record in await journal.all_interrupted(tx, constellation)]
-            return sorted(await self._reach.heard_turns(tx, ids))
+            return sorted(await self._reach.visible_turns(tx, ids))
 
         return await self._engine.database.read(read)
 
@@ -471,7 +471,7 @@ class TurnVerbs(AgentVerbs):
 
         async def read(tx: Connection) -> list[Delivery]:
             async def heard(found: Sequence[Delivery]) -> list[Delivery]:
-                ids = await self._reach.heard_turns(tx, [one.turn_id for one in found])
+                ids = await self._reach.visible_turns(tx, [one.turn_id for one in found])
                 return [one for one in found if one.turn_id in ids]
 
             return await enough(
@@ -501,8 +501,8 @@ class TurnVerbs(AgentVerbs):
         agent_id = agent.id if isinstance(agent, Agent) else (await self.agent(agent)).id
 
         async def read(tx: Connection) -> list[Schedule]:
-            company = await self._reach.company(tx)
+            participants = await self._reach.participants(tx)
             found = await schedules.of_agent(tx, agent_id)
-            return [one for one in found if company.may_hear(audience_of(one.company))]
+            return [one for one in found if participants.can_see(audience_of(one.participants))]
 
         return await self._engine.database.read(read)

@@ -96,7 +96,7 @@ def print_passages(
         Column("passage", lambda one: one.id, least=80),
         Column("known", lambda one: when(one.known_from)),
         Column("heard by", lambda one: heard_by(one.source.audience, names), least=110, prose=True),
-        Column("tier", lambda one: one.source.tier.value, least=100),
+        Column("trust", lambda one: one.source.trust.value, least=100),
         Column("tags", lambda one: ", ".join(one.tags), least=120, prose=True),
         Column("text", lambda one: one_line(one.text, 160), prose=True),
     ]
@@ -142,7 +142,7 @@ def _facts(one: Passage, names: dict[str, str]) -> Iterator[tuple[str, str]]:
     yield "by", one.author
     yield "from", "\n".join(map(str, one.source.origins)) or "unknown"
     yield "heard by", heard_by(one.source.audience, names)
-    yield "tier", one.source.tier.value
+    yield "trust", one.source.trust.value
     if one.tags:
         yield "tags", ", ".join(one.tags)
     if one.metadata:

@@ -68,8 +68,8 @@ def _announced(approval: Approval) -> list[str]:
 def spell(grant: Grant) -> str:
     """Return what a grant allows, in words."""
     words = [f"calls of {grant.tool}"]
-    if grant.deeds is not None:
-        words.append(f"that {effects_in_words(grant.deeds)}")
+    if grant.effects is not None:
+        words.append(f"that {effects_in_words(grant.effects)}")
     if grant.arguments is not None:
         words.append(f"with exactly {visible(grant.arguments)}")
     if grant.pattern:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from asterism.cli.asked import read_limits
 from asterism.cli.questions import line
 from asterism.errors import AsterismError, InvalidInput
-from asterism.types.approvals import read_deeds
+from asterism.types.approvals import read_effects
 from asterism.types.call_text import argument_lines, call_lines, whole_at
-from asterism.types.deeds import amount_of
+from asterism.types.effects import amount_of
 
 if TYPE_CHECKING:
     from asterism.cli.screen import Screen
@@ -76,7 +76,7 @@ class Asking:
         """Return a grant up to limits; without any, up to the amount that is asked for."""
         from asterism.types.grants import Extent, Wish
 
-        asked = amount_of(read_deeds(question.deeds))
+        asked = amount_of(read_effects(question.effects))
         known = 0 < asked < math.inf
         if not typed and not known:
             typed = line("How many a day? ")

@@ -320,7 +320,7 @@ def _words(value: object) -> str:
 
 def _link(number: int, one: dict[str, Any]) -> tuple[str, str, str, str]:
     where = _words(one.get("from"))
-    return f"{number}.", _words(one.get("tier")), where, printable(_words(one.get("what")))
+    return f"{number}.", _words(one.get("trust")), where, printable(_words(one.get("what")))
 
 
 def _plain(one: Recorded, names: dict[str, str]) -> dict[str, Any]:

@@ -156,7 +156,7 @@ def _print_block(
             Column("line", lambda one: str(one[0])),
             Column("edits", lambda one: ", ".join(map(str, one[1].edits)), prose=True),
             Column("heard by", lambda one: heard_by(one[1].label.audience, names), prose=True),
-            Column("tier", lambda one: one[1].label.trust.value),
+            Column("trust", lambda one: one[1].label.trust.value),
             Column("text", lambda one: one[1].text, prose=True),
         ]
         out.table(columns, list(enumerate(said, 1)), empty="")

@@ -131,17 +131,17 @@ def tools(options: Options, name: Name) -> None:
     columns: list[Column[Offer]] = [
         Column("tool", lambda one: one.own[:80]),
         Column("offered as", lambda one: one.name),
-        Column("does", _does, least=80),
+        Column("effects", _effects_of, least=80),
         Column("asks", lambda one: "yes" if one.tool and one.tool.ask else "", least=80),
         Column("what it is for", _about, prose=True),
     ]
     out.table(columns, found.offers, empty=f"MCP server {name!r} has no tools.")
 
 
-def _does(one: Offer) -> str:
+def _effects_of(one: Offer) -> str:
     if one.tool is None:
         return ""
-    return ", ".join(str(deed.kind) for deed in one.tool.deeds({}))
+    return ", ".join(str(effect.kind) for effect in one.tool.effects({}))
 
 
 def _about(one: Offer) -> str:
@@ -154,14 +154,14 @@ def _offered(one: Offer) -> dict[str, Any]:
     found: dict[str, Any] = {"tool": one.own, "name": one.name or None}
     if one.tool is None:
         return {**found, "refused": one.refused}
-    does = [str(deed.kind) for deed in one.tool.deeds({})]
+    effects = [str(effect.kind) for effect in one.tool.effects({})]
     return {
         **found,
         **one.tool.wire()["function"],
-        "does": does,
+        "effects": effects,
         "ask": one.tool.ask,
-        "effect": one.tool.effect,
-        "tier": one.tool.tier,
+        "retry_safety": one.tool.retry_safety,
+        "trust": one.tool.trust,
     }
 
 
@@ -190,8 +190,8 @@ def add(
     ask: Annotated[
         bool, typer.Option("--ask", help="Have each call of its tools approved by a person.")
     ] = False,
-    trust: Annotated[
-        bool, typer.Option("--trust", help="Believe what the server says its tools do.")
+    trust_annotations: Annotated[
+        bool, typer.Option("--trust-annotations", help="Believe what the server says its tools do.")
     ] = False,
     replace: Annotated[
         bool, typer.Option("--replace", help="Take the place of a server of this name.")
@@ -217,7 +217,7 @@ def add(
             table[key] = dict(_pair(one) for one in given)
     table |= {} if prefix is None else {"prefix": prefix}
     table |= {"ask": True} if ask else {}
-    table |= {"trust": True} if trust else {}
+    table |= {"trust_annotations": True} if trust_annotations else {}
     check_server(table)
     file = _write(options, {_checked(name): table}, replace=replace)
     out = Output(json=options.json)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from asterism.memory.forgetting.retention import Deleted
     from asterism.memory.gate.copies import Forked
     from asterism.memory.health import Finding, Health
-    from asterism.memory.travel import Deeds, MemoryAt
+    from asterism.memory.travel import Effects, MemoryAt
     from asterism.memory.why import Trace
     from asterism.types.memory import EditRecord, Passage
 
@@ -158,21 +158,21 @@ def _revert_edit(
 
 
 def _revert_turn(options: Options, turn: str, reason: str, *, yes: bool) -> None:
-    async def look(home: Asterism) -> tuple[Deeds, dict[str, str]]:
-        deeds = await home.memory.written_by(turn)
-        if not deeds:
+    async def look(home: Asterism) -> tuple[Effects, dict[str, str]]:
+        effects = await home.memory.written_by(turn)
+        if not effects:
             await home.turn(turn)  # raises what is to be said of one that there is not
-        return deeds, await _labels(home)
+        return effects, await _labels(home)
 
     if not yes:
-        deeds, labels = visit(options, look, readonly=True)
-        if deeds:
+        effects, labels = visit(options, look, readonly=True)
+        if effects:
             typer.echo(f"Turn {turn} wrote:", err=True)
-            for line in _told(deeds, labels):
+            for line in _told(effects, labels):
                 typer.echo(printable(f"  {line}"), err=True)
             be_sure("Take all of this back? What came after it stays.", yes=False)
 
-    async def errand(home: Asterism) -> tuple[Deeds, dict[str, str]]:
+    async def errand(home: Asterism) -> tuple[Effects, dict[str, str]]:
         return await home.memory.revert_turn(turn, reason=reason, by="cli"), await _labels(home)
 
     done, labels = visit(options, errand)
@@ -193,14 +193,14 @@ async def _labels(home: Asterism) -> dict[str, str]:
     return {one.block.id: one.name for one in await home.blocks.list()}
 
 
-def _told(deeds: Deeds, labels: dict[str, str]) -> Iterator[str]:
-    for edit in deeds.edits:
+def _told(effects: Effects, labels: dict[str, str]) -> Iterator[str]:
+    for edit in effects.edits:
         why = f": {edit.reason}" if edit.reason else ""
         name = labels.get(edit.block_id, edit.block_id)
         yield f"block {name}, edit {edit.number}, {edit.kind}{one_line(why, 80)}"
-    for passage in deeds.inserted:
+    for passage in effects.inserted:
         yield f"passage {passage.id}, stored: {one_line(passage.text, 80)}"
-    for change in deeds.passage_edits:
+    for change in effects.passage_edits:
         yield f"passage {change.passage_id}, {change.kind}"
 
 
@@ -431,8 +431,8 @@ def export(
     async def errand(home: Asterism) -> dict[str, Any]:
         from asterism.types.people import OWNER_ALONE
 
-        company = await home.people.company(present) if present else OWNER_ALONE
-        return await home.memory.export(agent, company=company)
+        participants = await home.people.participants(present) if present else OWNER_ALONE
+        return await home.memory.export(agent, participants=participants)
 
     document = visit(options, errand, readonly=True)
     out = Output(json=options.json)

@@ -36,7 +36,7 @@ Roles = Annotated[
 ]
 
 
-class Trust(StrEnum):
+class PersonTrust(StrEnum):
     """How far an owner trusts a person."""
 
     KNOWN = "known"
@@ -57,7 +57,7 @@ def list_all(options: Options) -> None:
         return
     columns: list[Column[Person]] = [
         Column("person", lambda one: one.name, prose=True),
-        Column("tier", lambda one: one.tier.value),
+        Column("trust", lambda one: one.trust.value),
         Column("roles", lambda one: ", ".join(one.roles), prose=True),
         Column("accounts", _accounts, prose=True),
         Column("id", lambda one: one.id, least=120),
@@ -81,7 +81,7 @@ def show(options: Options, who: Who) -> None:
         [
             ("name", person.name),
             ("id", person.id),
-            ("tier", person.tier.value),
+            ("trust", person.trust.value),
             ("roles", ", ".join(person.roles) or "none"),
             ("accounts", "\n".join(_accounts(person).split(", ")) or "none"),
             ("since", at(person.created_at) if person.created_at else "ever"),
@@ -97,14 +97,16 @@ def _accounts(person: Person) -> str:
 def add(
     options: Options,
     name: Annotated[str, typer.Argument(metavar="NAME", help="A name that is free.")],
-    tier: Annotated[Trust, typer.Option("--tier", help="How far they are trusted.")] = Trust.KNOWN,
+    trust: Annotated[
+        PersonTrust, typer.Option("--trust", help="How far they are trusted.")
+    ] = PersonTrust.KNOWN,
     role: Roles = None,
 ) -> None:
     """Introduce a person; "person link" says where they write from."""
-    from asterism.types.people import Tier
+    from asterism.types.people import Trust
 
     async def errand(home: Asterism) -> Person:
-        return await home.people.create(name, tier=Tier(tier), roles=role or ())
+        return await home.people.create(name, trust=Trust(trust), roles=role or ())
 
     _do(options, errand, "{name} is known now.")
 
@@ -119,16 +121,16 @@ def rename(
     _do(options, lambda home: home.people.rename(who, name), "{name} is the name from now on.")
 
 
-@command(app, "tier")
-def set_tier(
+@command(app, "trust")
+def set_trust(
     options: Options,
     who: Who,
-    tier: Annotated[Trust, typer.Argument(metavar="TIER", help="known or stranger.")],
+    trust: Annotated[PersonTrust, typer.Argument(metavar="LEVEL", help="known or stranger.")],
 ) -> None:
     """Say how far a person is trusted."""
-    from asterism.types.people import Tier
+    from asterism.types.people import Trust
 
-    _do(options, lambda home: home.people.set_tier(who, Tier(tier)), "{name} is: {tier}.")
+    _do(options, lambda home: home.people.set_trust(who, Trust(trust)), "{name} is: {trust}.")
 
 
 @command(app, "roles")
@@ -196,7 +198,7 @@ def _do(options: Options, errand: Callable[[Asterism], Awaitable[Person]], said:
         return
     words = {
         "name": person.name,
-        "tier": person.tier.value,
+        "trust": person.trust.value,
         "roles": ", ".join(person.roles) or "none",
         "accounts": _accounts(person) or "no account",
     }

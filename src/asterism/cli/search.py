@@ -171,11 +171,13 @@ def find(options: Options, asked: Asked) -> tuple[Found, dict[str, str]]:
             if asked.everyone
             else await meant(home, asked.agent, instead="Or search the memory of all with --all.")
         )
-        company = await home.people.company(asked.present) if asked.present else OWNER_ALONE
+        participants = (
+            await home.people.participants(asked.present) if asked.present else OWNER_ALONE
+        )
         found = await home.search(
             whose,
             asked.words,
-            company=company,
+            participants=participants,
             limit=asked.limit,
             offset=(asked.page - 1) * asked.limit,
             neighbours=asked.near,
@@ -231,14 +233,14 @@ def _nothing(asked: Asked) -> str:
 
 def _head(hit: Hit, names: dict[str, str]) -> list[str]:
     """Return what a hit is, when it was said, by whom and where, and its id as the last."""
-    tier, whose = hit.source.tier, names.get(hit.agent_id)
+    trust, whose = hit.source.trust, names.get(hit.agent_id)
     parts = [
         hit.kind.value,
         stamp(hit.at),
         f"[{whose}]" if whose else "",
         hit.speaker,
         "" if hit.id.startswith(f"{hit.where}:") else hit.where,
-        "" if tier.trusted else f"({tier.value})",
+        "" if trust.trusted else f"({trust.value})",
         hit.id,
     ]
     return [one_line(part) for part in parts if part]

@@ -70,7 +70,7 @@ def noticing_ctrl_c() -> Generator[None, None, None]:
 
 
 def exit_on(numbers: Collection[signal.Signals], last: Callable[[], None]) -> None:
-    """End the process at these signals, after a last deed, whatever its threads wait for.
+    """End the process at these signals, after a last effect, whatever its threads wait for.
 
     A handler alone would run when the main thread has read its line, which may be never.
     """

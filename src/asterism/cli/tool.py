@@ -37,7 +37,7 @@ def list_tools(options: Options) -> None:
         return
     columns: list[Column[dict[str, Any]]] = [
         Column("tool", lambda one: one["name"]),
-        Column("effect", lambda one: one["effect"]),
+        Column("retry safety", lambda one: one["retry_safety"]),
         Column("asks", lambda one: "yes" if one["ask"] else "", least=80),
         Column("what it does", lambda one: one["description"].partition("\n")[0], prose=True),
     ]
@@ -48,7 +48,7 @@ def _described(home: Asterism, name: str) -> dict[str, Any]:
     # Some are for agents only that name them.
     tool = home.toolbox.get(name, (name,))
     assert tool is not None
-    return {**tool.wire()["function"], "effect": tool.effect, "ask": tool.ask}
+    return {**tool.wire()["function"], "retry_safety": tool.retry_safety, "ask": tool.ask}
 
 
 @command(app, "add")
@@ -75,17 +75,17 @@ def add(
         list[str] | None,
         typer.Option("--header", metavar="NAME=VALUE", help='Such as "X-Key=secret:shop".'),
     ] = None,
-    does: Annotated[
+    effect: Annotated[
         list[str] | None,
         typer.Option(
-            "--does", metavar="JSON", help='Such as {"kind": "send", "recipients": "to"}.'
+            "--effect", metavar="JSON", help='Such as {"kind": "send", "recipients": "to"}.'
         ),
     ] = None,
-    tier: Annotated[
-        str, typer.Option("--tier", metavar="TIER", help="How far its results are trusted.")
+    trust: Annotated[
+        str, typer.Option("--trust", metavar="LEVEL", help="How far its results are trusted.")
     ] = "tool",
-    effect: Annotated[
-        str, typer.Option("--effect", metavar="WORD", help="unknown or repeatable.")
+    retry_safety: Annotated[
+        str, typer.Option("--retry-safety", metavar="WORD", help="unknown or repeatable.")
     ] = "unknown",
     ask: Annotated[bool, typer.Option("--ask", help="Ask a person before each call.")] = False,
     timeout: Annotated[
@@ -105,7 +105,7 @@ def add(
     told = description or str(known.get("description", ""))
     pairs = dict(_pair(one) for one in header or ())
     call = HttpCall(http, method.upper(), pairs) if http else None
-    deeds = [_json_of(one, "--does") for one in does] if does else None
+    declared = [_json_of(text, "--effect") for text in effect] if effect else None
     source = read_text(python) if python else None
 
     async def errand(home: Asterism) -> RegisteredTool:
@@ -115,9 +115,9 @@ def add(
             known,
             python=source,
             http=call,
-            does=deeds,
-            tier=tier,
-            effect=effect,
+            effects=declared,
+            trust=trust,
+            retry_safety=retry_safety,
             ask=ask,
             timeout=timeout,
             audience=audience,

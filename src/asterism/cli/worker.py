@@ -42,6 +42,7 @@ async def work(options: Options) -> None:
             'so use "asterism serve" or "asterism chat". Nothing was started.'
         )
     told = asyncio.create_task(until_told())
+    await asyncio.sleep(0)  # it hears signals before anything is said
     try:
         async with AsyncExitStack() as stack:
             home = await _open(stack, options, told)

@@ -10,8 +10,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from asterism.types.deeds import DeedKind
-from asterism.types.people import Tier
+from asterism.types.effects import EffectKind
+from asterism.types.people import Trust
 
 _PER = re.compile(
     r"^\s*(?P<most>\d[\d,]*(?:\.\d+)?)\s+per\s+(?P<unit>minute|hour|day|week|month|year)\s*$"
@@ -26,8 +26,8 @@ _SPANS = {
 }
 _PERSON = r"^(owner|known|stranger|(person|role):.+)$"
 _REVIEWER = r"^(owner|present|(person|role):.+)$"
-_DEEDS = "|".join(kind.value for kind in DeedKind)
-_TIERS = "|".join(tier.value for tier in Tier)
+_DEEDS = "|".join(kind.value for kind in EffectKind)
+_TIERS = "|".join(trust.value for trust in Trust)
 
 Globs = Annotated[
     tuple[Annotated[str, Field(min_length=1)], ...],
@@ -54,7 +54,7 @@ class PolicySettings(_Table):
     )
     tools: Globs = ()
     operations: Globs = ()
-    deeds: tuple[Annotated[str, Field(pattern=f"^({_DEEDS})$")], ...] = Field(
+    effects: tuple[Annotated[str, Field(pattern=f"^({_DEEDS})$")], ...] = Field(
         default=(), strict=False, description=f"a list of {_DEEDS.replace('|', ', ')}"
     )
     arguments: dict[str, str] = Field(
@@ -66,7 +66,7 @@ class PolicySettings(_Table):
     things: Globs = ()
     amount_up_to: float | None = Field(default=None, description="a number")
     amount_above: float | None = Field(default=None, description="a number")
-    tiers: tuple[Annotated[str, Field(pattern=f"^({_TIERS})$")], ...] = Field(
+    trust_levels: tuple[Annotated[str, Field(pattern=f"^({_TIERS})$")], ...] = Field(
         default=(), strict=False, description=f"a list of {_TIERS.replace('|', ', ')}"
     )
     verbs: Globs = ()

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from asterism.config.audiences import DeclaredAudience
-from asterism.types.deeds import DeedKind, Does
+from asterism.types.effects import EffectKind, ToolEffect
 
 _LONGEST_WAIT = 86_400
 
@@ -37,14 +37,14 @@ Patterns = Annotated[
     BeforeValidator(_listed),
     Field(strict=False, description='a list of names with wildcards, such as ["read_*"],'),
 ]
-_KINDS = tuple(kind.value for kind in DeedKind)
+_KINDS = tuple(kind.value for kind in EffectKind)
 
 
 class _Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
 
 
-class DoesSettings(_Table):
+class EffectSettings(_Table):
     """What calls of a tool do, in terms of their arguments."""
 
     kind: str = Field(
@@ -64,23 +64,23 @@ class DoesSettings(_Table):
     closed: bool = Field(default=False, description="true or false")
 
     @property
-    def does(self) -> Does:
+    def effects(self) -> ToolEffect:
         """The same as tools declare it."""
         told: dict[str, Any] = self.model_dump()
         if "*" in self.fields:
             told["fields"] = "*"
-        return Does(**told)
+        return ToolEffect(**told)
 
 
 class McpToolSettings(_Table):
     """What the owner says of one tool of a server."""
 
-    does: DoesSettings | None = None
+    effects: EffectSettings | None = None
     ask: bool | None = Field(default=None, description="true or false")
-    effect: Literal["repeatable", "unknown"] | None = Field(
+    retry_safety: Literal["repeatable", "unknown"] | None = Field(
         default=None, description='"repeatable" or "unknown"'
     )
-    tier: Literal["tool", "document", "web"] | None = Field(
+    trust: Literal["tool", "document", "web"] | None = Field(
         default=None, description='"tool", "document" or "web"'
     )
     audience: DeclaredAudience | None = None
@@ -143,8 +143,8 @@ class McpSettings(_Table):
     allow: Patterns = ()
     deny: Patterns = ()
     ask: bool = Field(default=False, description="true or false")
-    trust: bool = Field(default=False, description="true or false")
-    tier: Literal["tool", "document", "web"] | None = Field(
+    trust_annotations: bool = Field(default=False, description="true or false")
+    trust: Literal["tool", "document", "web"] | None = Field(
         default=None, description='"tool", "document" or "web"'
     )
     audience: DeclaredAudience = "owner"

@@ -37,7 +37,7 @@ class ContextSettings(_Table):
 class MemorySettings(_Table):
     """What may change memory without asking, and who looks for contradictions."""
 
-    trust: list[Literal["stranger", "tool", "document", "web"]] = Field(
+    trusted: list[Literal["stranger", "tool", "document", "web"]] = Field(
         default=[],
         description='a list such as ["tool"] of "stranger", "tool", "document" and "web"',
         examples=[],
@@ -79,7 +79,7 @@ class RetentionSettings(_Table):
     tag: str | None = Field(
         default=None, min_length=1, description="a tag of passages", examples=["note"]
     )
-    tier: Literal["owner", "known", "stranger", "tool", "document", "web"] | None = Field(
+    trust: Literal["owner", "known", "stranger", "tool", "document", "web"] | None = Field(
         default=None,
         description='"owner", "known", "stranger", "tool", "document" or "web"',
         examples=["web"],
@@ -89,8 +89,8 @@ class RetentionSettings(_Table):
     def _fits(self) -> Self:
         if self.tag is not None and self.kind != "passages":
             raise ValueError(f"has a tag, which {self.kind} have not; leave out one of the two.")
-        if self.tier is not None and self.kind not in _HAVE_TIERS:
-            raise ValueError(f"has a tier, which {self.kind} have not; leave out one of the two.")
+        if self.trust is not None and self.kind not in _HAVE_TIERS:
+            raise ValueError(f"has a trust, which {self.kind} have not; leave out one of the two.")
         if self.agent is not None and self.kind == "blobs":
             raise ValueError("has an agent, which blobs have not; leave out one of the two.")
         return self

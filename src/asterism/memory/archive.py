@@ -13,7 +13,7 @@ from asterism.store import passages
 from asterism.store.database import Connection
 from asterism.store.passages import Archive, PassageEdit, read_origins
 from asterism.types.memory import Passage, Source
-from asterism.types.people import OWNER_ALONE, Audience, Company, Tier
+from asterism.types.people import OWNER_ALONE, Audience, Participants, Trust
 
 _PAGE = 200
 
@@ -31,7 +31,7 @@ async def get(
     constellation: str,
     passage_id: str,
     *,
-    company: Company = OWNER_ALONE,
+    participants: Participants = OWNER_ALONE,
     moment: int | None = None,
 ) -> Passage:
     """Return a passage as it is, or as it was at a moment, also one that no longer holds.
@@ -39,12 +39,12 @@ async def get(
     What those present may not hear is not there.
     """
     found = await passages.get(tx, constellation, passage_id)
-    if found is not None and not company.may_hear(found.source.audience):
+    if found is not None and not participants.can_see(found.source.audience):
         found = None  # also if they might have heard it then
     if found is not None and moment is not None:
         after = await passages.edits_after(tx, [passage_id], moment)
         found = rewound(found, after.get(passage_id, ())) if found.known_from <= moment else None
-    if found is None or not company.may_hear(found.source.audience):
+    if found is None or not participants.can_see(found.source.audience):
         when = "" if moment is None else " at that time"
         raise NotFound(f"There is no passage {passage_id!r}{when}. Search for it to learn its id.")
     return found
@@ -54,7 +54,7 @@ async def listing(
     tx: Connection,
     archive_ids: Sequence[str],
     *,
-    company: Company = OWNER_ALONE,
+    participants: Participants = OWNER_ALONE,
     tag: str | None = None,
     moment: int | None = None,
     limit: int = 50,
@@ -63,7 +63,7 @@ async def listing(
     """Return passages that hold, or held at a moment, the latest known first.
 
     Args:
-        company: Those present; what they may not hear is left out.
+        participants: Those present; what they may not hear is left out.
         tag: Only those that have it.
         moment: When; None: now.
         limit: How many.
@@ -93,42 +93,42 @@ async def listing(
         if not page:
             break
         after = (page[-1].known_from, page[-1].id)
-        now = [one for one in page if company.may_hear(one.source.audience)]
+        now = [one for one in page if participants.can_see(one.source.audience)]
         then = now if moment is None else await as_of(tx, now, moment)
         found += [
             one
             for one in then
-            if company.may_hear(one.source.audience) and (wanted is None or wanted in one.tags)
+            if participants.can_see(one.source.audience) and (wanted is None or wanted in one.tags)
         ]
     return found[:limit]
 
 
 async def history(
-    tx: Connection, constellation: str, passage_id: str, *, company: Company = OWNER_ALONE
+    tx: Connection, constellation: str, passage_id: str, *, participants: Participants = OWNER_ALONE
 ) -> list[PassageEdit]:
     """Return what was done to a passage after it was stored, in order.
 
     What it said when it was not for those present to hear is left out.
     """
-    found = await get(tx, constellation, passage_id, company=company)
+    found = await get(tx, constellation, passage_id, participants=participants)
     edits = await passages.edits(tx, passage_id)
-    if company.owner_alone:
+    if participants.owner_alone:
         return edits
     kept: list[PassageEdit] = []
     for edit in reversed(edits):
         found = before(found, edit)
-        if not company.may_hear(found.source.audience):
+        if not participants.can_see(found.source.audience):
             break
         kept.append(edit)
     return kept[::-1]
 
 
-async def heard_history(
-    tx: Connection, constellation: str, passage_id: str, company: Company
+async def visible_history(
+    tx: Connection, constellation: str, passage_id: str, participants: Participants
 ) -> list[PassageEdit]:
     """Return the history of a passage; nothing of one that those present may not hear."""
     try:
-        return await history(tx, constellation, passage_id, company=company)
+        return await history(tx, constellation, passage_id, participants=participants)
     except NotFound:
         return []
 
@@ -166,6 +166,6 @@ def before(passage: Passage, edit: PassageEdit) -> Passage:
         source=Source(
             read_origins(was["origins"]) if "origins" in was else source.origins,
             Audience.read(was["audience"]) if "audience" in was else source.audience,
-            Tier(was["tier"]) if "tier" in was else source.tier,
+            Trust(was["trust"]) if "trust" in was else source.trust,
         ),
     )

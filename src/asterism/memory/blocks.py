@@ -9,9 +9,9 @@ from difflib import get_close_matches
 
 from asterism.errors import Conflict, NotFound
 from asterism.memory.documents import render
-from asterism.memory.editing import is_heading, is_heard
+from asterism.memory.editing import is_heading, is_visible
 from asterism.memory.history import records, schema_of
-from asterism.memory.lines import heard_with
+from asterism.memory.lines import seen_with
 from asterism.store import blocks as rows
 from asterism.store.blocks import BlockRow, VisibleRow
 from asterism.store.database import Connection
@@ -23,7 +23,7 @@ from asterism.types.memory import (
     Line,
     Permission,
 )
-from asterism.types.people import Audience, Company
+from asterism.types.people import Audience, Participants
 
 SHARED_BY_ALL = "constellation"
 """The name that stands for the owner of a block that belongs to no single agent."""
@@ -84,7 +84,7 @@ def _seen(found: VisibleRow, agent_id: str | None) -> Seen:
         block=block,
         permission=Permission(row.permission if own else found.permission),
         owner_name=None if own else found.owner_name or SHARED_BY_ALL,
-        lines=heard_with(rows.read_lines(row.text, row.lines), block.audience),
+        lines=seen_with(rows.read_lines(row.text, row.lines), block.audience),
     )
 
 
@@ -118,17 +118,17 @@ async def find(
     constellation: str,
     agent_id: str | None,
     label: str,
-    company: Company | None = None,
+    participants: Participants | None = None,
 ) -> Seen:
     """Return the block that a label means to an agent, or for None to the owner.
 
     Its own come first, then those shared with it (`owner-name/label`, or the plain label if only
-    one fits), then the constellation's. With a company, what it may not hear is not there.
+    one fits), then the constellation's. With participants, what they may not see is not there.
     """
     found = [
         one
         for one in await _visible(tx, constellation, agent_id)
-        if company is None or company.may_hear(Audience.read(one.row.audience))
+        if participants is None or participants.can_see(Audience.read(one.row.audience))
     ]
     wanted = label.strip()
     for fitting in _by_rank(found, agent_id, wanted):
@@ -175,24 +175,28 @@ def _not_found(wanted: str, names: list[str]) -> NotFound:
 # -- for those present -----------------------------------------------------------------------------
 
 
-def heard_lines(seen: Seen, company: Company) -> list[str]:
+def visible_lines(seen: Seen, participants: Participants) -> list[str]:
     """Return the lines that everyone present may hear."""
     block = seen.block
     return [
-        line.text for line in seen.lines if is_heard(block.schema, line, block.audience, company)
+        line.text
+        for line in seen.lines
+        if is_visible(block.schema, line, block.audience, participants)
     ]
 
 
-def heard_by(seen: Seen, company: Company) -> Seen | None:
+def heard_by(seen: Seen, participants: Participants) -> Seen | None:
     """Return a block as those present may see it; None: it is not there for them.
 
     Where lines are hidden, size and version count what is heard, and when it was last written is
     not told: else they would tell of the rest.
     """
     block = seen.block
-    if not company.may_hear(block.audience):
+    if not participants.can_see(block.audience):
         return None
-    lines = tuple(one for one in seen.lines if is_heard(block.schema, one, block.audience, company))
+    lines = tuple(
+        one for one in seen.lines if is_visible(block.schema, one, block.audience, participants)
+    )
     if len(lines) == len(seen.lines):
         return seen
     return replace(
@@ -207,9 +211,9 @@ def heard_by(seen: Seen, company: Company) -> Seen | None:
     )
 
 
-def shown(seen: Seen, company: Company) -> str:
-    """Return what a model sees of a block in this company; "" if it may hear nothing."""
-    lines = heard_lines(seen, company)
+def shown(seen: Seen, participants: Participants) -> str:
+    """Return what a model sees of a block with these participants; "" if they may see nothing."""
+    lines = visible_lines(seen, participants)
     if all(is_heading(seen.block.schema, line) for line in lines):
         return ""
     return render(seen.block.schema, lines)
@@ -218,16 +222,16 @@ def shown(seen: Seen, company: Company) -> str:
 _TAG = re.compile(r"<(?=\s*/?\s*block\b)", re.IGNORECASE)
 
 
-def wrapped(seen: Seen, company: Company) -> str:
+def wrapped(seen: Seen, participants: Participants) -> str:
     """Return a block for a prompt, in tags that its content cannot fake.
 
     Nothing is returned of a block that those present may not hear. One of which they may hear no
     line looks like an empty one.
     """
     block = seen.block
-    if not company.may_hear(block.audience):
+    if not participants.can_see(block.audience):
         return ""
-    lines = heard_lines(seen, company)
+    lines = visible_lines(seen, participants)
     owner = f' owner="{_attribute(seen.owner_name)}"' if seen.owner_name is not None else ""
     used = len("\n".join(lines))
     head = (
@@ -251,6 +255,6 @@ async def blame(tx: Connection, block_id: str) -> list[tuple[Line, list[EditReco
     row = await rows.get(tx, block_id)
     if row is None:
         raise NotFound(f"There is no block {block_id!r}.")
-    lines = heard_with(rows.read_lines(row.text, row.lines), Audience.read(row.audience))
+    lines = seen_with(rows.read_lines(row.text, row.lines), Audience.read(row.audience))
     found = await records(tx, block_id, {number for line in lines for number in line.edits})
     return [(line, [found[one] for one in line.edits if one in found]) for line in lines]

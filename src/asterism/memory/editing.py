@@ -19,14 +19,14 @@ from asterism.types.memory import (
     SetField,
     SetText,
 )
-from asterism.types.people import Audience, Company
+from asterism.types.people import Audience, Participants
 
 
-def is_heard(schema: Schema, line: Line, block: Audience, company: Company) -> bool:
+def is_visible(schema: Schema, line: Line, block: Audience, participants: Participants) -> bool:
     """Tell whether everyone present may hear a line; headings say no more than the schema does."""
-    if not company.may_hear(block):
+    if not participants.can_see(block):
         return False
-    return is_heading(schema, line.text) or company.may_hear(line.label.audience)
+    return is_heading(schema, line.text) or participants.can_see(line.label.audience)
 
 
 def is_heading(schema: Schema, text: str) -> bool:
@@ -147,6 +147,6 @@ def refuse_if_lost(hidden: Sequence[Line], after: Sequence[Line]) -> None:
 
 def _hidden_lost() -> NotAllowed:
     return NotAllowed(
-        "This part of the block cannot be changed in this company. Change another part, or do it "
-        "when you talk with the owner alone. Nothing was changed."
+        "This part of the block cannot be changed with these people present. Change another part, "
+        "or do it when you talk with the owner alone. Nothing was changed."
     )

@@ -13,7 +13,7 @@ from asterism.errors import AsterismError, InvalidInput
 from asterism.memory import archive, blocks, people
 from asterism.memory.blocks import Seen
 from asterism.memory.documents import Document, read_schema, schema_wire
-from asterism.memory.editing import is_heard
+from asterism.memory.editing import is_visible
 from asterism.memory.gate import copies
 from asterism.memory.gate import passages as gate
 from asterism.memory.gate.passages import NewPassage
@@ -33,7 +33,7 @@ from asterism.types.memory import (
     Source,
     TextSchema,
 )
-from asterism.types.people import OWNER, OWNER_ALONE, Audience, Company, Tier
+from asterism.types.people import OWNER, OWNER_ALONE, Audience, Participants, Trust
 from asterism.types.summaries import Summary
 
 VERSION = 1
@@ -48,22 +48,24 @@ _LONGEST_NAME = 60
 
 
 async def export(
-    tx: Connection, constellation: str, agent_id: str, *, company: Company = OWNER_ALONE
+    tx: Connection, constellation: str, agent_id: str, *, participants: Participants = OWNER_ALONE
 ) -> dict[str, Any]:
-    """Return an agent's memory as a JSON document, as far as all of a company may hear it.
+    """Return an agent's memory as a JSON document, as far as all participants may see it.
 
-    Its own blocks with every line's audience, tier and origins, passages that hold, summaries, and
+    Its own blocks with every line's audience, trust and origins, passages that hold, summaries, and
     the names of people that audiences and origins refer to. What others share with it, and sources
     of documents, by name only. For others than the owner, only those present go by name.
     """
     own, *attached = await archive.archives_of(tx, constellation, agent_id)
     seen = await blocks.seen_by(tx, constellation, agent_id)
-    heard = [one for one in seen if company.may_hear(one.block.audience)]
+    heard = [one for one in seen if participants.can_see(one.block.audience)]
     document: dict[str, Any] = {
         "kind": _KIND,
         "version": VERSION,
         "agent": own.name,
-        "blocks": [await _block_out(tx, one, company) for one in heard if one.owner_name is None],
+        "blocks": [
+            await _block_out(tx, one, participants) for one in heard if one.owner_name is None
+        ],
         "shared": [
             {"owner": one.owner_name, "label": one.block.label, "permission": one.permission.value}
             for one in heard
@@ -71,27 +73,29 @@ async def export(
         ],
         "passages": [
             _passage_out(one)
-            for one in await archive.listing(tx, [agent_id], company=company, limit=_EVERY)
+            for one in await archive.listing(
+                tx, [agent_id], participants=participants, limit=_EVERY
+            )
         ],
-        "sources": [one.name for one in attached] if company.owner_alone else [],
+        "sources": [one.name for one in attached] if participants.owner_alone else [],
         "summaries": [
             _summary_out(one)
             for one in await summaries.of_agent(tx, agent_id)
-            if company.may_hear(one.audience)
+            if participants.can_see(one.audience)
         ],
     }
-    document["people"] = await _people_out(tx, constellation, document, company)
+    document["people"] = await _people_out(tx, constellation, document, participants)
     return document
 
 
-async def _block_out(tx: Connection, seen: Seen, company: Company) -> dict[str, Any]:
+async def _block_out(tx: Connection, seen: Seen, participants: Participants) -> dict[str, Any]:
     block = seen.block
     row = await rows.get(tx, block.id)
     assert row is not None, "it was seen with this transaction"
     lines = [
         line
         for line in rows.read_lines(row.text, row.lines)
-        if company.owner_alone or is_heard(block.schema, line, block.audience, company)
+        if participants.owner_alone or is_visible(block.schema, line, block.audience, participants)
     ]
     # A value cannot be cut by lines, so that it is told only where all of it is heard.
     whole = len(lines) == len(seen.lines) and not isinstance(block.schema, TextSchema)
@@ -110,7 +114,7 @@ async def _block_out(tx: Connection, seen: Seen, company: Company) -> dict[str, 
                 "text": line.text,
                 **_source_out(Source(line.origins, line.label.audience, line.label.trust)),
             }
-            for line in await lines_with_origins(tx, block.id, lines, company)
+            for line in await lines_with_origins(tx, block.id, lines, participants)
         ],
         "value": Document.load(block.schema, row.snapshot, _READER).value() if whole else None,
     }
@@ -119,7 +123,7 @@ async def _block_out(tx: Connection, seen: Seen, company: Company) -> dict[str, 
 def _source_out(source: Source) -> dict[str, Any]:
     return {
         "audience": str(source.audience),
-        "tier": source.tier.value,
+        "trust": source.trust.value,
         "origins": [[one.kind.value, one.ref, one.detail] for one in source.origins],
     }
 
@@ -142,7 +146,7 @@ def _summary_out(summary: Summary) -> dict[str, Any]:
         "id": summary.id,
         "text": summary.text,
         "audience": str(summary.audience),
-        "tier": summary.tier.value,
+        "trust": summary.trust.value,
         "strategy": summary.strategy.value,
         "messages": summary.messages,
         "made_by": summary.made_by,
@@ -151,17 +155,17 @@ def _summary_out(summary: Summary) -> dict[str, Any]:
 
 
 async def _people_out(
-    tx: Connection, constellation: str, document: dict[str, Any], company: Company
+    tx: Connection, constellation: str, document: dict[str, Any], participants: Participants
 ) -> dict[str, str]:
     """Return the names of people that a document refers to by their ids."""
     told = orjson.dumps(document).decode()
-    present = {one.person_id for one in company.hearers}
+    present = {one.person_id for one in participants.people}
     return {
         person_id: name
         for person_id, name in await persons.names(tx, constellation)
         if person_id != OWNER
         and person_id in told
-        and (company.owner_alone or person_id in present)
+        and (participants.owner_alone or person_id in present)
     }
 
 
@@ -365,7 +369,7 @@ async def _people_in(
         if known is None:
             try:
                 made = await people.create_person(
-                    *(tx, writer.constellation, str(name), writer.now), tier=Tier.STRANGER
+                    *(tx, writer.constellation, str(name), writer.now), trust=Trust.STRANGER
                 )
             except AsterismError as error:
                 left.append(f"Nobody here is {str(name)[:_LONGEST_NAME]!r}: {_why(error)}")
@@ -415,7 +419,7 @@ class _Reader:
 
     def audience(self, text: str) -> Audience:
         clauses = (frozenset(map(self._word_of, one)) for one in Audience.read(text).clauses)
-        return Audience.meeting([Audience(tuple(clauses))])
+        return Audience.intersection([Audience(tuple(clauses))])
 
     def _word_of(self, word: str) -> str:
         kind, _, name = word.partition(":")
@@ -433,7 +437,7 @@ class _Reader:
             ref = self._who.get(ref, ref) if kind is OriginKind.PERSON else ref
             origins.append(Origin(kind, ref, self.text(named, "place")))
         audience = self.audience(self.text(table, "audience"))
-        return Source(tuple(origins), audience, self.word(Tier, table, "tier"))
+        return Source(tuple(origins), audience, self.word(Trust, table, "trust"))
 
     def line(self, given: Any) -> SourcedLine:
         table = self.table(given, "line")

@@ -16,7 +16,7 @@ from asterism.store import journal, passages, summaries
 from asterism.store.database import Connection
 from asterism.types.ids import now_ms
 from asterism.types.memory import Passage
-from asterism.types.people import OWNER_ALONE, Company
+from asterism.types.people import OWNER_ALONE, Participants
 
 _LOOKED_AT = 2_000
 """How many passages are looked at closely, the latest first."""
@@ -60,7 +60,7 @@ async def health(
     agent_id: str,
     *,
     now: int | None = None,
-    company: Company = OWNER_ALONE,
+    participants: Participants = OWNER_ALONE,
 ) -> Health:
     """Look at what those present may hear of an agent's memory; nothing is changed."""
     if await passages.archive(tx, constellation, agent_id) is None:
@@ -69,32 +69,32 @@ async def health(
     seen = [
         heard
         for one in await blocks.seen_by(tx, constellation, agent_id)
-        if (heard := blocks.heard_by(one, company)) is not None
+        if (heard := blocks.heard_by(one, participants)) is not None
     ]
     there = [
         one
         for one in await passages.newest(tx, [agent_id], _LOOKED_AT)
-        if company.may_hear(one.source.audience)
+        if participants.can_see(one.source.audience)
     ]
     counts = {"passages": len(there)}
-    if company.owner_alone:
+    if participants.owner_alone:
         counts = await passages.counts(tx, agent_id)
         counts["entries of the journal"] = await journal.length_of(tx, agent_id)
     counts["blocks"] = len(seen)
     counts["summaries"] = sum(
-        company.may_hear(one.audience) for one in await summaries.of_agent(tx, agent_id)
+        participants.can_see(one.audience) for one in await summaries.of_agent(tx, agent_id)
     )
     vectors = dict(await passages.vectors(tx, [agent_id], _LOOKED_AT))
     findings = [
         *_duplicates(there, vectors),
         *_contradictions(there),
         *_past(there, moment),
-        *await _orphaned(tx, agent_id, company),
+        *await _orphaned(tx, agent_id, participants),
         *_junk(there),
         *_full_blocks(seen),
     ]
     sourceless = await passages.without_origin(tx, agent_id, _MOST_IDS)
-    if sourceless and company.owner_alone:
+    if sourceless and participants.owner_alone:
         findings.append(
             Finding(
                 "sourceless",
@@ -238,7 +238,7 @@ def _day(year: int, month: int, day: int) -> date | None:
         return None
 
 
-async def _orphaned(tx: Connection, agent_id: str, company: Company) -> list[Finding]:
+async def _orphaned(tx: Connection, agent_id: str, participants: Participants) -> list[Finding]:
     """Find what was superseded by something that was taken back itself, so that nothing holds."""
     return [
         Finding(
@@ -248,7 +248,7 @@ async def _orphaned(tx: Connection, agent_id: str, company: Company) -> list[Fin
             "If the former holds again, insert it anew; else there is nothing to do.",
         )
         for one, other in await passages.orphaned(tx, agent_id, _MOST_IDS)
-        if company.may_hear(one.source.audience)
+        if participants.can_see(one.source.audience)
     ]
 
 
@@ -278,15 +278,15 @@ def _full_blocks(seen: Sequence[blocks.Seen]) -> Iterator[Finding]:
 
 
 def _untrusted(there: Sequence[Passage]) -> Iterator[Finding]:
-    by_tier: dict[str, list[str]] = {}
+    by_trust: dict[str, list[str]] = {}
     for one in there:
-        if not one.source.tier.trusted:
-            by_tier.setdefault(one.source.tier.value, []).append(one.id)
-    for tier, ids in sorted(by_tier.items()):
+        if not one.source.trust.trusted:
+            by_trust.setdefault(one.source.trust.value, []).append(one.id)
+    for trust, ids in sorted(by_trust.items()):
         yield Finding(
             "untrusted",
             tuple(ids[:_MOST_IDS]),
-            f"{len(ids):,} passages come from: {tier}",
+            f"{len(ids):,} passages come from: {trust}",
             "They are marked wherever they are shown; forget those that you do not want.",
         )
 

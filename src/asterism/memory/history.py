@@ -18,12 +18,12 @@ import orjson
 from asterism.errors import NotFound
 from asterism.memory.documents import History, read_schema
 from asterism.memory.documents.history import StartTooLate
-from asterism.memory.lines import heard_with, spliced
+from asterism.memory.lines import seen_with, spliced
 from asterism.store import blocks as rows
 from asterism.store.blocks import Blame, BlockRow, EditRow, EraRow
 from asterism.store.database import Connection
 from asterism.types.memory import EditRecord, Line, Origin, OriginKind, Schema, Source
-from asterism.types.people import Audience, Tier
+from asterism.types.people import Audience, Trust
 
 _SET_SCHEMA = ("create", "describe")
 _PAGE = 64
@@ -53,7 +53,7 @@ def source_json(source: Source, **more: Any) -> str:
             for one in source.origins
         ],
         "audience": str(source.audience),
-        "tier": source.tier.value,
+        "trust": source.trust.value,
         **more,
     }
     return orjson.dumps(told).decode()
@@ -65,7 +65,7 @@ def read_source(text: str) -> Source:
     return Source(
         tuple(Origin(OriginKind(kind), *rest) for kind, *rest in told["origins"]),
         Audience.read(told["audience"]),
-        Tier(told["tier"]),
+        Trust(told["trust"]),
     )
 
 
@@ -390,8 +390,8 @@ async def lines_at(
         )
     audience = Audience.read(row.audience)
     if version == row.version:
-        return list(heard_with(rows.read_lines(row.text, row.lines), audience))
-    return list(heard_with(await raw_lines_at(tx, block_id, version), audience))
+        return list(seen_with(rows.read_lines(row.text, row.lines), audience))
+    return list(seen_with(await raw_lines_at(tx, block_id, version), audience))
 
 
 async def raw_lines_at(

@@ -164,7 +164,7 @@ def spliced(blame: list[Blame], change: Sequence[Any]) -> list[Blame]:
     return [*blame[:at], *read_blame(runs), *blame[at + gone :]]
 
 
-def heard_with(lines: Sequence[Line], audience: Audience) -> tuple[Line, ...]:
+def seen_with(lines: Sequence[Line], audience: Audience) -> tuple[Line, ...]:
     """Return lines whose labels say all: those who may hear the line *and* the block."""
     return tuple(
         line

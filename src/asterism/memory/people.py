@@ -19,10 +19,10 @@ from asterism.types.people import (
     OWNER_ALONE,
     Account,
     Audience,
-    Company,
-    Hearer,
+    Participant,
+    Participants,
     Person,
-    Tier,
+    Trust,
 )
 from asterism.types.wire import plain
 
@@ -33,9 +33,9 @@ _JOINTS = frozenset("|&")
 """What joins the words of an audience, and so cannot be in one."""
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 """Categories of characters that show nothing, or cannot be stored."""
-_NOBODY = Hearer("")
+_NOBODY = Participant("")
 """Somebody of whom nothing is known."""
-_THE_OWNER = Person(OWNER, OWNER, Tier.OWNER, (OWNER,))
+_THE_OWNER = Person(OWNER, OWNER, Trust.OWNER, (OWNER,))
 
 
 # -- who is present --------------------------------------------------------------------------------
@@ -52,7 +52,7 @@ async def person_for(tx: Connection, constellation: str, account: Account, now: 
         person_id = await people.whose(tx, constellation, account)
         assert person_id is not None, "an account that could not be claimed is somebody's"
     found = await _get(tx, constellation, person_id)
-    return found or Person(person_id, person_id, Tier.STRANGER, accounts=(account,))
+    return found or Person(person_id, person_id, Trust.STRANGER, accounts=(account,))
 
 
 async def _put_stranger(
@@ -62,21 +62,21 @@ async def _put_stranger(
     shown = "".join("_" if _is_odd(sign) else sign for sign in written)[: _LONGEST_NAME - 8]
     name, number = shown, 1
     while True:
-        person = Person(person_id, name, Tier.STRANGER, (), (account,), now)
+        person = Person(person_id, name, Trust.STRANGER, (), (account,), now)
         if await people.put(tx, constellation, person):
             return person
         number += 1
         name = f"{shown} ({number})"
 
 
-async def company(
+async def participants(
     tx: Connection,
     constellation: str,
     persons: Sequence[str],
     room: str | None,
     *,
     planned: bool = False,
-) -> Company:
+) -> Participants:
     """Return those present: the persons named and, in a room, everybody known to be in it.
 
     Somebody who is not known any more is a stranger without roles; nobody at all is one, too. With
@@ -90,18 +90,18 @@ async def company(
     roles = await people.roles_of(tx, constellation, present)
     rooms = await people.rooms_of(tx, constellation, [one for one in present if one in roles])
     here = frozenset[str]() if room is None or planned else frozenset({room})
-    hearers = [
-        Hearer(OWNER, frozenset({OWNER}))
+    found = [
+        Participant(OWNER, frozenset({OWNER}))
         if one == OWNER
-        else Hearer(one, roles.get(one, frozenset()), rooms.get(one, frozenset()) | here)
+        else Participant(one, roles.get(one, frozenset()), rooms.get(one, frozenset()) | here)
         for one in present
     ]
-    return Company(tuple(hearers) or (replace(_NOBODY, rooms=here),), room)
+    return Participants(tuple(found) or (replace(_NOBODY, rooms=here),), room)
 
 
-async def names_of(tx: Connection, constellation: str, present: Company) -> dict[str, str]:
+async def names_of(tx: Connection, constellation: str, present: Participants) -> dict[str, str]:
     """Return what those present are called, by their ids; who is not known is left out."""
-    found = {one.person_id: await _get(tx, constellation, one.person_id) for one in present.hearers}
+    found = {one.person_id: await _get(tx, constellation, one.person_id) for one in present.people}
     return {person_id: one.name for person_id, one in found.items() if one is not None}
 
 
@@ -140,13 +140,13 @@ def alone_with(person_id: str) -> str:
     return orjson.dumps({"persons": [person_id]}).decode()
 
 
-async def read_company(tx: Connection, constellation: str, text: str | None) -> Company:
+async def read_company(tx: Connection, constellation: str, text: str | None) -> Participants:
     """Return those whom the JSON of `meet` names, with what is known of them now."""
     if text is None:
         return OWNER_ALONE
     told: dict[str, Any] = orjson.loads(text)
     persons, planned = told.get("persons", []), "audience" in told
-    return await company(tx, constellation, persons, told.get("room"), planned=planned)
+    return await participants(tx, constellation, persons, told.get("room"), planned=planned)
 
 
 def room_word(room: str) -> str:
@@ -211,11 +211,11 @@ async def create_person(
     name: str,
     now: int,
     *,
-    tier: Tier = Tier.KNOWN,
+    trust: Trust = Trust.KNOWN,
     roles: Sequence[str] = (),
 ) -> Person:
     """Introduce a person."""
-    person = Person(new_id("person"), _name(name), _tier(tier), _roles(roles), created_at=now)
+    person = Person(new_id("person"), _name(name), _trust(trust), _roles(roles), created_at=now)
     if not await people.put(tx, constellation, person):
         raise _taken(person.name)
     return person
@@ -233,11 +233,11 @@ async def rename(tx: Connection, constellation: str, person_id: str, name: str) 
     return replace(person, name=name)
 
 
-async def set_tier(tx: Connection, constellation: str, person_id: str, tier: Tier) -> Person:
+async def set_trust(tx: Connection, constellation: str, person_id: str, trust: Trust) -> Person:
     """Say how far a person is trusted."""
     person = await _other(tx, constellation, person_id, "trusted more or less")
-    await people.change(tx, constellation, person_id, tier=_tier(tier))
-    return replace(person, tier=tier)
+    await people.change(tx, constellation, person_id, trust=_trust(trust))
+    return replace(person, trust=trust)
 
 
 async def set_roles(
@@ -306,7 +306,7 @@ async def read_audience(tx: Connection, constellation: str, text: str) -> Audien
             else:
                 words.add(word.casefold() if kind == "role" else word)
         clauses.append(frozenset(words))
-    return Audience.meeting([Audience(tuple(clauses))])
+    return Audience.intersection([Audience(tuple(clauses))])
 
 
 # -- checks ----------------------------------------------------------------------------------------
@@ -356,13 +356,13 @@ def _name(name: str) -> str:
     return name
 
 
-def _tier(tier: Tier) -> Tier:
-    if tier not in (Tier.KNOWN, Tier.STRANGER):
+def _trust(trust: Trust) -> Trust:
+    if trust not in (Trust.KNOWN, Trust.STRANGER):
         raise InvalidInput(
-            f"A person is known or a stranger, not {tier.value!r}. To say that an account is the "
+            f"A person is known or a stranger, not {trust.value!r}. To say that an account is the "
             "owner's, link it to owner. Nothing was changed."
         )
-    return tier
+    return trust
 
 
 def _roles(roles: Sequence[str]) -> tuple[str, ...]:

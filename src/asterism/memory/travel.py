@@ -10,8 +10,8 @@ import orjson
 
 from asterism.memory import archive, blocks, history
 from asterism.memory.blocks import SHARED_BY_ALL, Seen, block_of, heard_by
-from asterism.memory.editing import is_heard
-from asterism.memory.lines import heard_with
+from asterism.memory.editing import is_visible
+from asterism.memory.lines import seen_with
 from asterism.store import blocks as rows
 from asterism.store import documents, travel
 from asterism.store.blocks import BlockRow, EditRow
@@ -29,7 +29,7 @@ from asterism.types.memory import (
     Passage,
     Permission,
 )
-from asterism.types.people import OWNER_ALONE, Audience, Company
+from asterism.types.people import OWNER_ALONE, Audience, Participants
 
 _ORDER = (BlockType.CORE, BlockType.WORKING, BlockType.LOG, BlockType.ARCHIVAL)
 _EVERY = 1 << 31
@@ -69,7 +69,7 @@ async def as_of(
     moment: int,
     *,
     most: int | None = None,
-    company: Company = OWNER_ALONE,
+    participants: Participants = OWNER_ALONE,
 ) -> MemoryAt:
     """Return what an agent remembered at a moment in ms; with `most`, only so many passages.
 
@@ -79,19 +79,23 @@ async def as_of(
     await archive.archives_of(tx, constellation, agent_id)
     seen: list[Seen] = []
     for once in await travel.blocks_of_then(tx, constellation, agent_id, moment):
-        if not company.may_hear(Audience.read(once.row.audience)):
+        if not participants.can_see(Audience.read(once.row.audience)):
             continue
         then = await _seen_then(tx, once, agent_id, moment)
-        heard = heard_by(then, company) if then is not None else None
+        heard = heard_by(then, participants) if then is not None else None
         if heard is not None:
             seen.append(heard)
     held = await archive.listing(
-        tx, [agent_id], company=company, moment=moment, limit=_EVERY if most is None else most
+        tx,
+        [agent_id],
+        participants=participants,
+        moment=moment,
+        limit=_EVERY if most is None else most,
     )
     open_to = {
         one.id
         for one in await documents.sources(tx, constellation)
-        if company.may_hear(one.audience)
+        if participants.can_see(one.audience)
     }
     sources = [one for one in await travel.attached_then(tx, agent_id, moment) if one[0] in open_to]
     return MemoryAt(
@@ -135,12 +139,12 @@ async def _seen_then(tx: Connection, once: OnceSeen, agent_id: str, moment: int)
         block=(block := block_of(row)),
         permission=Permission(row.permission if own else shared or row.permission),
         owner_name=None if own else once.owner_name or SHARED_BY_ALL,
-        lines=heard_with(lines, block.audience),
+        lines=seen_with(lines, block.audience),
     )
 
 
-async def heard_edits(
-    tx: Connection, block_id: str, company: Company
+async def visible_edits(
+    tx: Connection, block_id: str, participants: Participants
 ) -> dict[int, tuple[EditRow, Audience]]:
     """Return the edits of a block that those present may hear, with who might hear it after each.
 
@@ -150,44 +154,44 @@ async def heard_edits(
     row = await rows.get(tx, block_id)
     assert row is not None, "it was found with this transaction"
     found: dict[int, tuple[EditRow, Audience]] = {}
-    if not company.may_hear(after := Audience.read(row.audience)):
+    if not participants.can_see(after := Audience.read(row.audience)):
         return found
     for edit in reversed(await edits_after(tx, block_id, 0)):
         told = orjson.loads(edit.source)
-        if company.may_hear(after) and company.may_hear(Audience.read(told["audience"])):
+        if participants.can_see(after) and participants.can_see(Audience.read(told["audience"])):
             found[edit.number] = (edit, after)
         was = was_of(told).get("audience")
         after = after if was is None else Audience.read(was)
     return found
 
 
-async def heard_lines_at(
-    tx: Connection, block: Block, version: int, company: Company
+async def visible_lines_at(
+    tx: Connection, block: Block, version: int, participants: Participants
 ) -> list[Line] | None:
     """Return the lines of a block at a version that those present may hear, then and now.
 
     None: there is no such version for them.
     """
-    if company.owner_alone:
+    if participants.owner_alone:
         return await history.lines_at(tx, block.id, version=version)
-    edits = await heard_edits(tx, block.id, company)
-    if version not in edits or not company.may_hear(edits[version][1]):
+    edits = await visible_edits(tx, block.id, participants)
+    if version not in edits or not participants.can_see(edits[version][1]):
         return None
     return [
         line
         for line in await history.lines_at(tx, block.id, version=version)
-        if is_heard(block.schema, line, block.audience, company)
+        if is_visible(block.schema, line, block.audience, participants)
     ]
 
 
 async def blame_for(
-    tx: Connection, seen: Seen, company: Company
+    tx: Connection, seen: Seen, participants: Participants
 ) -> list[tuple[Line, list[EditRecord]]]:
     """Return the lines of a block that those present see, each with the edits they may hear of."""
     found = await blocks.blame(tx, seen.block.id)
-    if company.owner_alone:
+    if participants.owner_alone:
         return found
-    heard = await heard_edits(tx, seen.block.id, company)
+    heard = await visible_edits(tx, seen.block.id, participants)
     return [
         (line, [one for one in records if one.number in heard])
         for line, records in found
@@ -236,14 +240,14 @@ class SourcedLine:
 
 
 async def lines_with_origins(
-    tx: Connection, block_id: str, lines: Sequence[Line], company: Company = OWNER_ALONE
+    tx: Connection, block_id: str, lines: Sequence[Line], participants: Participants = OWNER_ALONE
 ) -> list[SourcedLine]:
     """Return lines of a block with their origins that those present may hear, the first first."""
     numbers = {number for line in lines for number in line.edits}
     sources = {
         number: record.source
         for number, record in (await history.records(tx, block_id, numbers)).items()
-        if company.may_hear(record.source.audience)
+        if participants.can_see(record.source.audience)
     }
     found: list[SourcedLine] = []
     for line in lines:
@@ -257,7 +261,7 @@ async def lines_with_origins(
 
 
 @dataclass(frozen=True, slots=True)
-class Deeds:
+class Effects:
     """What a turn wrote to memory, or what was taken back of it."""
 
     turn_id: str
@@ -276,8 +280,8 @@ class Deeds:
 
 
 async def written_by(
-    tx: Connection, constellation: str, turn_id: str, *, company: Company = OWNER_ALONE
-) -> Deeds:
+    tx: Connection, constellation: str, turn_id: str, *, participants: Participants = OWNER_ALONE
+) -> Effects:
     """Return what a turn wrote, whether it still stands or not, as far as those present hear it."""
     edits = await history.of_turn(tx, constellation, turn_id)
     heard: dict[str, Collection[int]] = {}
@@ -286,26 +290,26 @@ async def written_by(
             row = await rows.get(tx, edit.block_id)
             if row is None or row.constellation != constellation:
                 heard[edit.block_id] = ()
-            elif company.owner_alone:
+            elif participants.owner_alone:
                 heard[edit.block_id] = [one.number for one in edits]
             else:
-                heard[edit.block_id] = await heard_edits(tx, edit.block_id, company)
+                heard[edit.block_id] = await visible_edits(tx, edit.block_id, participants)
     changed = await travel.passage_edits_by(tx, constellation, turn_id)
-    if not company.owner_alone:
+    if not participants.owner_alone:
         touched = {one.passage_id for one in changed}
         kept = [
             one
             for id in touched
-            for one in await archive.heard_history(tx, constellation, id, company)
+            for one in await archive.visible_history(tx, constellation, id, participants)
         ]
         changed = [one for one in changed if one in kept]
-    return Deeds(
+    return Effects(
         turn_id,
         tuple(edit for edit in edits if edit.number in heard[edit.block_id]),
         tuple(
             one
             for one in await travel.inserted_by(tx, constellation, turn_id)
-            if company.may_hear(one.source.audience)
+            if participants.can_see(one.source.audience)
         ),
         tuple(changed),
     )

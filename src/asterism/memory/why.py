@@ -15,7 +15,7 @@ from asterism.store import agents, journal, passages, summaries
 from asterism.store import people as stored_people
 from asterism.store.database import Connection
 from asterism.types.memory import EditRecord, Origin, OriginKind, Passage
-from asterism.types.people import OWNER, OWNER_ALONE, Audience, Company
+from asterism.types.people import OWNER, OWNER_ALONE, Audience, Participants
 from asterism.types.turns import Entry, EntryKind, Reply
 from asterism.types.wire import text_of
 
@@ -42,7 +42,7 @@ class _Eye:
     """Whose memory is looked at, and for whom."""
 
     constellation: str
-    company: Company
+    participants: Participants
 
 
 async def why(
@@ -51,20 +51,20 @@ async def why(
     ref: str,
     *,
     agent_id: str | None = None,
-    company: Company = OWNER_ALONE,
+    participants: Participants = OWNER_ALONE,
 ) -> Trace:
     """Return where a memory comes from; what those present may not hear is as if it were gone.
 
     Args:
         ref: The id of a passage or of a summary, a block's label, or `label:line`.
         agent_id: Whose blocks a label means; None: anyone's, if only one fits.
-        company: For whom it is told.
+        participants: For whom it is told.
     """
-    eye = _Eye(constellation, company)
+    eye = _Eye(constellation, participants)
     ref = ref.strip()
     if ref.startswith("pas_"):
         found = await passages.get(tx, constellation, ref)
-        if found is None or not company.may_hear(found.source.audience):
+        if found is None or not participants.can_see(found.source.audience):
             raise NotFound(f'There is no passage {ref!r}. "asterism archive list" shows them.')
         return await _passage(tx, eye, found, 0)
     if ref.startswith("sum_"):
@@ -89,7 +89,7 @@ async def _passage(tx: Connection, eye: _Eye, passage: Passage, depth: int) -> T
     children = await _origins(tx, eye, passage.source.origins, depth)
     if depth < _DEEPEST:
         for former in await passages.superseded_by(tx, passage):
-            if not eye.company.may_hear(former.source.audience):
+            if not eye.participants.can_see(former.source.audience):
                 continue
             told = await _passage(tx, eye, former, depth + 1)
             children.append(Trace(f"took the place of {told.what}", *_rest(told)))
@@ -125,7 +125,7 @@ async def _origin(tx: Connection, eye: _Eye, origin: Origin, depth: int) -> Trac
             return Trace(f"imported from {origin.ref}{detail}", "")
         case OriginKind.PASSAGE:
             found = await passages.get(tx, eye.constellation, origin.ref)
-            heard = found is not None and eye.company.may_hear(found.source.audience)
+            heard = found is not None and eye.participants.can_see(found.source.audience)
             if found is not None and heard and depth < _DEEPEST:
                 return await _passage(tx, eye, found, depth + 1)
         case OriginKind.SUMMARY:
@@ -155,7 +155,7 @@ async def _entries(tx: Connection, eye: _Eye, turn_id: str) -> dict[str, Entry]:
     record = await journal.turn(tx, turn_id)
     if record is None or not await passages.is_agent_of(tx, eye.constellation, record.agent_id):
         return {}
-    if not eye.company.may_hear(Audience.of_turn(record.audience)):
+    if not eye.participants.can_see(Audience.of_turn(record.audience)):
         return {}
     return {entry.key: entry for entry in await journal.entries_of(tx, record)}
 
@@ -167,10 +167,10 @@ async def _message(tx: Connection, eye: _Eye, origin: Origin) -> Trace:
         return _gone(f"the message of {origin.ref}")
     kept: dict[str, str] = orjson.loads(entry.meta) if entry.meta else {}
     sender = kept.get("sender")
-    if not sender and kept.get("company"):
+    if not sender and kept.get("participants"):
         # Whoever acts by verbs has no account.
         names = dict(await stored_people.names(tx, eye.constellation))
-        persons = [one for one in orjson.loads(kept["company"])["persons"][:1] if one != OWNER]
+        persons = [one for one in orjson.loads(kept["participants"])["persons"][:1] if one != OWNER]
         sender = next((names.get(one, one) for one in persons), None)
     said = f" from {sender}" if sender else ""
     return Trace(f"message{said} that opened {origin.ref}", text_of(entry.body), entry.at)
@@ -202,20 +202,20 @@ async def _summary(tx: Connection, eye: _Eye, summary_id: str) -> Trace | None:
     found = await summaries.get(tx, summary_id)
     if found is None or not await passages.is_agent_of(tx, eye.constellation, found.agent_id):
         return None
-    if not eye.company.may_hear(found.audience):
+    if not eye.participants.can_see(found.audience):
         return None
     agent = await agents.by_id(tx, found.agent_id)
     originals = await summaries.originals(
         tx,
         found,
-        eye.company.may_hear,
+        eye.participants.can_see,
         most=_MOST_ORIGINALS,
     )
     children = [
         Trace(f"{entry.kind.value} in {entry.turn_id}", text_of(entry.body), entry.at)
         for entry in originals
     ]
-    if found.messages > len(children) and eye.company.owner_alone:
+    if found.messages > len(children) and eye.participants.owner_alone:
         children.append(Trace(f"and {found.messages - len(children):,} more messages", ""))
     return Trace(
         f"summary {found.id} of {found.messages:,} messages of {agent.name if agent else '?'}, "
@@ -233,18 +233,18 @@ async def _block(tx: Connection, eye: _Eye, ref: str, agent_id: str | None) -> T
     numbered = _NUMBERED.match(ref)
     line = None
     try:
-        seen = await blocks.find(tx, eye.constellation, agent_id, ref, eye.company)
+        seen = await blocks.find(tx, eye.constellation, agent_id, ref, eye.participants)
     except NotFound:
         # A label may end in a number, so that the whole is tried first.
         if numbered is None:
             raise
-        seen = await blocks.find(tx, eye.constellation, agent_id, numbered[1], eye.company)
+        seen = await blocks.find(tx, eye.constellation, agent_id, numbered[1], eye.participants)
         # Python reads no number of thousands of digits.
         line = int(numbered[2][:_MOST_DIGITS])
-    heard = blocks.heard_by(seen, eye.company)
+    heard = blocks.heard_by(seen, eye.participants)
     assert heard is not None, "what those present may not hear was not found"
     seen = heard
-    blame = await blame_for(tx, seen, eye.company)
+    blame = await blame_for(tx, seen, eye.participants)
     if line is not None and not 1 <= line <= len(blame):
         raise NotFound(
             f"Block {seen.block.label!r} has {len(blame)} lines, so there is no line {line}."

@@ -1,4 +1,4 @@
-"""Permissions: may this actor do this to that? One pure decision; every deed asks it."""
+"""Permissions: may this actor do this to that? One pure decision; every effect asks it."""
 
 from asterism.permissions.decision import (
     PRESENT,

@@ -1,4 +1,4 @@
-"""`decide`: may this actor do this to that? One pure function; every deed asks it."""
+"""`decide`: may this actor do this to that? One pure function; every effect asks it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from enum import StrEnum
 
 from asterism.permissions.grants import Grants
 from asterism.permissions.policies import Policies, Policy, Ruling, Wanted
-from asterism.types.deeds import Deed, DeedKind, Doubt, Reason, amount_of
+from asterism.types.effects import Doubt, Effect, EffectKind, Reason, amount_of
 from asterism.types.grants import Grant
 from asterism.types.memory import Permission
-from asterism.types.people import OWNER, Tier
+from asterism.types.people import OWNER, Trust
 
 PRESENT = "present"
 """As a reviewer: the person who opened the turn."""
@@ -42,7 +42,7 @@ class Actor:
     """`owner`, `person`, `agent`, or `system` for rules that an owner has set."""
     id: str
     name: str
-    tier: Tier = Tier.OWNER
+    trust: Trust = Trust.OWNER
     """The least trusted content that the actor has read for this."""
     roles: frozenset[str] = frozenset()
 
@@ -54,7 +54,7 @@ class Actor:
         """Every way in which a policy or an approval may name them."""
         if self.kind == OWNER:
             return frozenset({OWNER})
-        named = {f"{self.kind}:{self.name}", f"{self.kind}:{self.id}", self.tier.value}
+        named = {f"{self.kind}:{self.name}", f"{self.kind}:{self.id}", self.trust.value}
         return frozenset(named | {f"role:{one}" for one in self.roles})
 
 
@@ -67,7 +67,7 @@ class Resource:
     label: str
     permission: Permission | None = None
     """The actor's permission on a memory; None: it is not theirs to see."""
-    trust: Tier | None = None
+    trust: Trust | None = None
     """How far what would be taken away is trusted; None: nothing would be."""
     read_only_part: str | None = None
     """The field or section that nobody but the owner may write, if the act touches one."""
@@ -81,8 +81,8 @@ class Resource:
 class Authority:
     """What an owner has decided beforehand."""
 
-    trusted: frozenset[Tier] = frozenset()
-    """Tiers whose content may change blocks, beyond what owner and known persons say."""
+    trusted: frozenset[Trust] = frozenset()
+    """Levels whose content may change blocks, beyond what owner and known persons say."""
     policies: Policies = field(default_factory=Policies)
     roles: Mapping[str, frozenset[Act]] = field(default_factory=dict[str, "frozenset[Act]"])
     """What persons of a role may do by verbs."""
@@ -94,8 +94,8 @@ class Situation:
 
     authority: Authority = field(default_factory=Authority)
     grants: Grants = field(default_factory=Grants)
-    doubt: Callable[[tuple[Deed, ...]], Doubt | None] | None = None
-    """Tells whether what was said by those who are trusted covers deeds, after all that was read;
+    doubt: Callable[[tuple[Effect, ...]], Doubt | None] | None = None
+    """Tells whether what was said by those who are trusted covers effects, after all that was read;
     None where nobody keeps account of it."""
     now: int = 0
     turn_id: str = ""
@@ -156,14 +156,14 @@ _ALLOWED: dict[Permission, frozenset[Act]] = {
 }
 _ASKED: dict[Permission, str] = {Permission.PARTNER: OWNER, Permission.HUMAN: PRESENT}
 """Permissions with which writing waits for a person, and for whom."""
-_HARSH = frozenset({DeedKind.PAY, DeedKind.GRANT, DeedKind.DELETE, DeedKind.RUN})
+_HARSH = frozenset({EffectKind.PAY, EffectKind.GRANT, EffectKind.DELETE, EffectKind.RUN})
 """What somebody who is not the owner cannot have done on their word alone."""
 _READ = {
-    Tier.KNOWN: "what somebody else said",
-    Tier.STRANGER: "what a stranger said",
-    Tier.TOOL: "what a tool brought in",
-    Tier.DOCUMENT: "a document",
-    Tier.WEB: "text from the web",
+    Trust.KNOWN: "what somebody else said",
+    Trust.STRANGER: "what a stranger said",
+    Trust.TOOL: "what a tool brought in",
+    Trust.DOCUMENT: "a document",
+    Trust.WEB: "text from the web",
 }
 
 
@@ -252,7 +252,7 @@ def _by_policy(policy: Policy, wanted: Wanted, now: Situation) -> Verdict:
     if quota is not None:
         this = 1.0
         if quota.of == "amount":
-            this = amount_of(wanted.deeds)
+            this = amount_of(wanted.effects)
         if now.used.get(policy.name, 0.0) + this > quota.most:
             return Ask(
                 f"{policy} allows {quota.words or quota.most}, and this would pass it",
@@ -263,14 +263,14 @@ def _by_policy(policy: Policy, wanted: Wanted, now: Situation) -> Verdict:
 
 
 def _by_trust(actor: Actor, wanted: Wanted, now: Situation) -> Verdict:
-    outside = _outside(wanted.deeds)
+    outside = _outside(wanted.effects)
     if not outside:
         return ALLOWED
     harsh = next((one for one in outside if one.kind in _HARSH), None)
     if harsh is not None and OWNER not in wanted.people:
         return Ask(f"it would {harsh}, and it was not the owner who asked for it")
-    tier = wanted.tier
-    if tier is Tier.OWNER or (tier.trusted and harsh is None):
+    trust = wanted.trust
+    if trust is Trust.OWNER or (trust.trusted and harsh is None):
         return ALLOWED
     unreadable = next((one for one in outside if one.unreadable), None)
     if unreadable is not None:
@@ -279,29 +279,31 @@ def _by_trust(actor: Actor, wanted: Wanted, now: Situation) -> Verdict:
     if unreadable is not None:
         return Ask(f"it would {unreadable}, so that nobody can tell how much it is")
     if now.doubt is None:
-        return Ask(f"{actor.name} has read {_READ[tier]}, and this would {outside[0]}")
-    doubt = now.doubt(wanted.deeds)
+        return Ask(f"{actor.name} has read {_READ[trust]}, and this would {outside[0]}")
+    doubt = now.doubt(wanted.effects)
     if doubt is None:
         return ALLOWED
     return Ask(doubt.reason, because=doubt.because)
 
 
-def has_outside_effect(deeds: tuple[Deed, ...]) -> bool:
+def has_outside_effect(effects: tuple[Effect, ...]) -> bool:
     """Tell whether a call changes or tells something outside of the agent and its owner."""
-    return bool(_outside(deeds))
+    return bool(_outside(effects))
 
 
-def _outside(deeds: tuple[Deed, ...]) -> tuple[Deed, ...]:
-    return tuple(one for one in deeds if one.kind.outside and not _tells_owner(one))
+def _outside(effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
+    return tuple(one for one in effects if one.kind.outside and not _tells_owner(one))
 
 
 def _by_audience(wanted: Wanted, verdict: Verdict) -> Verdict:
     """Ask the owner, too, if those present would see what they may not."""
-    if isinstance(verdict, Deny) or wanted.company.may_hear(wanted.audience):
+    if isinstance(verdict, Deny) or wanted.participants.can_see(wanted.audience):
         return verdict
-    reads = next((one for one in wanted.deeds if one.kind is DeedKind.READ and one.targets), None)
+    reads = next(
+        (one for one in wanted.effects if one.kind is EffectKind.READ and one.targets), None
+    )
     what = f"reading {', '.join(reads.targets)}" if reads else f"calling {wanted.tool}"
-    others = wanted.company.without(wanted.audience)
+    others = wanted.participants.without(wanted.audience)
     names = ", ".join(wanted.names.get(one, "somebody unknown") for one in others)
     reason = f"{what} would show its result to {names}, who may not see it"
     if isinstance(verdict, Ask):
@@ -309,9 +311,11 @@ def _by_audience(wanted: Wanted, verdict: Verdict) -> Verdict:
     return Ask(reason)
 
 
-def _tells_owner(deed: Deed) -> bool:
-    """Tell whether a deed only says something to the owner, as any answer does."""
-    return deed.kind is DeedKind.SEND and set(deed.targets) == {OWNER} and not deed.unreadable
+def _tells_owner(effect: Effect) -> bool:
+    """Tell whether a effect only says something to the owner, as any answer does."""
+    return (
+        effect.kind is EffectKind.SEND and set(effect.targets) == {OWNER} and not effect.unreadable
+    )
 
 
 # -- verbs -----------------------------------------------------------------------------------------
@@ -325,7 +329,7 @@ def _verb(actor: Actor, act: Act, resource: Resource, now: Situation) -> Verdict
             return Allow(str(policy), policy=policy.name)
         why = policy.reason or f"{policy} does not let them"
         return Deny(f"{actor} may not {resource.verb} ({named}): {why}.", policy.name)
-    if act is Act.TALK and actor.kind == "person" and actor.tier is Tier.KNOWN:
+    if act is Act.TALK and actor.kind == "person" and actor.trust is Trust.KNOWN:
         return ALLOWED
     for role in actor.roles:
         if act in now.authority.roles.get(role, ROLES.get(role, frozenset())):
@@ -365,17 +369,17 @@ def _memory(actor: Actor, act: Act, resource: Resource, now: Situation) -> Verdi
 
 def _memory_by_trust(actor: Actor, resource: Resource, now: Situation) -> Verdict:
     """Ask after untrusted text about what shapes an agent, and about what it would take away."""
-    tier = actor.tier
-    if tier.trusted or tier in now.authority.trusted:
+    trust = actor.trust
+    if trust.trusted or trust in now.authority.trusted:
         return ALLOWED
     if resource.kind == "block":
         return Ask(
-            f"{actor} has read {_READ[tier]} in this turn, and block {resource.label!r} shapes "
+            f"{actor} has read {_READ[trust]} in this turn, and block {resource.label!r} shapes "
             "what it does"
         )
     if resource.trust is not None and resource.trust.trusted:
         return Ask(
-            f"{actor} has read {_READ[tier]} in this turn, and what this would take away comes "
+            f"{actor} has read {_READ[trust]} in this turn, and what this would take away comes "
             "from somebody who is trusted"
         )
     return ALLOWED

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from asterism.permissions.patterns import glob
 from asterism.permissions.policies import Wanted
-from asterism.types.deeds import read_texts_at, texts_at
+from asterism.types.effects import read_texts_at, texts_at
 from asterism.types.grants import Grant, amount_within, does_no_more, exact_arguments
 from asterism.types.values import leaves_of
 
@@ -93,7 +93,7 @@ class _Compiled:
 
     def _is_within_limits(self, wanted: Wanted) -> bool:
         grant = self.grant
-        if any(one.unreadable for one in wanted.deeds):
+        if any(one.unreadable for one in wanted.effects):
             return False
         if grant.definition is not None and grant.definition != wanted.definition:
             return False
@@ -102,8 +102,8 @@ class _Compiled:
             or grant.arguments != exact_arguments(wanted.arguments)
         ):
             return False
-        if grant.amount is not None and not amount_within(wanted.deeds, grant.amount):
+        if grant.amount is not None and not amount_within(wanted.effects, grant.amount):
             return False
-        return grant.deeds is None or does_no_more(
-            wanted.deeds, grant.deeds, amounts=grant.amount is None
+        return grant.effects is None or does_no_more(
+            wanted.effects, grant.effects, amounts=grant.amount is None
         )

@@ -16,11 +16,15 @@ from typing import Any, cast
 import orjson
 
 from asterism.permissions.texts import plain, sentences_apart, squeezed, stands_in
-from asterism.types.deeds import DeedKind
+from asterism.types.effects import EffectKind
 from asterism.types.wire import message_wire
 
-INTENDED_KINDS = frozenset(DeedKind) - {DeedKind.READ, DeedKind.REMEMBER, DeedKind.UNDECLARED}
-HARSH = frozenset({DeedKind.PAY, DeedKind.GRANT, DeedKind.DELETE, DeedKind.RUN})
+INTENDED_KINDS = frozenset(EffectKind) - {
+    EffectKind.READ,
+    EffectKind.REMEMBER,
+    EffectKind.UNDECLARED,
+}
+HARSH = frozenset({EffectKind.PAY, EffectKind.GRANT, EffectKind.DELETE, EffectKind.RUN})
 """What only the owner's own words can ask for."""
 MAX_EARLIER = 12_000
 """Characters of what was said before the request that a reader is given, the newest."""
@@ -62,10 +66,10 @@ FOLLOW = "follow"
 
 
 @dataclass(frozen=True, slots=True)
-class Intended:
+class Intent:
     """One effect that was asked for."""
 
-    kind: DeedKind | str
+    kind: EffectKind | str
     """What shall be done, or `FOLLOW`."""
     targets: tuple[str, ...] = ()
     """To whom, to what and where."""
@@ -107,15 +111,15 @@ class TrustedText:
         return "\n".join((*self.known, *self.earlier, self.request))
 
 
-Reader = Callable[[TrustedText], Iterable["Intended | Mapping[str, Any]"]]
-"""Returns what is asked for, as `Intended` or as the same in JSON."""
+Reader = Callable[[TrustedText], Iterable["Intent | Mapping[str, Any]"]]
+"""Returns what is asked for, as `Intent` or as the same in JSON."""
 
 
-def verified(effects: Iterable[Intended], text: TrustedText) -> tuple[Intended, ...]:
+def verified(intents: Iterable[Intent], text: TrustedText) -> tuple[Intent, ...]:
     """Return effects without the literals that do not stand in the text that was read."""
     owners, everything = _Haystack(text.owners), _Haystack(text.everything)
-    kept: list[Intended] = []
-    for one in list(effects)[:_MAX_EFFECTS]:
+    kept: list[Intent] = []
+    for one in list(intents)[:_MAX_EFFECTS]:
         if one.kind not in INTENDED_KINDS and one.kind != FOLLOW:
             continue
         only_owner = one.kind in HARSH or one.kind == FOLLOW
@@ -129,7 +133,7 @@ def verified(effects: Iterable[Intended], text: TrustedText) -> tuple[Intended, 
             if len(where := tuple(filter(said.has, place.where))) == len(place.where)
         )
         kept.append(
-            Intended(
+            Intent(
                 one.kind,
                 targets=tuple(filter(said.has, one.targets)),
                 amounts=tuple(filter(said.has, one.amounts)),
@@ -162,28 +166,28 @@ class _Haystack:
 # -- as JSON ---------------------------------------------------------------------------------------
 
 
-def read_effects(value: Any) -> tuple[Intended, ...]:
+def read_intents(value: Any) -> tuple[Intent, ...]:
     """Return the effects that JSON tells; what is malformed in it is left out, never guessed."""
     if isinstance(value, Mapping):
         value = cast("Mapping[str, Any]", value).get("effects", [value])
     if not isinstance(value, Iterable) or isinstance(value, str | bytes):
         return ()
-    effects: list[Intended] = []
+    intents: list[Intent] = []
     for one in cast("Iterable[Any]", value):
-        if isinstance(one, Intended):
-            effects.append(one)
+        if isinstance(one, Intent):
+            intents.append(one)
         elif isinstance(one, Mapping):
-            effect = _effect(cast("Mapping[str, Any]", one))
-            if effect is not None:
-                effects.append(effect)
-    return tuple(effects)
+            intent = _intent(cast("Mapping[str, Any]", one))
+            if intent is not None:
+                intents.append(intent)
+    return tuple(intents)
 
 
-def _effect(told: Mapping[str, Any]) -> Intended | None:
-    kind: DeedKind | str = str(told.get("kind", "")).strip().casefold()
+def _intent(told: Mapping[str, Any]) -> Intent | None:
+    kind: EffectKind | str = str(told.get("kind", "")).strip().casefold()
     if kind != FOLLOW:
         try:
-            kind = DeedKind(kind)
+            kind = EffectKind(kind)
         except ValueError:
             return None
     found: list[Found] = []
@@ -197,7 +201,7 @@ def _effect(told: Mapping[str, Any]) -> Intended | None:
             continue
         source, where = str(place.get("source") or ""), _texts(place.get("where"))
         found.append(Found(what, source, where, place.get("every") is True))
-    return Intended(
+    return Intent(
         kind,
         _texts(told.get("targets")),
         _texts(told.get("amounts")),
@@ -228,10 +232,10 @@ def _texts(value: Any) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def effects_wire(effects: Iterable[Intended]) -> list[dict[str, Any]]:
+def intents_wire(intents: Iterable[Intent]) -> list[dict[str, Any]]:
     """Return effects as JSON-like values; what is empty is left out."""
     told: list[dict[str, Any]] = []
-    for one in effects:
+    for one in intents:
         parts: dict[str, Any] = {
             "targets": list(one.targets),
             "amounts": list(one.amounts),
@@ -365,7 +369,7 @@ def _newest(texts: Sequence[str]) -> str:
     return "\n".join(reversed(kept))
 
 
-def answer_of(text: str) -> tuple[Intended, ...] | None:
+def answer_of(text: str) -> tuple[Intent, ...] | None:
     """Return the effects in a model's answer; None if it is none."""
     start, end = text.find("{"), text.rfind("}")
     if start < 0 or end < start:
@@ -377,4 +381,4 @@ def answer_of(text: str) -> tuple[Intended, ...] | None:
     if not isinstance(value, dict):
         return None
     told = cast("dict[str, Any]", value)
-    return read_effects(told) if isinstance(told.get("effects"), list) else None
+    return read_intents(told) if isinstance(told.get("effects"), list) else None

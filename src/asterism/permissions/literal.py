@@ -16,9 +16,9 @@ from functools import cache
 from importlib import resources
 from itertools import pairwise
 
-from asterism.permissions.intent import Intended, TrustedText
+from asterism.permissions.intent import Intent, TrustedText
 from asterism.permissions.texts import plain
-from asterism.types.deeds import DeedKind
+from asterism.types.effects import EffectKind
 from asterism.types.values import links_in
 
 _SENTENCE = re.compile(r"(?<=[.!?。！？؟])\s+|[\r\n]+")
@@ -40,7 +40,7 @@ _MAX_REQUEST = 2_000
 
 @dataclass(frozen=True, slots=True)
 class _Language:
-    verbs: dict[str, DeedKind]
+    verbs: dict[str, EffectKind]
     polite: frozenset[str]
     joins: frozenset[str]
     words: frozenset[str]
@@ -53,19 +53,19 @@ def _languages() -> tuple[_Language, ...]:
     known: list[_Language] = []
     for forms in tomllib.loads(text).values():
         small = {name: frozenset(forms.pop(name)) for name in ("polite", "and", "words", "thanks")}
-        verbs = {verb: DeedKind(kind) for kind, words in forms.items() for verb in words}
+        verbs = {verb: EffectKind(kind) for kind, words in forms.items() for verb in words}
         known.append(
             _Language(verbs, small["polite"], small["and"], small["words"], small["thanks"])
         )
     return tuple(known)
 
 
-def read_literally(text: TrustedText) -> tuple[Intended, ...]:
+def read_literally(text: TrustedText) -> tuple[Intent, ...]:
     """Return what the latest request asks for, if it is nothing but plain imperatives."""
     request = text.request.strip()
     if len(request) > _MAX_REQUEST:
         return ()
-    found: list[Intended] = []
+    found: list[Intent] = []
     sentences = [one.strip() for one in _SENTENCE.split(request) if one.strip()]
     for number, sentence in enumerate(sentences):
         if plain(sentence).strip(" .!") in _thanks():
@@ -74,12 +74,12 @@ def read_literally(text: TrustedText) -> tuple[Intended, ...]:
         if at is not None:
             # All that stands behind a colon is dictated, to the end of the request.
             dictated = "\n".join((sentence[at.end() :].strip(), *sentences[number + 1 :])).strip()
-            effect = _effect(sentence[: at.start()], dictated)
-            return () if effect is None or not dictated else (*found, effect)
-        effect = _effect(sentence, "")
-        if effect is None:
+            intent = _intent(sentence[: at.start()], dictated)
+            return () if intent is None or not dictated else (*found, intent)
+        intent = _intent(sentence, "")
+        if intent is None:
             return ()
-        found.append(effect)
+        found.append(intent)
     return tuple(found)
 
 
@@ -88,7 +88,7 @@ def _thanks() -> frozenset[str]:
     return frozenset(one for language in _languages() for one in language.thanks)
 
 
-def _effect(sentence: str, dictated: str) -> Intended | None:
+def _intent(sentence: str, dictated: str) -> Intent | None:
     sentence = sentence.rstrip(" .!")
     if not sentence or sentence.endswith(("?", "؟", "？")):
         return None
@@ -104,15 +104,15 @@ def _effect(sentence: str, dictated: str) -> Intended | None:
     return None
 
 
-def _values(rest: str, kind: DeedKind, dictated: str, language: _Language) -> Intended | None:
+def _values(rest: str, kind: EffectKind, dictated: str, language: _Language) -> Intent | None:
     """Return the effect of an imperative on the values behind its verb."""
     quoted = tuple(one or other for one, other in _QUOTED.findall(rest))
-    if kind is DeedKind.RUN:
+    if kind is EffectKind.RUN:
         around = _QUOTED.sub(" ", rest) if quoted or dictated else ""
         if any(plain(word) not in language.words for word in _WORDS.findall(around)):
             return None
         command = quoted or ((dictated,) if dictated else (rest,))
-        return Intended(kind, content=command) if len(command) == 1 else None
+        return Intent(kind, content=command) if len(command) == 1 else None
     bare = _QUOTED.sub(" ", rest)
     groups: list[list[tuple[int, str]]] = [[(bare.find(one), one) for one in links_in(bare)]]
     left = _blank(bare, groups[0])
@@ -138,8 +138,8 @@ def _values(rest: str, kind: DeedKind, dictated: str, language: _Language) -> In
         return None  # which one is meant for what
     values = tuple(dict.fromkeys(one for _, one in listed))
     content = (*quoted, *((dictated,) if dictated else ()))
-    targets = (*values, *quoted) if kind is not DeedKind.SEND else values
-    return Intended(kind, targets, tuple(amounts), content) if targets else None
+    targets = (*values, *quoted) if kind is not EffectKind.SEND else values
+    return Intent(kind, targets, tuple(amounts), content) if targets else None
 
 
 def _blank(text: str, places: list[tuple[int, str]]) -> str:

@@ -13,8 +13,8 @@ from enum import StrEnum
 from typing import Any
 
 from asterism.permissions.patterns import Patterns, Reading, Test, glob
-from asterism.types.deeds import Deed, read_texts_at
-from asterism.types.people import OWNER, OWNER_ALONE, PUBLIC, Audience, Company, Tier
+from asterism.types.effects import Effect, read_texts_at
+from asterism.types.people import OWNER, OWNER_ALONE, PUBLIC, Audience, Participants, Trust
 
 _MOST_KEPT = 4_096
 
@@ -53,8 +53,8 @@ class Policy:
     tools: tuple[str, ...] = ()
     operations: tuple[str, ...] = ()
     """Values of the argument `operation`."""
-    deeds: tuple[str, ...] = ()
-    """Kinds of deeds, such as `send`."""
+    effects: tuple[str, ...] = ()
+    """Kinds of effects, such as `send`."""
     arguments: Mapping[str, str] = field(default_factory=dict[str, str])
     """A glob, or an expression behind `re:`, for each argument that matters."""
     recipients: tuple[str, ...] = ()
@@ -63,7 +63,7 @@ class Policy:
     things: tuple[str, ...] = ()
     amount_up_to: float | None = None
     amount_above: float | None = None
-    tiers: tuple[Tier, ...] = ()
+    trust_levels: tuple[Trust, ...] = ()
     """Only in turns whose least trusted content is of one of these."""
     verbs: tuple[str, ...] = ()
     """For verbs instead of calls, such as `home.create_agent` or `block.*`."""
@@ -83,9 +83,9 @@ class Wanted:
     agent: str
     tool: str
     arguments: Mapping[str, Any]
-    deeds: tuple[Deed, ...]
+    effects: tuple[Effect, ...]
     operation: str = ""
-    tier: Tier = Tier.OWNER
+    trust: Trust = Trust.OWNER
     """The least trusted content that was read before it."""
     people: frozenset[str] = frozenset({OWNER})
     """Who speaks, in every way that a policy may name them."""
@@ -93,7 +93,7 @@ class Wanted:
     """Whether its tool wants a person to be asked each time."""
     audience: Audience = PUBLIC
     """Who may see what it brings back."""
-    company: Company = OWNER_ALONE
+    participants: Participants = OWNER_ALONE
     """Who is present, and sees it."""
     names: Mapping[str, str] = field(default_factory=dict[str, str])
     """What those present are called, by their ids."""
@@ -119,9 +119,9 @@ class Policies:
             (_any_of(one.agents), _any_of(one.tools), _any_of(one.operations)) for _, one in named
         ]
         self._allows = sum(1 << bit for bit, one in named if one.ruling is Ruling.ALLOW)
-        self._deeds = _bits((bit, one.deeds) for bit, one in named)
+        self._effects = _bits((bit, one.effects) for bit, one in named)
         self._people = _bits((bit, one.people) for bit, one in named)
-        self._tiers = _bits((bit, one.tiers) for bit, one in named)
+        self._trust_levels = _bits((bit, one.trust_levels) for bit, one in named)
         self._targets = {
             name: Patterns(((bit, getattr(one, name)) for bit, one in named), reads)
             for name, reads in _TARGETS.items()
@@ -148,11 +148,11 @@ class Policies:
             fits = self._about(key)
         if self._people is not None:
             fits &= self._people.any_of(wanted.people)
-        if self._tiers is not None:
-            fits &= self._tiers.any_of((wanted.tier,))
-        if fits and self._deeds is not None:
-            fits &= self._deeds.of_deeds(wanted.deeds, self._allows)
-        if _is_unreadable(wanted.deeds):
+        if self._trust_levels is not None:
+            fits &= self._trust_levels.any_of((wanted.trust,))
+        if fits and self._effects is not None:
+            fits &= self._effects.of_effects(wanted.effects, self._allows)
+        if _is_unreadable(wanted.effects):
             # It may be done to anybody and anything.
             fits &= ~self._allows
             return self._calls[(fits & -fits).bit_length() - 1] if fits else None
@@ -163,7 +163,7 @@ class Policies:
         for name, patterns in self._targets.items():
             if not fits:
                 return None
-            values = [value for deed in wanted.deeds for value in getattr(deed, name)]
+            values = [value for effect in wanted.effects for value in getattr(effect, name)]
             fits &= patterns.fitting(values, self._allows)
         for name, patterns in self._arguments.items():
             if not fits:
@@ -198,8 +198,8 @@ class Policies:
         return None
 
 
-def _is_unreadable(deeds: Sequence[Deed]) -> bool:
-    for one in deeds:  # noqa: SIM110 -- called for each decision
+def _is_unreadable(effects: Sequence[Effect]) -> bool:
+    for one in effects:  # noqa: SIM110 -- called for each decision
         if one.unreadable:
             return True
     return False
@@ -212,9 +212,9 @@ def _amounts_fit(policy: Policy, wanted: Wanted) -> bool:
     allows = policy.ruling is Ruling.ALLOW
     # An amount that cannot be read may be any: it is above every bound, and nothing that allows
     # within bounds covers it.
-    if allows and any(one.amount_unreadable for one in wanted.deeds):
+    if allows and any(one.amount_unreadable for one in wanted.effects):
         return False
-    amounts = [one.counted for one in wanted.deeds if one.counted is not None]
+    amounts = [one.counted for one in wanted.effects if one.counted is not None]
     covers = all if allows else any
     return bool(amounts) and covers(
         (low is None or one > low) and (high is None or one <= high < math.inf) for one in amounts
@@ -234,10 +234,10 @@ class _Bits:
             fits |= self._named.get(word, 0)
         return fits
 
-    def of_deeds(self, deeds: Sequence[Deed], allows: int) -> int:
-        """Return the policies about such deeds; one that allows must cover all that go outside."""
+    def of_effects(self, effects: Sequence[Effect], allows: int) -> int:
+        """Return the policies about such effects; one that allows must cover all outside ones."""
         any_, every = 0, -1
-        for one in deeds:
+        for one in effects:
             names = self._named.get(one.kind, 0)
             any_ |= names
             if one.kind.outside:

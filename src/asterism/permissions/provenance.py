@@ -24,7 +24,7 @@ from asterism.permissions.dictation import (
     reported,
     spread,
 )
-from asterism.permissions.intent import FOLLOW, Found, Intended, TrustedText, Wanted
+from asterism.permissions.intent import FOLLOW, Found, Intent, TrustedText, Wanted
 from asterism.permissions.leaks import Leaks
 from asterism.permissions.numbers import (
     amounts_said,
@@ -47,8 +47,8 @@ from asterism.permissions.texts import (
     stands_in,
     word_count,
 )
-from asterism.types.deeds import Deed, DeedKind, Doubt, Reason, Results
-from asterism.types.people import OWNER, Tier, least_trusted
+from asterism.types.effects import Doubt, Effect, EffectKind, Reason, Results
+from asterism.types.people import OWNER, Trust, least_trusted
 from asterism.types.values import (
     Address,
     address_of,
@@ -59,12 +59,12 @@ from asterism.types.values import (
 )
 
 T = TypeVar("T")
-JUDGED = frozenset(DeedKind) - {DeedKind.READ, DeedKind.REMEMBER}
+JUDGED = frozenset(EffectKind) - {EffectKind.READ, EffectKind.REMEMBER}
 """Reading is judged by who hears it; the gate of memory judges what is remembered."""
-_ALSO_WRITTEN = frozenset({DeedKind.PAY, DeedKind.SEND})
+_ALSO_WRITTEN = frozenset({EffectKind.PAY, EffectKind.SEND})
 """To post is to send and to write, to book is to pay and to write: asking for it asks for the
 record that is made of it, but never for a file, and asking to write asks for nothing else."""
-_NEEDS_TARGET = frozenset({DeedKind.SEND, DeedKind.DELETE, DeedKind.PAY, DeedKind.GRANT})
+_NEEDS_TARGET = frozenset({EffectKind.SEND, EffectKind.DELETE, EffectKind.PAY, EffectKind.GRANT})
 """For many tools no target means all of them."""
 _SHOWN = 80
 _MAX_VALUE = 4_000
@@ -106,7 +106,7 @@ class Evidence:
         self._plain: tuple[TrustedText, str] | None = None
         self.requested_at = 0
         """How many readings there were when the latest request came."""
-        self.pending: Sequence[Deed] = ()
+        self.pending: Sequence[Effect] = ()
         """What calls do that were let pass and have not come back yet."""
         self._known: dict[Any, Any] = {}
         self._counted = 0
@@ -125,9 +125,9 @@ class Evidence:
         self.readings.append(reading)
 
     @property
-    def tier(self) -> Tier:
-        """The least trusted tier of what was read."""
-        return least_trusted(one.tier for one in self.readings)
+    def trust(self) -> Trust:
+        """The least trusted trust of what was read."""
+        return least_trusted(one.trust for one in self.readings)
 
     def says(self, value: str) -> bool:
         """Tell whether trusted text says something, letter by letter."""
@@ -141,11 +141,15 @@ class Evidence:
             self._plain = (text, plain(f"{said}\n{sentences_apart(said)}"))
         return self._plain[1]
 
-    def paid_since_request(self) -> list[Deed]:
+    def paid_since_request(self) -> list[Effect]:
         """Return the payments that were made for the latest request."""
-        made = (deed for reading in self.readings[self.requested_at :] for deed in reading.deeds)
+        made = (
+            effect for reading in self.readings[self.requested_at :] for effect in reading.effects
+        )
         return [
-            deed for deed in (*made, *self.pending) if deed.kind is DeedKind.PAY and deed.recipients
+            effect
+            for effect in (*made, *self.pending)
+            if effect.kind is EffectKind.PAY and effect.recipients
         ]
 
     def brought_by(self, value: str) -> Reading | None:
@@ -153,7 +157,7 @@ class Evidence:
         if len(value) > _MAX_VALUE:
             return None
         for one in self.readings:
-            if not one.tier.trusted and one.brings(value):
+            if not one.trust.trusted and one.brings(value):
                 return one
         return None
 
@@ -162,155 +166,155 @@ class Evidence:
         reading = self.brought_by(value) if value else None
         if reading is not None:
             where = excerpt(value, reading.text)
-            return (Reason(what, str(reading), reading.tier.value, where),)
+            return (Reason(what, str(reading), reading.trust.value, where),)
         for one in reversed(self.readings):
-            if not one.tier.trusted and one.text.strip():
-                return (Reason(what, str(one), one.tier.value, excerpt("", one.text)),)
+            if not one.trust.trusted and one.text.strip():
+                return (Reason(what, str(one), one.trust.value, excerpt("", one.text)),)
         return ()
 
 
-def judge(evidence: Evidence, effects: Sequence[Intended], deeds: Iterable[Deed]) -> Doubt | None:
+def judge(evidence: Evidence, intents: Sequence[Intent], effects: Iterable[Effect]) -> Doubt | None:
     """Return why nobody asked for what a call does, or None if somebody did.
 
     Ask only after something untrusted was read: before, nobody needs to vouch for anything.
     """
-    call = tuple(deeds)
-    leaves = any(deed.kind is DeedKind.SEND and not _tells_owner(deed) for deed in call)
+    call = tuple(effects)
+    leaves = any(effect.kind is EffectKind.SEND and not _tells_owner(effect) for effect in call)
     for one in call:
         # A file that is read to be sent leaves with what is sent.
-        sent = one.kind is DeedKind.READ and leaves and bool(one.paths)
-        deed = replace(one, kind=DeedKind.SEND) if sent else one
-        if deed.kind not in JUDGED or _tells_owner(deed):
+        sent = one.kind is EffectKind.READ and leaves and bool(one.paths)
+        effect = replace(one, kind=EffectKind.SEND) if sent else one
+        if effect.kind not in JUDGED or _tells_owner(effect):
             continue
-        doubt = _judge_one(evidence, effects, deed, call)
+        doubt = _judge_one(evidence, intents, effect, call)
         if doubt is not None:
             return doubt
     return None
 
 
-def _tells_owner(deed: Deed) -> bool:
-    return deed.kind is DeedKind.SEND and set(deed.targets) == {OWNER}
+def _tells_owner(effect: Effect) -> bool:
+    return effect.kind is EffectKind.SEND and set(effect.targets) == {OWNER}
 
 
 def _judge_one(
-    evidence: Evidence, effects: Sequence[Intended], deed: Deed, call: tuple[Deed, ...]
+    evidence: Evidence, intents: Sequence[Intent], effect: Effect, call: tuple[Effect, ...]
 ) -> Doubt | None:
-    if _is_void(deed, call):
+    if _is_void(effect, call):
         return None
-    missing = _missing(deed)
+    missing = _missing(effect)
     if missing:
-        return Doubt(f"it would {_words(deed.kind)}, and does not say {missing}")
+        return Doubt(f"it would {_words(effect.kind)}, and does not say {missing}")
     # Who asks for a payment or for access has asked for the note that goes with it.
-    with_note = (DeedKind.PAY, DeedKind.GRANT)
-    kinds = {deed.kind, *(one.kind for one in call if one.kind in with_note)}
-    fitting = [one for one in effects if _fits(one, deed, kinds)]
-    if deed.kind is DeedKind.FETCH:
-        if _asked_before(evidence, deed) or _leads_on(evidence, effects, deed):
+    with_note = (EffectKind.PAY, EffectKind.GRANT)
+    kinds = {effect.kind, *(one.kind for one in call if one.kind in with_note)}
+    fitting = [one for one in intents if _fits(one, effect, kinds)]
+    if effect.kind is EffectKind.FETCH:
+        if _asked_before(evidence, effect) or _leads_on(evidence, intents, effect):
             return None
-        if not deed.targets and deed.content:
-            return _Judgement(evidence, fitting, Intended(DeedKind.FETCH), deed).query()
-    doubts = [_Judgement(evidence, fitting, one, deed).doubt() for one in fitting]
+        if not effect.targets and effect.content:
+            return _Judgement(evidence, fitting, Intent(EffectKind.FETCH), effect).query()
+    doubts = [_Judgement(evidence, fitting, one, effect).doubt() for one in fitting]
     if None in doubts:
-        return _paid_already(evidence, fitting, deed, doubts.count(None))
+        return _paid_already(evidence, fitting, effect, doubts.count(None))
     first = next(iter(doubts), None)
     if first is not None:
         return first
     return Doubt(
-        f"it would {_words(deed.kind)}, and nobody who is trusted asked for that",
-        evidence.reasons(deed.kind.value, next(iter(deed.targets), "")),
+        f"it would {_words(effect.kind)}, and nobody who is trusted asked for that",
+        evidence.reasons(effect.kind.value, next(iter(effect.targets), "")),
     )
 
 
 def _paid_already(
-    evidence: Evidence, fitting: Sequence[Intended], deed: Deed, covering: int
+    evidence: Evidence, fitting: Sequence[Intent], effect: Effect, covering: int
 ) -> Doubt | None:
     """Doubt a payment that was made for this request already: what was asked for is done once.
 
     Args:
         evidence: What was read, payments among it.
         fitting: Effects that ask for payments.
-        deed: The payment.
+        effect: The payment.
         covering: How many of them ask for just this one.
     """
-    if deed.kind is not DeedKind.PAY or not deed.recipients:
+    if effect.kind is not EffectKind.PAY or not effect.recipients:
         return None
 
-    def effects_for(payment: Deed) -> set[int]:
+    def effects_for(payment: Effect) -> set[int]:
         return {
             place
             for place, one in enumerate(fitting)
             if _Judgement(evidence, fitting, one, payment).is_for_these()
         }
 
-    asked = effects_for(deed)
+    asked = effects_for(effect)
     paid = [one.amount for one in evidence.paid_since_request() if asked & effects_for(one)]
-    if paid.count(deed.amount) < covering and len(paid) < len(asked):
+    if paid.count(effect.amount) < covering and len(paid) < len(asked):
         return None
     return Doubt(
         "it would move money to whom it was moved for this request already",
-        evidence.reasons(deed.kind.value, deed.recipients[0]),
+        evidence.reasons(effect.kind.value, effect.recipients[0]),
     )
 
 
-def _fits(effect: Intended, deed: Deed, kinds: set[DeedKind]) -> bool:
+def _fits(intent: Intent, effect: Effect, kinds: set[EffectKind]) -> bool:
     """Tell whether an effect of a call is of a kind that was asked for."""
-    if effect.kind == FOLLOW:
+    if intent.kind == FOLLOW:
         # A text that the request names may say what to write and to tell, and to change an order
         # that is there; never whom to pay, what to delete, to run or to share.
-        pays = deed.kind is DeedKind.PAY and not deed.recipients and not deed.hosts
-        return pays or deed.kind in (DeedKind.SEND, DeedKind.WRITE)
-    if deed.kind is DeedKind.UNDECLARED or effect.kind in kinds:
+        pays = effect.kind is EffectKind.PAY and not effect.recipients and not effect.hosts
+        return pays or effect.kind in (EffectKind.SEND, EffectKind.WRITE)
+    if effect.kind is EffectKind.UNDECLARED or intent.kind in kinds:
         return True
-    kind = DeedKind(effect.kind)
-    return deed.kind is DeedKind.WRITE and not deed.paths and kind in _ALSO_WRITTEN
+    kind = EffectKind(intent.kind)
+    return effect.kind is EffectKind.WRITE and not effect.paths and kind in _ALSO_WRITTEN
 
 
-def _is_void(deed: Deed, call: tuple[Deed, ...]) -> bool:
+def _is_void(effect: Effect, call: tuple[Effect, ...]) -> bool:
     """Tell whether nobody is told anything by a call that does something else."""
-    others = [one for one in call if one is not deed and one.kind.outside]
-    return deed.kind is DeedKind.SEND and not deed.targets and bool(others)
+    others = [one for one in call if one is not effect and one.kind.outside]
+    return effect.kind is EffectKind.SEND and not effect.targets and bool(others)
 
 
-def _missing(deed: Deed) -> str:
+def _missing(effect: Effect) -> str:
     """Return what a call does not say although it matters, in words."""
-    if deed.kind not in _NEEDS_TARGET:
+    if effect.kind not in _NEEDS_TARGET:
         return ""
-    if deed.kind is DeedKind.GRANT:
-        roles = [role for role in ("recipients", "paths", "things") if role in deed.missing]
+    if effect.kind is EffectKind.GRANT:
+        roles = [role for role in ("recipients", "paths", "things") if role in effect.missing]
         if roles:
             return "to whom" if "recipients" in roles else "to what"
-        return "" if deed.targets or deed.content else "to whom"
-    if not any(one.strip() for one in deed.targets):
-        return "to whom" if deed.kind in (DeedKind.SEND, DeedKind.PAY) else "what"
-    if deed.kind is DeedKind.PAY and deed.recipients and "amount" in deed.missing:
-        return "" if deed.things else "how much"
+        return "" if effect.targets or effect.content else "to whom"
+    if not any(one.strip() for one in effect.targets):
+        return "to whom" if effect.kind in (EffectKind.SEND, EffectKind.PAY) else "what"
+    if effect.kind is EffectKind.PAY and effect.recipients and "amount" in effect.missing:
+        return "" if effect.things else "how much"
     return ""
 
 
-def _leads_on(evidence: Evidence, effects: Sequence[Intended], deed: Deed) -> bool:
+def _leads_on(evidence: Evidence, intents: Sequence[Intent], effect: Effect) -> bool:
     """Tell whether a page is linked from a place of people let in, which the request names."""
-    for effect in effects:
-        judgement = _Judgement(evidence, effects, effect, deed)
-        for found in effect.found:
+    for intent in intents:
+        judgement = _Judgement(evidence, intents, intent, effect)
+        for found in intent.found:
             if not found.where:
                 continue
             for spot in judgement.direct_spots(found):
                 if not (spot.told and spot.reading.closed):
                     continue
                 links = links_in(spot.record.prose)
-                if deed.hosts and all(
-                    any(_same_address(link, one) for link in links) for one in deed.hosts
+                if effect.hosts and all(
+                    any(_same_address(link, one) for link in links) for one in effect.hosts
                 ):
                     return True
     return False
 
 
-def _asked_before(evidence: Evidence, deed: Deed) -> bool:
+def _asked_before(evidence: Evidence, effect: Effect) -> bool:
     """Tell whether the same address was asked before in this context: it learns nothing new."""
-    if not deed.hosts or deed.content:
+    if not effect.hosts or effect.content:
         return False
     asked = {place for one in evidence.readings for place in one.places}
-    return all(one in asked for one in deed.hosts)
+    return all(one in asked for one in effect.hosts)
 
 
 @dataclass(slots=True)
@@ -334,19 +338,19 @@ class _Judgement:
     """One effect of a call beside one effect that was asked for."""
 
     def __init__(
-        self, evidence: Evidence, fitting: Sequence[Intended], effect: Intended, deed: Deed
+        self, evidence: Evidence, fitting: Sequence[Intent], intent: Intent, effect: Effect
     ) -> None:
         self.evidence = evidence
         self.fitting = fitting
+        self.intent = intent
         self.effect = effect
-        self.deed = deed
-        self.kind = deed.kind
+        self.kind = effect.kind
 
     def doubt(self) -> Doubt | None:
-        if self.kind is DeedKind.UNDECLARED:
+        if self.kind is EffectKind.UNDECLARED:
             return self._anything()
-        if self.kind is DeedKind.RUN:
-            return self._dictated((*self.deed.targets, *self.deed.content))
+        if self.kind is EffectKind.RUN:
+            return self._dictated((*self.effect.targets, *self.effect.content))
         return self._payees() or self._targets() or self._amount() or self._content()
 
     def is_for_these(self) -> bool:
@@ -369,94 +373,94 @@ class _Judgement:
 
     def _payees(self) -> Doubt | None:
         """Doubt a payment to more than was asked for, or beside an order that is to be changed."""
-        deed = self.deed
-        if deed.kind is not DeedKind.PAY or not deed.recipients:
+        effect = self.effect
+        if effect.kind is not EffectKind.PAY or not effect.recipients:
             return None
-        if len(deed.recipients) > max(1, len(self.effect.targets)):
+        if len(effect.recipients) > max(1, len(self.intent.targets)):
             return self._because("so many recipients", "", "are not what was asked for")
-        orders = any(one.what is Wanted.ID for one in self.effect.found)
-        if orders and not deed.things:
+        orders = any(one.what is Wanted.ID for one in self.intent.found)
+        if orders and not effect.things:
             return self._because("a payment of its own", "", "is not what was asked for")
         return None
 
     def _targets(self) -> Doubt | None:
-        deed = self.deed
-        if any(len(one) > _MAX_VALUE for one in deed.targets):
+        effect = self.effect
+        if any(len(one) > _MAX_VALUE for one in effect.targets):
             return self._because("a name of this length", "", "cannot be judged")
-        for recipient in deed.recipients:
+        for recipient in effect.recipients:
             if recipient != OWNER and not self._names(_address_alone(recipient), _PEOPLE):
                 return self._not_asked("recipient", recipient)
-        for address in deed.hosts:
+        for address in effect.hosts:
             if not self._leads_to(address):
                 return self._not_asked("address", address)
-        for path in deed.paths:
+        for path in effect.paths:
             if not self._means_path(path):
                 return self._not_asked("path", path)
-        for thing in deed.things:
+        for thing in effect.things:
             if not self._names(thing, _THINGS) or self._has_two_roles(thing):
                 return self._not_asked("thing", thing)
         return None
 
     def _has_two_roles(self, thing: str) -> bool:
         """Tell whether one literal would stand for who gets something and for what it is."""
-        if self.kind is DeedKind.PAY:
+        if self.kind is EffectKind.PAY:
             # Which of two accounts is paid and which pays is told by `within`.
-            return bool(self.deed.recipients) and is_among(thing, self.effect.targets)
-        if self.kind is not DeedKind.GRANT:
+            return bool(self.effect.recipients) and is_among(thing, self.intent.targets)
+        if self.kind is not EffectKind.GRANT:
             return False
         return any(
             equal(thing, one) and self._is_recipient(one) and not equal(thing, recipient)
-            for one in self.effect.targets
-            for recipient in self.deed.recipients
-        ) or any(map(_is_path, self.deed.recipients))
+            for one in self.intent.targets
+            for recipient in self.effect.recipients
+        ) or any(map(_is_path, self.effect.recipients))
 
     def _names(self, value: str, kinds: frozenset[Wanted]) -> bool:
         """Tell whether a value is a literal of the request, stands for one, or is found."""
-        if self.effect.kind == FOLLOW:
+        if self.intent.kind == FOLLOW:
             return self._names_followed(value, kinds)
         pooled = self._pooled
-        literals = [one for effect in pooled for one in effect.targets]
+        literals = [one for intent in pooled for one in intent.targets]
         things = kinds is _THINGS
-        if things and self.kind is not DeedKind.DELETE:
-            literals += [one for effect in pooled for one in effect.within]
-        if self.kind is DeedKind.DELETE and self._is_container(value):
+        if things and self.kind is not EffectKind.DELETE:
+            literals += [one for intent in pooled for one in intent.within]
+        if self.kind is EffectKind.DELETE and self._is_container(value):
             return False
         if any(self._is_literal(value, one) for one in literals):
             return True
-        if self.kind is DeedKind.PAY and not things and self._is_own_account(value):
+        if self.kind is EffectKind.PAY and not things and self._is_own_account(value):
             return True
         if any(is_among(value, self._stands_for(one, things=things)) for one in literals):
             return True
         return any(
             found.what in kinds and self._is_found(found, value)
-            for effect in pooled
-            for found in effect.found
+            for intent in pooled
+            for found in intent.found
         )
 
     def _is_own_account(self, value: str) -> bool:
         """Tell whether an account is that of the very order which is changed."""
-        return bool(self.deed.things) and any(
-            is_among(value, record.accounts) and all(map(record.holds, self.deed.things))
+        return bool(self.effect.things) and any(
+            is_among(value, record.accounts) and all(map(record.holds, self.effect.things))
             for reading in self.evidence.readings
             for record in reading.records
         )
 
     @property
-    def _pooled(self) -> Sequence[Intended]:
+    def _pooled(self) -> Sequence[Intent]:
         """Effects of one kind that may together name the guests of one appointment or mail."""
-        if self.kind not in (DeedKind.SEND, DeedKind.WRITE) or len(self.deed.recipients) < 2:
-            return (self.effect,)
-        own = self.effect
+        if self.kind not in (EffectKind.SEND, EffectKind.WRITE) or len(self.effect.recipients) < 2:
+            return (self.intent,)
+        own = self.intent
         return [one for one in self.fitting if (one.content, one.found) == (own.content, own.found)]
 
     def _is_literal(self, value: str, literal: str) -> bool:
-        if self.kind is DeedKind.PAY and value.strip()[:1] == "@" != literal.strip()[:1]:
+        if self.kind is EffectKind.PAY and value.strip()[:1] == "@" != literal.strip()[:1]:
             return False  # a handle is an account, which a name is not
         return equal(value, literal) or equal(value, _address_alone(literal))
 
     def _is_container(self, value: str) -> bool:
         """Tell whether a value is what the things to delete are in, rather than one of them."""
-        targets = self.effect.targets
+        targets = self.intent.targets
         return not _is_path(value) and any(map(_is_path, targets)) and "/" not in value
 
     def _names_followed(self, value: str, kinds: frozenset[Wanted]) -> bool:
@@ -478,7 +482,7 @@ class _Judgement:
 
     @cached_property
     def _texts_followed(self) -> list[str]:
-        return [spot.record.plain_prose for one in self.effect.found for spot in self._spots(one)]
+        return [spot.record.plain_prose for one in self.intent.found for spot in self._spots(one)]
 
     @cached_property
     def _followed(self) -> list[Record]:
@@ -499,7 +503,7 @@ class _Judgement:
 
         The id of a thing may also be that of the one record in which a system itself has the name.
         """
-        key = (literal, things, self.kind is DeedKind.PAY)
+        key = (literal, things, self.kind is EffectKind.PAY)
         return self.evidence.known(key, lambda: self._find_names(literal, things))
 
     def _find_names(self, literal: str, things: bool) -> set[str]:
@@ -525,7 +529,7 @@ class _Judgement:
         told = {frozenset(one.values) for one in records}
         if len(told) != 1:
             return set()
-        payee = self.kind is DeedKind.PAY and not things
+        payee = self.kind is EffectKind.PAY and not things
         if not payee:
             return set(records[0].raw)
         # A tool that is told a name looks the account up itself.
@@ -535,16 +539,16 @@ class _Judgement:
     def _is_found(self, found: Found, value: str) -> bool:
         """Tell whether a value stands where the request says that it is to be found."""
         spots = list(self._spots(found))
-        if self.kind is DeedKind.PAY:
+        if self.kind is EffectKind.PAY:
             return self._is_payee(found, spots, value)
-        if self.kind is DeedKind.RUN:
+        if self.kind is EffectKind.RUN:
             return False
         having = [one.record.holds(value) for one in spots if one.told]
         if any(having) and not all(having) and not found.every:
             return False  # of several that the request means alike, it does not say which
         for spot in spots:
             reading, record, told = spot.reading, spot.record, spot.told
-            if self.kind is DeedKind.DELETE and value.strip() not in record.raw:
+            if self.kind is EffectKind.DELETE and value.strip() not in record.raw:
                 continue
             if not self._is_theirs(found, record, value):
                 continue
@@ -560,7 +564,7 @@ class _Judgement:
             # Where a system keeps who wrote and who takes part, what they write names nobody.
             declared = bool(reading.results.fields) and not reading.closed
             in_text = bool(found.where) and told and not declared
-            in_text = in_text and self.kind is not DeedKind.DELETE
+            in_text = in_text and self.kind is not EffectKind.DELETE
             if in_text and self._stands_in_text(found, value, record):
                 return True
         return False
@@ -596,7 +600,7 @@ class _Judgement:
 
     def _may_choose(self) -> bool:
         """Tell whether one of many may be taken that the request does not tell from the others."""
-        return self.kind is not DeedKind.DELETE
+        return self.kind is not EffectKind.DELETE
 
     def _stands_in_text(self, found: Found, value: str, record: Record) -> bool:
         if found.what is Wanted.ADDRESS:
@@ -610,7 +614,7 @@ class _Judgement:
     def _is_payee(self, found: Found, spots: Sequence[_Spot], value: str) -> bool:
         """Take a payee from the bank's own fields or the owner's records, if only one is meant."""
         told = [one for one in spots if one.told]
-        if value in self.deed.things:
+        if value in self.effect.things:
             # What is ordered, and not who is paid.
             return any(
                 one.record.holds(value)
@@ -642,7 +646,7 @@ class _Judgement:
         In text that anybody wrote it tells only which thing of the owner's to change, and only one.
         """
         spots: list[_Spot] = []
-        mentions = _in_title if self.kind is DeedKind.DELETE else _in_text
+        mentions = _in_title if self.kind is EffectKind.DELETE else _in_text
         for reading in self.evidence.readings:
             if found.source and plain(found.source) != plain(reading.source):
                 continue
@@ -654,7 +658,7 @@ class _Judgement:
                 surely = [one for one in rest if self._record_has(record, one)]
                 in_text = [one for one in rest if one not in surely and mentions(record, one)]
                 if len(surely) + len(in_text) == len(rest):
-                    pays = self.kind is DeedKind.PAY
+                    pays = self.kind is EffectKind.PAY
                     exactly = sum(_is_part(record, one) for one in (in_text if pays else rest))
                     rank = (len(about) + len(surely), exactly)
                     spots.append(_Spot(reading, record, rank, len(surely), bool(in_text)))
@@ -663,7 +667,7 @@ class _Judgement:
             spots = [one for one in spots if one.rank == best]
         else:
             spots = [one for one in spots if one.rank[0] == best[0]]
-        changes = self.kind in (DeedKind.WRITE, DeedKind.DELETE) and len(spots) == 1
+        changes = self.kind in (EffectKind.WRITE, EffectKind.DELETE) and len(spots) == 1
         for one in spots:
             named = one.rank[0] > 0 and not one.in_text
             one.told = one.known > 0 or named or changes or (one.in_text and one.reading.closed)
@@ -674,7 +678,7 @@ class _Judgement:
         if found.what is Wanted.LINK or not found.where:
             return
         for reading in self.evidence.readings:
-            if reading.tier is not Tier.WEB or not reading.places:
+            if reading.trust is not Trust.WEB or not reading.places:
                 continue
             for other in self.evidence.readings:
                 if other is reading or (
@@ -704,29 +708,29 @@ class _Judgement:
         wanted = plain_path(path)
         if wanted is None:
             return False
-        if self.kind is DeedKind.DELETE and self._is_container(path):
+        if self.kind is EffectKind.DELETE and self._is_container(path):
             return False
-        literals = [plain_path(one) for one in self.effect.targets]
+        literals = [plain_path(one) for one in self.intent.targets]
         if wanted in literals or self._is_in_named_folder(wanted):
             return True
-        if self.kind is DeedKind.SEND and self._is_named_place(path):
+        if self.kind is EffectKind.SEND and self._is_named_place(path):
             return True
         if any(
             found.what in (Wanted.PATH, Wanted.NAME) and self._is_found(found, path)
-            for found in self.effect.found
+            for found in self.intent.found
         ):
             return True
-        if self.effect.kind == FOLLOW and self.kind is DeedKind.WRITE:
+        if self.intent.kind == FOLLOW and self.kind is EffectKind.WRITE:
             return not path.startswith(("/", "~", "..", "$")) and any(
                 stands_in(plain(path), text) for text in self._texts_followed
             )
-        coins = self.kind is DeedKind.WRITE and not any(map(_is_path, self.effect.targets))
+        coins = self.kind is EffectKind.WRITE and not any(map(_is_path, self.intent.targets))
         return coins and self._is_new(path) and self.evidence.brought_by(path) is None
 
     def _is_named_place(self, path: str) -> bool:
         """Tell whether a file is one that the request says to send or to take a text from."""
         wanted = plain_path(path)
-        literals = [one for found in self.effect.found for one in found.where]
+        literals = [one for found in self.intent.found for one in found.where]
         return wanted is not None and wanted in [plain_path(one) for one in literals]
 
     def _is_new(self, path: str) -> bool:
@@ -747,9 +751,9 @@ class _Judgement:
         folder, _, name = path.rpartition("/")
         if _is_path(posixpath.basename(folder)):
             return False
-        if not folder or not any(same(plain(name), plain(one)) for one in self.effect.targets):
+        if not folder or not any(same(plain(name), plain(one)) for one in self.intent.targets):
             return False
-        named = (*self.effect.targets, *self.effect.within)
+        named = (*self.intent.targets, *self.intent.within)
         if all(any(part == one for one in named) for part in folder.split("/")) or folder in named:
             return True
         having = {
@@ -771,14 +775,14 @@ class _Judgement:
             return False
         if any(
             _same_address(literal, address) or self._is_on_host(literal, address, parts)
-            for literal in self.effect.targets
+            for literal in self.intent.targets
         ):
             return True
-        for found in self.effect.found:
+        for found in self.intent.found:
             if found.what not in (Wanted.LINK, Wanted.ADDRESS):
                 continue
             for spot in self._spots(found):
-                page = spot.reading.tier is Tier.WEB
+                page = spot.reading.trust is Trust.WEB
                 links = spot.reading.links if page else spot.record.links
                 if spot.told and any(_same_address(link, address) for link in links):
                     return True
@@ -807,7 +811,7 @@ class _Judgement:
         """Tell whether a page of the same host has an address as a link."""
         for reading in self.evidence.readings:
             own = address_of(reading.places[0]) if reading.places else None
-            if own is None or not _same_host(own.host, host) or reading.tier is not Tier.WEB:
+            if own is None or not _same_host(own.host, host) or reading.trust is not Trust.WEB:
                 continue
             if _leads_elsewhere(address):
                 continue
@@ -818,29 +822,29 @@ class _Judgement:
     # -- how much ----------------------------------------------------------------------------------
 
     def _amount(self) -> Doubt | None:
-        deed = self.deed
-        if deed.amount_unreadable:
+        effect = self.effect
+        if effect.amount_unreadable:
             return self._because("the amount", "", "cannot be read")
-        if deed.amount is None:
+        if effect.amount is None:
             return None
         unit = self._foreign_unit()
         if unit:
             return self._not_asked("unit", unit)
-        amount = round(deed.amount, 2)
+        amount = round(effect.amount, 2)
         return None if self._is_amount(amount) else self._not_asked("amount", f"{amount:g}")
 
     def _is_amount(self, amount: float) -> bool:
         """Tell whether an amount was said, is found where the request says, or is worked out."""
         literal = self._literal_amounts()
-        several = len(self.deed.recipients) > 1
-        if self.effect.computed:
+        several = len(self.effect.recipients) > 1
+        if self.intent.computed:
             known = {*literal, *numbers_in(self.evidence.text.request)}
             known = known.union(*self._amounts_found())
-            return amount in worked_out(known, self.effect.computed)
+            return amount in worked_out(known, self.intent.computed)
         if amount in literal or (several and amount == round(sum(literal), 2)):
             return True
         kept, told = self._amounts_found()
-        if self.effect.kind == FOLLOW:
+        if self.intent.kind == FOLLOW:
             # A text may set the amount of an order that is there, but not to any.
             most = 2 * max(kept, default=0.0)
             sums = worked_out(kept | told, "more") | worked_out(kept | told, "less")
@@ -848,13 +852,13 @@ class _Judgement:
         if amount in kept or amount in told:
             return True
         # One of it, where nothing is said of how many.
-        return not self.deed.recipients and not self.effect.amounts and amount == 1
+        return not self.effect.recipients and not self.intent.amounts and amount == 1
 
     def _literal_amounts(self) -> set[float]:
         """Return the amounts of the request that are for these recipients."""
-        amounts = [amounts_said(text) for text in self.effect.amounts]
-        targets = self.effect.targets
-        if self.kind is DeedKind.PAY and len(targets) > 1 and len(amounts) > 1:
+        amounts = [amounts_said(text) for text in self.intent.amounts]
+        targets = self.intent.targets
+        if self.kind is EffectKind.PAY and len(targets) > 1 and len(amounts) > 1:
             # Amounts go with their own payee, in the order in which they stand.
             own = [
                 amounts[place]
@@ -866,12 +870,12 @@ class _Judgement:
 
     def _is_recipient(self, literal: str) -> bool:
         known = (literal, *self._stands_for(literal))
-        return any(is_among(one, known) for one in self.deed.recipients)
+        return any(is_among(one, known) for one in self.effect.recipients)
 
     def _foreign_unit(self) -> str:
         """Return the unit of an amount if the request speaks of another one."""
         spoken = currencies_in(self.evidence.text.request)
-        for unit in self.deed.unit.split():
+        for unit in self.effect.unit.split():
             if spoken and currency_of(unit) not in spoken and not self.evidence.says(unit):
                 return unit
         return ""
@@ -880,10 +884,10 @@ class _Judgement:
         """Return amounts that a system keeps, and those that a named place tells in its text."""
         kept: set[float] = set()
         told: set[float] = set()
-        follows = self.effect.kind == FOLLOW
+        follows = self.intent.kind == FOLLOW
         if follows:
             kept = {number for record in self._followed for number in record.numbers}
-        for found in self.effect.found:
+        for found in self.intent.found:
             if found.what is not Wanted.AMOUNT and not follows:
                 continue
             for spot in self._spots(found):
@@ -896,10 +900,12 @@ class _Judgement:
     # -- what it contains --------------------------------------------------------------------------
 
     def _content(self) -> Doubt | None:
-        if self.kind is DeedKind.GRANT and not self.deed.recipients:
-            return self._dictated(self.deed.content)
-        own_file = self.kind is DeedKind.WRITE and not self.deed.recipients and self.deed.paths
-        for text in self.deed.content:
+        if self.kind is EffectKind.GRANT and not self.effect.recipients:
+            return self._dictated(self.effect.content)
+        own_file = (
+            self.kind is EffectKind.WRITE and not self.effect.recipients and self.effect.paths
+        )
+        for text in self.effect.content:
             if len(text) > _MAX_CONTENT:
                 return self._because("a text of this length", "", "cannot be judged")
             doubt = self._attached(text) or self._links_in(text, own_file=bool(own_file))
@@ -912,7 +918,7 @@ class _Judgement:
 
     def _attached(self, text: str) -> Doubt | None:
         """Doubt the path of a file that goes with a message, if the request does not name it."""
-        if self.kind is not DeedKind.SEND or not _ATTACHED.fullmatch(text.strip()):
+        if self.kind is not EffectKind.SEND or not _ATTACHED.fullmatch(text.strip()):
             return None
         path = text.strip()
         if self.evidence.says(path) or self._means_path(path):
@@ -921,21 +927,21 @@ class _Judgement:
 
     def _replaced(self) -> Doubt | None:
         """Doubt texts that say something else than what the request dictates."""
-        dictated = [plain(one).strip(MARKS) for one in self.effect.content]
+        dictated = [plain(one).strip(MARKS) for one in self.intent.content]
         dictated = [one for one in dictated if one]
-        if not dictated or any(one.what is Wanted.TEXT for one in self.effect.found):
+        if not dictated or any(one.what is Wanted.TEXT for one in self.intent.found):
             return None
-        if self.kind not in (DeedKind.SEND, DeedKind.WRITE):
+        if self.kind not in (EffectKind.SEND, EffectKind.WRITE):
             return None
-        if self.kind is DeedKind.WRITE and not self.deed.paths:
+        if self.kind is EffectKind.WRITE and not self.effect.paths:
             return None  # values of fields are judged one by one
         longest = max(dictated, key=len)
-        texts = [plain(text) for text in self.deed.content]
+        texts = [plain(text) for text in self.effect.content]
         said = [longest] if any(longest in text for text in texts) else []
         said = said or [one for text in texts if (one := reported(longest, text))]
         if not said:
             return self._because("what was dictated", "", "is not in it")
-        for text in self.deed.content:
+        for text in self.effect.content:
             doubt = self._beside(text, (*dictated, *said))
             if doubt is not None:
                 return doubt
@@ -988,8 +994,8 @@ class _Judgement:
 
     def _dictated(self, texts: Sequence[str]) -> Doubt | None:
         """A command and a password must be the owner's, word by word and whole."""
-        dictated = [one.strip("`\"' ") for one in self.effect.content]
-        if self.kind is DeedKind.RUN and texts and " ".join(texts).strip() in dictated:
+        dictated = [one.strip("`\"' ") for one in self.intent.content]
+        if self.kind is EffectKind.RUN and texts and " ".join(texts).strip() in dictated:
             return None  # a command, maybe as a list of its words
         if not any(text.strip() for text in texts):
             return self._because("what was dictated", "", "is not in it")
@@ -1009,7 +1015,7 @@ class _Judgement:
         for link in links:
             if self.evidence.says(link) or self.evidence.says(_bare(link)):
                 continue
-            if any(_same_address(link, one) for one in self.effect.targets):
+            if any(_same_address(link, one) for one in self.intent.targets):
                 continue
             if self._is_own(link) or self._is_covered_link(link):
                 continue
@@ -1031,7 +1037,7 @@ class _Judgement:
 
     def _is_covered_link(self, link: str) -> bool:
         mail = "@" in link and "://" not in link
-        for found in self.effect.found:
+        for found in self.intent.found:
             if found.what is not Wanted.LINK and not (mail and found.what is Wanted.ADDRESS):
                 continue
             for spot in self.direct_spots(found):
@@ -1053,7 +1059,7 @@ class _Judgement:
         if leak:
             return self._because("value", leak, "was read where the request does not speak of")
         # A subject or the note of a payment may echo what it answers; what is told may not.
-        told = self.kind is DeedKind.SEND and text == max(self.deed.content, key=len)
+        told = self.kind is EffectKind.SEND and text == max(self.effect.content, key=len)
         foreign = self._words_from_elsewhere(text) if told else ""
         if foreign:
             return self._because("text", foreign, "was read where the request does not speak of")
@@ -1077,13 +1083,13 @@ class _Judgement:
     def _words_from_elsewhere(self, text: str) -> str:
         """Return the words of a text if most of them stand only where the request does not name."""
         words = long_words(text[:MAX_QUOTED])
-        untrusted = [one for one in self.evidence.readings if not one.tier.trusted]
+        untrusted = [one for one in self.evidence.readings if not one.trust.trusted]
         foreign = [one for one in words if any(one in reading.words for reading in untrusted)]
         if len(foreign) <= len(words) / 2:
             return ""
         known = long_words(self.evidence.text.everything) | long_words(self._covered_text)
         foreign = [one for one in foreign if one not in known]
-        derived = any(one.what is Wanted.TEXT for one in self.effect.found)
+        derived = any(one.what is Wanted.TEXT for one in self.intent.found)
         few = 1 if derived and len(text.split()) > 1 else _MIN_FOREIGN
         if len(foreign) < few or len(foreign) <= len(words) / 2:
             return ""
@@ -1094,7 +1100,7 @@ class _Judgement:
         pieces = dict.fromkeys(pieces_of(text[:MAX_QUOTED]))
         if not pieces:
             return ""
-        untrusted = [one for one in self.evidence.readings if not one.tier.trusted]
+        untrusted = [one for one in self.evidence.readings if not one.trust.trusted]
         quoted = [one for one in pieces if any(one in reading.pieces for reading in untrusted)]
         if not quoted:
             return ""
@@ -1115,7 +1121,7 @@ class _Judgement:
         secret = "\n".join(
             record.text
             for reading in self.evidence.readings
-            if not reading.tier.trusted
+            if not reading.trust.trusted
             for record in reading.records
             if id(record) not in covered
         )
@@ -1137,13 +1143,13 @@ class _Judgement:
     @cached_property
     def _covered(self) -> list[_Spot]:
         """What a text may be made from: places that the request names."""
-        effect = self.effect
-        covered = [spot for found in effect.found for spot in self._spots(found)]
+        intent = self.intent
+        covered = [spot for found in intent.found for spot in self._spots(found)]
         for reading in self.evidence.readings:
             named = any(
                 same(plain(place), plain(one)) or _same_address(place, one)
                 for place in reading.places
-                for one in (target for effect in self.fitting for target in effect.targets)
+                for one in (target for intent in self.fitting for target in intent.targets)
             )
             if named or any(self.evidence.says(place) for place in reading.places):
                 covered += [_Spot(reading, record) for record in reading.records]
@@ -1151,10 +1157,10 @@ class _Judgement:
 
     def _filled_in(self, text: str) -> Doubt | None:
         """Doubt the new value of a field that nobody dictated and no named place has."""
-        if self.kind is not DeedKind.WRITE or self.evidence.says(text) or len(text) < 2:
+        if self.kind is not EffectKind.WRITE or self.evidence.says(text) or len(text) < 2:
             return None
-        derived = any(one.what is Wanted.TEXT for one in self.effect.found)
-        if self.effect.content and not derived:
+        derived = any(one.what is Wanted.TEXT for one in self.intent.found)
+        if self.intent.content and not derived:
             return None if self._is_dictated_value(text) else self._not_asked("value", text)
         if len(text.split()) > _MAX_SHORT_WORDS:
             return None
@@ -1171,19 +1177,19 @@ class _Judgement:
     def _is_dictated_value(self, text: str) -> bool:
         """Tell whether a value is dictated as a whole, or is a word of the request inflected."""
         wanted = plain(text).strip(MARKS)
-        if any(wanted == plain(one).strip(MARKS) for one in self.effect.content):
+        if any(wanted == plain(one).strip(MARKS) for one in self.intent.content):
             return True
         words = self.evidence.text.request.split()
         return " " not in wanted and any(inflects(plain(one).strip(MARKS), wanted) for one in words)
 
     def query(self) -> Doubt | None:
         """Judge what is searched for outside: it leaves, and whoever is asked reads it."""
-        private = [one for one in self.evidence.readings if one.tier is not Tier.WEB]
-        for text in self.deed.content:
+        private = [one for one in self.evidence.readings if one.trust is not Trust.WEB]
+        for text in self.effect.content:
             words = [one.strip(".,:;!?\"'()") for one in text.split()]
             if all(self.evidence.says(one) or len(one) < 3 for one in words):
                 continue
-            dictated = [one for effect in self.fitting for one in effect.content]
+            dictated = [one for intent in self.fitting for one in intent.content]
             if any(plain(text) == plain(one) for one in dictated):
                 continue
             if dictated:
@@ -1199,11 +1205,11 @@ class _Judgement:
 
     def _anything(self) -> Doubt | None:
         """A tool that does not say what it does may be given what one effect of the request has."""
-        literals = [*self.effect.targets, *self.effect.amounts, *self.effect.content]
-        for text in (*self.deed.targets, *self.deed.content):
+        literals = [*self.intent.targets, *self.intent.amounts, *self.intent.content]
+        for text in (*self.effect.targets, *self.effect.content):
             if not any(same(plain(text), plain(one)) for one in literals):
                 return self._not_asked("argument", text)
-        if not (self.deed.targets or self.deed.content):
+        if not (self.effect.targets or self.effect.content):
             return self._because("what it does", "", "is not declared")
         return None
 
@@ -1336,42 +1342,42 @@ def _is_path(text: str) -> bool:
     return "/" in text or bool(re.fullmatch(r"[^\s@]{1,200}\.[A-Za-z0-9]{1,5}", text))
 
 
-def _words(kind: DeedKind) -> str:
+def _words(kind: EffectKind) -> str:
     return {
-        DeedKind.FETCH: "ask a host outside",
-        DeedKind.SEND: "tell somebody something",
-        DeedKind.WRITE: "change something",
-        DeedKind.RUN: "run a program",
-        DeedKind.DELETE: "take something away",
-        DeedKind.PAY: "move money",
-        DeedKind.GRANT: "change who has access",
-        DeedKind.UNDECLARED: "do something that its tool does not declare",
+        EffectKind.FETCH: "ask a host outside",
+        EffectKind.SEND: "tell somebody something",
+        EffectKind.WRITE: "change something",
+        EffectKind.RUN: "run a program",
+        EffectKind.DELETE: "take something away",
+        EffectKind.PAY: "move money",
+        EffectKind.GRANT: "change who has access",
+        EffectKind.UNDECLARED: "do something that its tool does not declare",
     }[kind]
 
 
-def places_of(deeds: Iterable[Deed]) -> tuple[str, ...]:
+def places_of(effects: Iterable[Effect]) -> tuple[str, ...]:
     """Return which arguments of a reading call say what is read."""
-    return tuple(target for one in deeds for target in one.targets)
+    return tuple(target for one in effects for target in one.targets)
 
 
 def reading_of(
     tool: str,
     value: Any,
-    tier: Tier,
+    trust: Trust,
     arguments: dict[str, Any],
-    deeds: Iterable[Deed],
+    effects: Iterable[Effect],
     results: Results,
     key: str = "",
 ) -> Reading:
     """Return a result of a call as something that was read."""
-    done = tuple(deeds)
+    done = tuple(effects)
     return Reading(
         tool,
         value,
-        tier,
+        trust,
         arguments=arguments,
         places=places_of(done),
         results=results,
-        deeds=done,
+        effects=done,
         key=key,
     )

@@ -26,8 +26,8 @@ from asterism.permissions.texts import (
     squeezed,
     stands_in,
 )
-from asterism.types.deeds import Deed, Results, texts_at
-from asterism.types.people import Tier
+from asterism.types.effects import Effect, Results, texts_at
+from asterism.types.people import Trust
 from asterism.types.values import address_of, links_in, number_of, numbers_in
 
 MAX_VALUES = 20_000
@@ -144,12 +144,12 @@ class Reading:
         self,
         tool: str,
         value: Any,
-        tier: Tier,
+        trust: Trust,
         *,
         arguments: Mapping[str, Any] | None = None,
         places: Sequence[str] = (),
         results: Results | None = None,
-        deeds: Sequence[Deed] = (),
+        effects: Sequence[Effect] = (),
         key: str = "",
     ) -> None:
         """Take in a result.
@@ -157,19 +157,19 @@ class Reading:
         Args:
             tool: Where it is from.
             value: Text, or JSON-like values.
-            tier: How far it is trusted.
+            trust: How far it is trusted.
             arguments: Those of the call.
             places: Which of them say what was read: a path, an address, a channel.
             results: What the tool declares of its results.
-            deeds: What the call did.
+            effects: What the call did.
             key: The call's, for people who ask.
         """
         self.tool = tool
-        self.tier = tier
+        self.trust = trust
         self.arguments = arguments or _NO_ARGUMENTS
         self.places = tuple(places)
         self.results = results or Results()
-        self.deeds = tuple(deeds)
+        self.effects = tuple(effects)
         self.key = key
         self._value = value
         self._text: str | None = None
@@ -198,7 +198,7 @@ class Reading:
     @property
     def owned(self) -> bool:
         """Whether nobody but the owner's side writes any of it."""
-        return self.tier.trusted or self.results.fields == "*"
+        return self.trust.trusted or self.results.fields == "*"
 
     @property
     def text(self) -> str:
@@ -212,7 +212,7 @@ class Reading:
         """The links in it."""
         if self._links is None:
             found = set(links_in(self.text))
-            if self.tier is Tier.WEB and self.places:
+            if self.trust is Trust.WEB and self.places:
                 base = self.places[0] if "://" in self.places[0] else f"https://{self.places[0]}"
                 found.update(
                     urljoin(base, one) for one in _RELATIVE.findall(self.text[:MAX_QUOTED])
@@ -258,7 +258,7 @@ class Reading:
     def is_about(self, literal: str) -> bool:
         """Tell whether a literal says which place was read."""
         wanted = plain(literal)
-        web = self.tier is Tier.WEB
+        web = self.trust is Trust.WEB
         if any(_is_place(wanted, one, web=web) for one in self.places):
             return True
         texts = texts_at(self.arguments, tuple(self.arguments))

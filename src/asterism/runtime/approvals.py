@@ -24,14 +24,14 @@ from asterism.store import people as stored_people
 from asterism.store.database import Connection, Database
 from asterism.tools.plan import PLAN_TOOL
 from asterism.tools.tool import Tool
-from asterism.types.approvals import Answer, Approval, read_deeds, write_deeds
-from asterism.types.deeds import Deed
+from asterism.types.approvals import Answer, Approval, read_effects, write_effects
+from asterism.types.effects import Effect
 from asterism.types.events import Event, home_chain
 from asterism.types.grants import Extent, Grant, Wish, exact_arguments, limits_of
 from asterism.types.ids import new_id, turn_id_for
 from asterism.types.labels import Label
 from asterism.types.messages import Delivery, Receipt
-from asterism.types.people import OWNER, PUBLIC, Account, Company, Hearer, Person
+from asterism.types.people import OWNER, PUBLIC, Account, Participant, Participants, Person
 from asterism.types.turns import TurnRecord
 from asterism.types.wire import plain
 
@@ -218,7 +218,7 @@ class Approvals:
                 edited.text if edited is not None else None,
                 reply.place,
                 edited.definition if edited is not None else None,
-                write_deeds(edited.deeds) if edited is not None else None,
+                write_effects(edited.effects) if edited is not None else None,
                 _label_of(person, reply, record),
             )
             grant = self._grant(approval, reply, answer, edited, at)
@@ -280,7 +280,7 @@ class Approvals:
         # A tool that has changed since it was asked is not made right by other arguments.
         same = _digest(tool, approval) == approval.definition
         definition = tool.digest(read) if same else approval.definition
-        return _Edited(tool, text, read, tool.shown_deeds(read), definition)
+        return _Edited(tool, text, read, tool.shown_effects(read), definition)
 
     def _grant(
         self,
@@ -311,17 +311,17 @@ class Approvals:
         )
         if wish.pattern is not None or not (wish.extent is Extent.RECIPIENT or wish.limited):
             return grant
-        deeds = limits_of(read_deeds(approval.deeds) if edited is None else edited.deeds)
+        effects = limits_of(read_effects(approval.effects) if edited is None else edited.effects)
         if wish.amount is not None:
-            if not deeds or all(one.amount is None for one in deeds):
+            if not effects or all(one.amount is None for one in effects):
                 raise InvalidInput(
                     f"{approval.tool} does not declare an amount that can be read and to whom it "
                     "goes, so that a limit on it could not be kept. Grant it otherwise. Nothing "
                     "was changed."
                 )
-            deeds = tuple(replace(one, amount=None) for one in deeds)
-        if deeds is not None:
-            return replace(grant, deeds=deeds)
+            effects = tuple(replace(one, amount=None) for one in effects)
+        if effects is not None:
+            return replace(grant, effects=effects)
         arguments = _arguments(approval) if edited is None else edited.arguments
         return replace(grant, arguments=exact_arguments(arguments))
 
@@ -333,7 +333,7 @@ class _Edited:
     tool: Tool
     text: str
     arguments: Mapping[str, Any]
-    deeds: tuple[Deed, ...]
+    effects: tuple[Effect, ...]
     definition: str
 
 
@@ -423,8 +423,8 @@ async def _opened(tx: Connection, message_id: str) -> bool:
 def _label_of(person: Person, reply: Reply, record: TurnRecord) -> Label:
     """Return the label of what somebody says with an answer: theirs."""
     said_there = reply.place is not None and reply.place == str(origin_of(record))
-    audience = PUBLIC if said_there else Company((Hearer(person.id),)).audience
-    return Label(person.tier, audience)
+    audience = PUBLIC if said_there else Participants((Participant(person.id),)).audience
+    return Label(person.trust, audience)
 
 
 def words_for(outcome: Receipt | AsterismError, approval_id: str, *, approved: bool) -> str:

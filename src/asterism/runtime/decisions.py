@@ -12,7 +12,7 @@ from asterism.runtime.reviewers import Place, origin_of
 from asterism.store import approvals, events, grants, inbox, outbox
 from asterism.store import people as stored_people
 from asterism.store.database import Connection
-from asterism.types.approvals import Answer, Approval, plain_deeds
+from asterism.types.approvals import Answer, Approval, plain_effects
 from asterism.types.events import Event, home_chain
 from asterism.types.grants import Grant, told_of
 from asterism.types.ids import new_id
@@ -59,7 +59,7 @@ async def settle(
         "approval": approval.id,
         # What a person saw: only that is run.
         "definition": approval.definition if answer.definition is None else answer.definition,
-        "deeds": plain_deeds(approval.deeds if answer.deeds is None else answer.deeds),
+        "effects": plain_effects(approval.effects if answer.effects is None else answer.effects),
         "reviewers": approval.reviewers,
         "trust": answer.label.trust.value,
         "audience": str(answer.label.audience),

@@ -28,7 +28,7 @@ from asterism.store import people as stored_people
 from asterism.store.database import Connection
 from asterism.tools.tool import Tool
 from asterism.types.approvals import Approval
-from asterism.types.people import OWNER, Person, Tier
+from asterism.types.people import OWNER, Person, Trust
 from asterism.types.turns import TurnRecord
 
 
@@ -56,7 +56,7 @@ async def check_edit(
     if person.id == OWNER or not isinstance(verdict, Ask):
         return
     opener = await approvals.opener_of(tx, record)
-    called = Actor("person", person.id, person.name, person.tier, frozenset(person.roles))
+    called = Actor("person", person.id, person.name, person.trust, frozenset(person.roles))
     tokens = called.tokens | {PRESENT} if person.id == opener else called.tokens
     if not names_one_of(verdict.reviewers, tokens):
         names = dict(await stored_people.names(tx, constellation))
@@ -79,25 +79,25 @@ async def _judged(
     """Return what the one decision says to the changed call, as far as policies have a say."""
     agent = await agents.by_id(tx, approval.agent_id)
     assert agent is not None, "its turn waits"
-    company = await approvals.company_of(tx, record)
-    met = await who(tx, constellation, company) if company is not None else Meeting()
-    tier = Tier(record.tier) if record.tier is not None else Tier.OWNER
+    participants = await approvals.company_of(tx, record)
+    met = await who(tx, constellation, participants) if participants is not None else Meeting()
+    trust = Trust(record.trust) if record.trust is not None else Trust.OWNER
     wanted = Wanted(
         agent=agent.name,
         tool=tool.name,
         arguments=arguments,
-        deeds=tool.deeds(dict(arguments)),
+        effects=tool.effects(dict(arguments)),
         operation=str(arguments.get("operation") or ""),
-        tier=tier,
+        trust=trust,
         people=met.speaker,
         # It was asked for: where no policy names reviewers, that is the owner's to answer.
         asks=True,
-        audience=tool.audience(agent, met.company, arguments),
-        company=met.company,
+        audience=tool.audience(agent, met.participants, arguments),
+        participants=met.participants,
         definition=tool.digest(arguments),
     )
     # What is left of a quota is not looked up: a call that a quota would let pass is asked for.
     used = {one.name: math.inf for one in authority.policies.all if one.quota is not None}
     situation = Situation(authority, turn_id=record.id, used=used)
-    actor = Actor("agent", agent.id, agent.name, tier)
+    actor = Actor("agent", agent.id, agent.name, trust)
     return decide(actor, Act.CALL, Resource("tool", tool.name, wanted=wanted), situation)

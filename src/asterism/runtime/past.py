@@ -17,7 +17,7 @@ from asterism.store.journal import Draft
 from asterism.types.ids import new_id, turn_id_for
 from asterism.types.marks import unmarked
 from asterism.types.messages import Imported, PastMessage
-from asterism.types.people import OWNER, Account, Tier, least_trusted
+from asterism.types.people import OWNER, Account, Trust, least_trusted
 from asterism.types.turns import EntryKind, Reply, TurnRecord, TurnState
 from asterism.types.wire import message_wire
 
@@ -42,7 +42,9 @@ def read_past(
 
     What names no speaker was said by whoever imports it: `by` is their id.
     """
-    unnamed = None if by == OWNER else orjson.dumps({"company": people.alone_with(by)}).decode()
+    unnamed = (
+        None if by == OWNER else orjson.dumps({"participants": people.alone_with(by)}).decode()
+    )
     past: list[PastTurn] = []
     before: int | None = None
     for index, given in enumerate(messages, 1):
@@ -117,11 +119,11 @@ async def append_past(
     agent_id: str,
     past: Sequence[PastTurn],
     now: int,
-    tier: Tier = Tier.OWNER,
+    trust: Trust = Trust.OWNER,
 ) -> Imported:
     """Append finished turns to the journal of an agent that has nothing to do.
 
-    `tier` says how far whoever imports it is trusted, and so at most all that they bring.
+    `trust` says how far whoever imports it is trusted, and so at most all that they bring.
     """
     # The claim voids what is in the memory of other processes, and keeps messages out till the end.
     if await journal.claim(tx, agent_id) is None:
@@ -134,7 +136,7 @@ async def append_past(
     standing = await journal.standing(tx, agent_id)
     assert standing is not None
     claim, length = standing
-    tiers = await _meet(tx, constellation, past, now, tier)
+    trust_levels = await _meet(tx, constellation, past, now, trust)
     ended: list[tuple[TurnRecord, list[Draft]]] = []
     ids: list[str] = []
     last = length
@@ -150,7 +152,7 @@ async def append_past(
             last_seq=last,
             opened_at=turn.drafts[0].at,
             ended_at=turn.drafts[-1].at,
-            tier=tiers[turn.speaker],
+            trust=trust_levels[turn.speaker],
             arrived_at=turn.drafts[0].at,
         )
         ended.append((record, turn.drafts))
@@ -160,12 +162,14 @@ async def append_past(
 
 
 async def _meet(
-    tx: Connection, constellation: str, past: Sequence[PastTurn], now: int, tier: Tier
+    tx: Connection, constellation: str, past: Sequence[PastTurn], now: int, trust: Trust
 ) -> dict[str | None, str | None]:
     """Note who has spoken; return how far each is trusted, as turns have it: None is the owner."""
-    tiers: dict[str | None, str | None] = {None: None if tier is Tier.OWNER else tier.value}
+    trust_levels: dict[str | None, str | None] = {
+        None: None if trust is Trust.OWNER else trust.value
+    }
     # In one order, so that two imports with the same speakers do not wait for each other.
     for speaker in sorted({turn.speaker for turn in past if turn.speaker is not None}):
         person = await people.person_for(tx, constellation, Account(CHANNEL, speaker), now)
-        tiers[speaker] = least_trusted((person.tier, tier)).value
-    return tiers
+        trust_levels[speaker] = least_trusted((person.trust, trust)).value
+    return trust_levels

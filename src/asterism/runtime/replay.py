@@ -28,11 +28,10 @@ from asterism.store.sqlite import open_sqlite
 from asterism.tools.tool import Tool, Toolbox, ToolContext
 from asterism.types.agents import Agent
 from asterism.types.approvals import Answer
-from asterism.types.deeds import Does
+from asterism.types.effects import ToolEffect
 from asterism.types.rules import stored_rules
 from asterism.types.turns import (
     WIRE_KINDS,
-    Effect,
     Entry,
     EntryKind,
     Outcome,
@@ -40,6 +39,7 @@ from asterism.types.turns import (
     Reply,
     ResultMeta,
     ResultState,
+    RetrySafety,
     ToolResult,
     TurnRecord,
     TurnState,
@@ -93,11 +93,11 @@ class _RecordedTool(Tool):
         super().__init__(
             _nothing,
             name=name,
-            effect=Effect.REPEATABLE,
+            retry_safety=RetrySafety.REPEATABLE,
             check=None,
             ask=False,
             timeout=None,
-            does=Does("read"),
+            effects=ToolEffect("read"),
         )
         self._results = results
 

@@ -11,11 +11,11 @@ from asterism.store import approvals
 from asterism.store import people as stored
 from asterism.store.database import Connection
 from asterism.types.approvals import PRESENT, Approval
-from asterism.types.people import OWNER, Account, Person, Tier
+from asterism.types.people import OWNER, Account, Person, Trust
 from asterism.types.turns import TurnRecord
 from asterism.types.wire import plain
 
-NOBODY = Person("", "somebody unknown", Tier.STRANGER)
+NOBODY = Person("", "somebody unknown", Trust.STRANGER)
 """Who writes from an account that nobody has said whose it is."""
 
 
@@ -116,7 +116,7 @@ async def whose(tx: Connection, constellation: str, by: str | Account) -> Person
         return NOBODY
     found = await stored.get(tx, constellation, person_id)
     if found is None and person_id == OWNER:
-        return Person(OWNER, OWNER, Tier.OWNER, (OWNER,))
+        return Person(OWNER, OWNER, Trust.OWNER, (OWNER,))
     return found or NOBODY
 
 

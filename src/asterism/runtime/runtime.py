@@ -195,7 +195,7 @@ class Runtime:
                     return Receipt(former[0], turn_id_for(former[0]), former[1], duplicate=True)
             for one in images:
                 await blobs.put(tx, one, at)
-            company = (
+            participants = (
                 people.alone_with(speaker)
                 if speaker is not None
                 else await self._meet(tx, channel, sender, room, present, at)
@@ -211,7 +211,7 @@ class Runtime:
                 sender=sender,
                 reply_to=reply_to,
                 schema=schema,
-                company=company,
+                participants=participants,
                 announce=False,
             )
             if item is None:
@@ -401,7 +401,7 @@ class Runtime:
             return await self._next_turn(agent_id, None)
         if live is None:
             live = await self._load(agent_id, None)
-        told = item.company if record is None and item is not None else _company_of(entries)
+        told = item.participants if record is None and item is not None else _company_of(entries)
         met = await self._who_is_present(told)
         means = self._means
         # Before its memory is read: whatever it sees of it was there by then.
@@ -409,7 +409,7 @@ class Runtime:
         notes = await enter(
             self._database,
             live,
-            met.company,
+            met.participants,
             means.context_tokens(),
             began,
             tell=record is None,
@@ -422,18 +422,18 @@ class Runtime:
             item=item,
             record=record,
             entries=entries,
-            tier=met.tier,
+            trust=met.trust,
             people=met.speaker,
             notes=notes,
             opened_at=began,
         )
         return turn, item.arrival if item is not None else 0
 
-    async def _who_is_present(self, company: str | None) -> Meeting:
+    async def _who_is_present(self, participants: str | None) -> Meeting:
         """Return who is present in a turn, and who speaks."""
-        if company is None:
+        if participants is None:
             return Meeting()
-        return await self._database.read(lambda tx: who(tx, self._constellation, company))
+        return await self._database.read(lambda tx: who(tx, self._constellation, participants))
 
     async def _pass_over(self, decision: InboxItem) -> None:
         """Take out an answer to a turn that has ended by a limit before it was looked at."""
@@ -619,7 +619,7 @@ def _company_of(entries: list[Entry] | None) -> str | None:
     for entry in entries or ():
         if entry.key == "in":
             kept: dict[str, Any] = orjson.loads(entry.meta) if entry.meta else {}
-            return kept.get("company")
+            return kept.get("participants")
     return None
 
 

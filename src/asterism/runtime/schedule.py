@@ -72,7 +72,7 @@ class Schedules:
                 body=message_wire("user", text),
                 at=now,
                 reply_to=schedule.reply_to,
-                company=schedule.company,
+                participants=schedule.participants,
             )
             if item is None:  # the agent has been deleted
                 await schedules.cancel(tx, schedule.agent_id, schedule.id)

@@ -24,7 +24,7 @@ from asterism.store.database import Connection, Database
 from asterism.types.documents import Document, DocumentSource, DocumentState
 from asterism.types.ids import now_ms
 from asterism.types.memory import Origin, OriginKind, Source
-from asterism.types.people import Tier
+from asterism.types.people import Trust
 
 BATCH = 200
 """Passages that are stored in one transaction."""
@@ -165,9 +165,9 @@ class Folder:
         """Return who writes what documents say: a rule that the owner has set."""
         origin = Origin(OriginKind.DOCUMENT, self.source.name)
         return Writer(
-            actor=Actor("system", self.source.id, f"source {self.source.name}", Tier.DOCUMENT),
+            actor=Actor("system", self.source.id, f"source {self.source.name}", Trust.DOCUMENT),
             constellation=self._constellation,
-            source=Source((origin,), self.source.audience, Tier.DOCUMENT),
+            source=Source((origin,), self.source.audience, Trust.DOCUMENT),
             now=self._now(),
             reason=f"sync of source {self.source.name}",
         )
@@ -177,7 +177,7 @@ class Folder:
         origin = Origin(OriginKind.DOCUMENT, f"{self.source.name}/{path}", piece.place)
         return NewPassage(
             piece.text,
-            Source((origin,), self.source.audience, Tier.DOCUMENT),
+            Source((origin,), self.source.audience, Trust.DOCUMENT),
             document=path,
             place=place,
             staged=True,

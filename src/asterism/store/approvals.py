@@ -11,7 +11,7 @@ from asterism.types.approvals import OWNER, Answer, Approval
 from asterism.types.turns import TurnRecord
 
 _COLUMNS = (
-    "id, agent_id, turn_id, key, question, asked_at, tool, arguments, deeds, reason, reviewers,"
+    "id, agent_id, turn_id, key, question, asked_at, tool, arguments, effects, reason, reviewers,"
     " rounds, next_at, expires_at, approved, note, decided_by, decided_at, place, edited, grant_id,"
     " announced, announced_at, definition"
 )
@@ -35,7 +35,7 @@ async def put(tx: Connection, approval: Approval) -> None:
     due = approval.asked_at if approval.next_at is None else approval.next_at
     await tx.run(
         "INSERT INTO approvals (id, agent_id, turn_id, key, question, asked_at, tool, arguments,"
-        " deeds, reason, reviewers, next_at, expires_at, definition)"
+        " effects, reason, reviewers, next_at, expires_at, definition)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
         (
             approval.id,
@@ -46,7 +46,7 @@ async def put(tx: Connection, approval: Approval) -> None:
             approval.asked_at,
             approval.tool,
             approval.arguments,
-            approval.deeds,
+            approval.effects,
             approval.reason,
             _json(approval.reviewers),
             due,
@@ -180,10 +180,10 @@ def _json(value: Any) -> str:
 
 async def opener_of(tx: Connection, record: TurnRecord) -> str:
     """Return the id of the person who opened a turn."""
-    company = await company_of(tx, record)
-    if company is None:
+    participants = await company_of(tx, record)
+    if participants is None:
         return OWNER
-    told: dict[str, Any] = orjson.loads(company)
+    told: dict[str, Any] = orjson.loads(participants)
     persons: list[str] = told.get("persons") or [""]
     return persons[0]
 
@@ -196,4 +196,4 @@ async def company_of(tx: Connection, record: TurnRecord) -> str | None:
         (record.agent_id, record.first_seq, record.last_seq, record.id),
     )
     kept: dict[str, Any] = orjson.loads(row[0]) if row and row[0] else {}
-    return kept.get("company")
+    return kept.get("participants")

@@ -12,7 +12,7 @@ import orjson
 from asterism.store.database import Connection, Row
 from asterism.types.labels import Label
 from asterism.types.memory import CONSTELLATION, Line
-from asterism.types.people import Audience, Tier
+from asterism.types.people import Audience, Trust
 
 OPEN = 0
 """The `last` of the era whose edits are still loose: it holds where they start from."""
@@ -286,15 +286,15 @@ Blame = tuple[tuple[int, ...], Label]
 
 
 @lru_cache(4_096)
-def _label(audience: str, tier: str) -> Label:
-    return Label(Tier(tier), Audience.read(audience))
+def _label(audience: str, trust: str) -> Label:
+    return Label(Trust(trust), Audience.read(audience))
 
 
 def read_blame(runs: Iterable[Any]) -> list[Blame]:
-    """Read runs of lines, `[count, audience, tier, edits …]`, as one entry a line."""
+    """Read runs of lines, `[count, audience, trust, edits …]`, as one entry a line."""
     found: list[Blame] = []
-    for count, audience, tier, *numbers in runs:
-        found += [(tuple(numbers), _label(audience, tier))] * count
+    for count, audience, trust, *numbers in runs:
+        found += [(tuple(numbers), _label(audience, trust))] * count
     return found
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from asterism.store.database import Connection, Row
 
-_COLUMNS = "agent_id, number, company, first_seq, summary, sections, why, at"
+_COLUMNS = "agent_id, number, participants, first_seq, summary, sections, why, at"
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class Epoch:
     agent_id: str
     number: int
     """Of an epoch that is not stored yet, the number that was free when it was compiled."""
-    company: str
+    participants: str
     """The key of those it was compiled for."""
     first_seq: int
     """The entry of the journal that its tail begins with."""
@@ -39,7 +39,7 @@ async def begin(tx: Connection, epoch: Epoch) -> Epoch:
     once more behind that turn's: it holds from the next turn on.
     """
     await hold(tx, epoch.agent_id)
-    former = await latest(tx, epoch.agent_id, epoch.company)
+    former = await latest(tx, epoch.agent_id, epoch.participants)
     number = await count(tx, epoch.agent_id) + 1
     begun = replace(epoch, number=number)
     await _insert(tx, begun)
@@ -57,7 +57,7 @@ async def _insert(tx: Connection, epoch: Epoch) -> None:
     await tx.run(
         f"INSERT INTO epochs ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         (
-            *(epoch.agent_id, epoch.number, epoch.company, epoch.first_seq, epoch.summary),
+            *(epoch.agent_id, epoch.number, epoch.participants, epoch.first_seq, epoch.summary),
             *(epoch.sections, epoch.why, epoch.at),
         ),
     )
@@ -66,22 +66,22 @@ async def _insert(tx: Connection, epoch: Epoch) -> None:
 async def stored(tx: Connection, epoch: Epoch) -> Epoch | None:
     """Return an epoch as it was stored, whatever number it was given; None if it was not."""
     row = await tx.one(
-        f"SELECT {_COLUMNS} FROM epochs WHERE agent_id = ? AND company = ? AND number >= ?"
+        f"SELECT {_COLUMNS} FROM epochs WHERE agent_id = ? AND participants = ? AND number >= ?"
         " AND first_seq = ? AND at = ? AND sections = ? ORDER BY number LIMIT 1",
         (
-            *(epoch.agent_id, epoch.company, epoch.number),
+            *(epoch.agent_id, epoch.participants, epoch.number),
             *(epoch.first_seq, epoch.at, epoch.sections),
         ),
     )
     return _epoch(row) if row else None
 
 
-async def latest(tx: Connection, agent_id: str, company: str) -> Epoch | None:
-    """Return the epoch that holds now for a company."""
+async def latest(tx: Connection, agent_id: str, participants: str) -> Epoch | None:
+    """Return the epoch that holds now for some participants."""
     row = await tx.one(
-        f"SELECT {_COLUMNS} FROM epochs WHERE agent_id = ? AND company = ?"
+        f"SELECT {_COLUMNS} FROM epochs WHERE agent_id = ? AND participants = ?"
         " ORDER BY number DESC LIMIT 1",
-        (agent_id, company),
+        (agent_id, participants),
     )
     return _epoch(row) if row else None
 
@@ -95,7 +95,7 @@ async def get(tx: Connection, agent_id: str, number: int) -> Epoch | None:
 
 
 async def count(tx: Connection, agent_id: str) -> int:
-    """Return the number of the latest epoch of an agent, whatever the company."""
+    """Return the number of the latest epoch of an agent, whatever the participants."""
     row = await tx.one("SELECT MAX(number) FROM epochs WHERE agent_id = ?", (agent_id,))
     return int(row[0] or 0) if row else 0
 

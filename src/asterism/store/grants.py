@@ -5,19 +5,19 @@ from __future__ import annotations
 import orjson
 
 from asterism.store.database import Connection, Row
-from asterism.types.approvals import read_deeds, write_deeds
+from asterism.types.approvals import read_effects, write_effects
 from asterism.types.grants import Grant
 
 _COLUMNS = (
     "id, constellation, tool, agent_id, pattern, turn_id, until, uses, given_by, given_at,"
-    " approval_id, revoked_at, deeds, arguments, amount, per_day, definition"
+    " approval_id, revoked_at, effects, arguments, amount, per_day, definition"
 )
 
 
 def _grant(row: Row) -> Grant:
     values = list(row)
     values[4] = orjson.loads(row[4])
-    values[12] = read_deeds(row[12]) if row[12] is not None else None
+    values[12] = read_effects(row[12]) if row[12] is not None else None
     return Grant(*values)
 
 
@@ -39,7 +39,7 @@ async def put(tx: Connection, grant: Grant) -> None:
             grant.given_at,
             grant.approval_id,
             grant.revoked_at,
-            write_deeds(grant.deeds) if grant.deeds is not None else None,
+            write_effects(grant.effects) if grant.effects is not None else None,
             grant.arguments,
             grant.amount,
             grant.per_day,

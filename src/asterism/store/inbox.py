@@ -5,7 +5,7 @@ from __future__ import annotations
 from asterism.store.database import Connection, Row
 from asterism.types.messages import InboxItem
 
-_GIVEN = "agent_id, arrival, id, kind, channel, body, at, sender, reply_to, schema, company"
+_GIVEN = "agent_id, arrival, id, kind, channel, body, at, sender, reply_to, schema, participants"
 _COLUMNS = f"{_GIVEN}, stopped"
 
 
@@ -49,7 +49,7 @@ async def put(
     sender: str | None = None,
     reply_to: str | None = None,
     schema: str | None = None,
-    company: str | None = None,
+    participants: str | None = None,
     announce: bool = True,
 ) -> InboxItem | None:
     """Put something at the end of an agent's inbox; None if there is no such agent.
@@ -64,7 +64,7 @@ async def put(
     )
     if row is None:
         return None
-    where = (sender, reply_to, schema, company)
+    where = (sender, reply_to, schema, participants)
     values = (agent_id, row[0], message_id, kind, channel, body, at, *where)
     item = InboxItem(*values)
     await tx.run(f"INSERT INTO inbox ({_GIVEN}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)

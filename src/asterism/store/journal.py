@@ -10,7 +10,7 @@ import orjson
 
 from asterism.errors import LaneLost
 from asterism.store.database import Connection, Row
-from asterism.types.people import Tier
+from asterism.types.people import Trust
 from asterism.types.turns import Entry, EntryKind, TurnRecord, TurnState, Usage, trust_of
 
 
@@ -39,7 +39,7 @@ class Draft:
         kept: dict[str, Any] = orjson.loads(self.meta)
         return replace(self, meta=orjson.dumps(kept | {"epoch": number}).decode())
 
-    def trusted(self, trust: Tier) -> Draft:
+    def trusted(self, trust: Trust) -> Draft:
         """Return the entry with how far it is trusted by itself, whatever else its turn reads."""
         kept: dict[str, Any] = orjson.loads(self.meta) if self.meta else {}
         return replace(self, meta=orjson.dumps(kept | {"trust": trust.value}).decode())
@@ -48,7 +48,7 @@ class Draft:
 _ENTRY = "seq, turn_id, kind, key, body, meta, at"
 _TURN = (
     "id, agent_id, state, channel, reply_to, first_seq, last_seq, opened_at, ended_at,"
-    " tokens_in, tokens_out, tokens_cached, error, audience, tier, arrived_at, stopping"
+    " tokens_in, tokens_out, tokens_cached, error, audience, trust, arrived_at, stopping"
 )
 _WRITE = (
     "INSERT INTO entries (agent_id, seq, turn_id, kind, key, body, meta, at)"
@@ -75,7 +75,7 @@ def _turn(row: Row) -> TurnRecord:
         usage=Usage(row[9], row[10], row[11]),
         error=row[12],
         audience=row[13],
-        tier=row[14],
+        trust=row[14],
         arrived_at=row[15],
         stopping=row[16],
     )
@@ -179,7 +179,7 @@ def _opened(turn: TurnRecord, last_seq: int) -> Row:
         turn.usage.cached,
         turn.error,
         turn.audience,
-        turn.tier,
+        turn.trust,
         turn.arrived_at,
         turn.stopping,
     )
@@ -189,7 +189,7 @@ async def update_turn(tx: Connection, turn: TurnRecord) -> None:
     """Store where a turn stands now; how it was opened stays as it is."""
     await tx.run(
         "UPDATE turns SET state = ?, last_seq = ?, tokens_in = ?, tokens_out = ?,"
-        " tokens_cached = ?, ended_at = ?, error = ?, audience = ?, tier = ? WHERE id = ?",
+        " tokens_cached = ?, ended_at = ?, error = ?, audience = ?, trust = ? WHERE id = ?",
         (
             turn.state.value,
             turn.last_seq,
@@ -199,7 +199,7 @@ async def update_turn(tx: Connection, turn: TurnRecord) -> None:
             turn.ended_at,
             turn.error,
             turn.audience,
-            turn.tier,
+            turn.trust,
             turn.id,
         ),
     )
@@ -292,7 +292,7 @@ class Told:
     at: int
     audience: str | None
     """That of its turn; None: the owner."""
-    trust: Tier
+    trust: Trust
     """How far it is trusted."""
     key: str = ""
     meta: str | None = None
@@ -309,7 +309,7 @@ class Told:
 
 
 TOLD = (
-    "SELECT e.seq, e.turn_id, e.kind, e.body, e.at, t.audience, t.tier, e.key, e.meta"
+    "SELECT e.seq, e.turn_id, e.kind, e.body, e.at, t.audience, t.trust, e.key, e.meta"
     " FROM entries e LEFT JOIN turns t ON t.id = e.turn_id"
 )
 """Entries with what their turns say of who may hear them and how far they are trusted."""

@@ -15,7 +15,7 @@ from asterism.types.documents import STAGED
 from asterism.types.memory import Passage
 
 _ALL = f"constellation, {COLUMNS}, document, place, digest, vector, number"
-_CHANGEABLE = {"text", "tags", "metadata", "origins", "audience", "tier", "digest", "vector"} | {
+_CHANGEABLE = {"text", "tags", "metadata", "origins", "audience", "trust", "digest", "vector"} | {
     "superseded_by",
     "superseded_at",
     "retracted_at",
@@ -57,7 +57,7 @@ async def insert(tx: Connection, constellation: str, rows: Sequence[Fresh]) -> N
                 orjson.dumps(one.passage.metadata).decode(),
                 origins_wire(one.passage.source.origins),
                 str(one.passage.source.audience),
-                one.passage.source.tier.value,
+                one.passage.source.trust.value,
                 one.passage.author,
                 one.passage.turn_id,
                 one.passage.known_from,

@@ -10,10 +10,10 @@ import orjson
 
 from asterism.store.database import MOST_VALUES, Connection, Row, marks
 from asterism.types.memory import Origin, OriginKind, Passage, Source
-from asterism.types.people import Audience, Tier
+from asterism.types.people import Audience, Trust
 
 COLUMNS = (
-    "id, archive_id, text, tags, metadata, origins, audience, tier, author, turn_id, known_from,"
+    "id, archive_id, text, tags, metadata, origins, audience, trust, author, turn_id, known_from,"
     " true_from, superseded_by, superseded_at, retracted_at"
 )
 """What a `Passage` is made of."""
@@ -64,7 +64,7 @@ def read_passage(row: Row) -> Passage:
         text=row[2],
         tags=tuple(orjson.loads(row[3])),
         metadata=orjson.loads(row[4]),
-        source=Source(read_origins(row[5]), Audience.read(row[6]), Tier(row[7])),
+        source=Source(read_origins(row[5]), Audience.read(row[6]), Trust(row[7])),
         author=row[8],
         turn_id=row[9],
         known_from=row[10],

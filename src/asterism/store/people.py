@@ -10,9 +10,9 @@ import orjson
 
 from asterism.store import shelves
 from asterism.store.database import MOST_VALUES, Connection, Row, marks
-from asterism.types.people import OWNER, Account, Audience, Person, Tier
+from asterism.types.people import OWNER, Account, Audience, Person, Trust
 
-_PERSON = "id, name, tier, roles, created_at"
+_PERSON = "id, name, trust, roles, created_at"
 """Values in one statement, below what either engine takes."""
 
 _MOST_ACCOUNTS = 100
@@ -21,7 +21,7 @@ _MOST_ACCOUNTS = 100
 def _person(row: Row, accounts: Iterable[Account] = ()) -> Person:
     roles: list[str] = orjson.loads(row[3])
     owners = (OWNER,) if row[0] == OWNER else ()
-    return Person(row[0], row[1], Tier(row[2]), (*owners, *roles), tuple(accounts), row[4])
+    return Person(row[0], row[1], Trust(row[2]), (*owners, *roles), tuple(accounts), row[4])
 
 
 def _parts(values: Sequence[str]) -> list[Sequence[str]]:
@@ -40,7 +40,7 @@ async def put(tx: Connection, constellation: str, person: Person) -> bool:
             constellation,
             person.id,
             person.name,
-            person.tier.value,
+            person.trust.value,
             orjson.dumps(person.roles).decode(),
             person.created_at,
         ),
@@ -96,16 +96,16 @@ async def change(
     person_id: str,
     *,
     name: str | None = None,
-    tier: Tier | None = None,
+    trust: Trust | None = None,
     roles: Sequence[str] | None = None,
 ) -> bool:
     """Change what is said of a person; None leaves a thing as it is. False if there is none."""
     changed = await tx.run(
-        "UPDATE persons SET name = COALESCE(?, name), tier = COALESCE(?, tier),"
+        "UPDATE persons SET name = COALESCE(?, name), trust = COALESCE(?, trust),"
         " roles = COALESCE(?, roles) WHERE constellation = ? AND id = ?",
         (
             name,
-            tier.value if tier is not None else None,
+            trust.value if trust is not None else None,
             orjson.dumps(list(roles)).decode() if roles is not None else None,
             constellation,
             person_id,
@@ -276,8 +276,8 @@ _NAMING = (
     ("block_edits", "source", ("block_id", "number"), _BLOCKS),
     ("passages", "origins", ("id",), "constellation = ?"),
     ("passage_edits", "before", ("passage_id", "number"), _PASSAGES),
-    ("inbox", "company", ("agent_id", "arrival"), _AGENTS),
-    ("schedules", "company", ("id",), _AGENTS),
+    ("inbox", "participants", ("agent_id", "arrival"), _AGENTS),
+    ("schedules", "participants", ("id",), _AGENTS),
 )
 """JSON texts in which a person may be named: table, column, key, which rows."""
 

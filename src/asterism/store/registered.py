@@ -20,11 +20,11 @@ _NEWEST = (
 def _tool(row: Row) -> RegisteredTool:
     given: dict[str, Any] = orjson.loads(row[2])
     http = given.pop("http")
-    does = given.pop("does")
+    effects = given.pop("effects")
     spec = ToolSpec(
         name=row[0],
         http=HttpCall(**http) if http else None,
-        does=None if does is None else tuple(does),
+        effects=None if effects is None else tuple(effects),
         **given,
     )
     return RegisteredTool(spec, int(row[1]), row[3], int(row[4]), row[5])

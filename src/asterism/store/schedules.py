@@ -5,7 +5,7 @@ from __future__ import annotations
 from asterism.store.database import Connection, Row
 from asterism.types.schedules import Schedule
 
-_COLUMNS = "id, agent_id, text, due_at, cron, channel, reply_to, created_at, company"
+_COLUMNS = "id, agent_id, text, due_at, cron, channel, reply_to, created_at, participants"
 
 
 def _schedule(row: Row) -> Schedule:
@@ -26,7 +26,7 @@ async def put(tx: Connection, schedule: Schedule) -> None:
             schedule.channel,
             schedule.reply_to,
             schedule.created_at,
-            schedule.company,
+            schedule.participants,
         ),
     )
 

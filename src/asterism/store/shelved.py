@@ -25,7 +25,7 @@ class Said(NamedTuple):
     audience: str | None
     """None: the owner."""
     ended_at: int | None
-    tier: str | None
+    trust: str | None
 
 
 class Kept(NamedTuple):
@@ -43,7 +43,7 @@ class Kept(NamedTuple):
 
 _SAID = (
     "SELECT e.seq, e.kind, e.key, e.turn_id, e.body, e.meta, e.at, t.channel, t.reply_to,"
-    " t.audience, t.ended_at, t.tier FROM entries e LEFT JOIN turns t ON t.id = e.turn_id"
+    " t.audience, t.ended_at, t.trust FROM entries e LEFT JOIN turns t ON t.id = e.turn_id"
     " WHERE e.agent_id = ? AND e.kind IN ('message', 'reply')"
 )
 _KEPT = (

@@ -10,15 +10,15 @@ import orjson
 from asterism.errors import Conflict
 from asterism.store.database import Connection, Row
 from asterism.store.journal import TOLD, Told
-from asterism.types.people import OWNER_ONLY, Audience, Tier
+from asterism.types.people import OWNER_ONLY, Audience, Trust
 from asterism.types.summaries import Strategy, Summary
 from asterism.types.wire import plain
 
 MayHear = Callable[[Audience], bool]
 
 _COLUMNS = (
-    "id, agent_id, company, audience, tier, first_seq, last_seq, strategy, text, kept, messages,"
-    " tokens, made_by, at"
+    "id, agent_id, participants, audience, trust, first_seq, last_seq, strategy, text, kept,"
+    " messages, tokens, made_by, at"
 )
 _READ_AT_ONCE = 512
 
@@ -35,9 +35,9 @@ def _summary(row: Row) -> Summary:
     return Summary(
         id=row[0],
         agent_id=row[1],
-        company=row[2],
+        participants=row[2],
         audience=Audience.read(row[3]),
-        tier=Tier(row[4]),
+        trust=Trust(row[4]),
         first_seq=row[5],
         last_seq=row[6],
         strategy=Strategy(row[7]),
@@ -54,12 +54,12 @@ async def put(tx: Connection, summary: Summary) -> Summary:
     """Store a summary and return it; where it or one of its range is there, return that one."""
     row = await tx.one(
         f"SELECT {_COLUMNS} FROM summaries"
-        " WHERE id = ? OR (agent_id = ? AND company = ? AND first_seq <= ? AND last_seq >= ?)"
+        " WHERE id = ? OR (agent_id = ? AND participants = ? AND first_seq <= ? AND last_seq >= ?)"
         " ORDER BY last_seq DESC LIMIT 1",
         (
             summary.id,
             summary.agent_id,
-            summary.company,
+            summary.participants,
             summary.last_seq,
             summary.first_seq,
         ),
@@ -79,9 +79,9 @@ async def put(tx: Connection, summary: Summary) -> Summary:
         (
             summary.id,
             summary.agent_id,
-            summary.company,
+            summary.participants,
             str(summary.audience),
-            summary.tier.value,
+            summary.trust.value,
             summary.first_seq,
             summary.last_seq,
             summary.strategy.value,
@@ -103,15 +103,15 @@ async def get(tx: Connection, summary_id: str) -> Summary | None:
 
 
 async def of_agent(
-    tx: Connection, agent_id: str, company: str | None = None, before_seq: int | None = None
+    tx: Connection, agent_id: str, participants: str | None = None, before_seq: int | None = None
 ) -> list[Summary]:
-    """Return an agent's summaries, of one company or all, oldest range first.
+    """Return an agent's summaries, of the same participants or all, oldest range first.
 
     With `before_seq`, only those whose range ends before that entry.
     """
     where, values = "agent_id = ?", [agent_id]
-    if company is not None:
-        where, values = f"{where} AND company = ?", [*values, company]
+    if participants is not None:
+        where, values = f"{where} AND participants = ?", [*values, participants]
     limits = () if before_seq is None else (before_seq,)
     if limits:
         where += " AND last_seq < ?"
@@ -123,25 +123,25 @@ async def of_agent(
 
 
 async def latest(
-    tx: Connection, agent_id: str, company: str, before_seq: int | None = None
+    tx: Connection, agent_id: str, participants: str, before_seq: int | None = None
 ) -> Summary | None:
     """Return the summary that ends last, of those that end before an entry: all others led to it.
 
     For a summary's `first_seq`, that is the one that it took in.
     """
-    where, values = "", (agent_id, company)
+    where, values = "", (agent_id, participants)
     limits = () if before_seq is None else (before_seq,)
     if limits:
         where = " AND last_seq < ?"
     row = await tx.one(
-        f"SELECT {_COLUMNS} FROM summaries WHERE agent_id = ? AND company = ?{where}"
+        f"SELECT {_COLUMNS} FROM summaries WHERE agent_id = ? AND participants = ?{where}"
         " ORDER BY last_seq DESC LIMIT 1",
         (*values, *limits),
     )
     return _summary(row) if row else None
 
 
-async def outline(tx: Connection, summary: Summary, may_hear: MayHear) -> list[Place]:
+async def outline(tx: Connection, summary: Summary, can_see: MayHear) -> list[Place]:
     """Return where a summary's originals are, as far as those present may hear them."""
     rows = await tx.all(
         "SELECT e.seq, LENGTH(e.body), t.audience"
@@ -150,14 +150,14 @@ async def outline(tx: Connection, summary: Summary, may_hear: MayHear) -> list[P
         " AND e.kind IN ('message', 'reply', 'result') ORDER BY e.seq",
         (summary.agent_id, summary.first_seq, summary.last_seq),
     )
-    stands_for = _membership(summary, may_hear)
+    stands_for = _membership(summary, can_see)
     return [Place(row[0], row[1]) for row in rows if stands_for(row[0], row[2])]
 
 
 async def originals(
     tx: Connection,
     summary: Summary,
-    may_hear: MayHear,
+    can_see: MayHear,
     *,
     after_seq: int = 0,
     upto_seq: int | None = None,
@@ -165,9 +165,9 @@ async def originals(
 ) -> list[Told]:
     """Return the messages that a summary stands for, as far as those present may hear them.
 
-    What stayed in full is among them; what its company could not hear is not.
+    What stayed in full is among them; what its participants could not hear is not.
     """
-    stands_for = _membership(summary, may_hear)
+    stands_for = _membership(summary, can_see)
     last = summary.last_seq if upto_seq is None else min(upto_seq, summary.last_seq)
     after = max(after_seq, summary.first_seq - 1)
     found: list[Told] = []
@@ -184,18 +184,18 @@ async def originals(
     return found if most is None else found[:most]
 
 
-def _membership(summary: Summary, may_hear: MayHear) -> Callable[[int, str | None], bool]:
+def _membership(summary: Summary, can_see: MayHear) -> Callable[[int, str | None], bool]:
     """Return what tells by an entry's number and its turn's audience whether it is to be shown.
 
-    A range may hold what was said in other company. Those who hear a summary hear all that it was
-    made of, so its own originals are the turns whose audience its audience implies.
+    A range may hold what was said to other participants. Those who may see a summary may see all
+    that it was made of, so its own originals are the turns whose audience its audience implies.
     """
     kept = set(summary.kept)
     known: dict[str | None, tuple[bool, bool]] = {}
 
     def judge(audience_text: str | None) -> tuple[bool, bool]:
         audience = OWNER_ONLY if audience_text is None else Audience.read(audience_text)
-        return may_hear(audience), summary.audience & audience == summary.audience
+        return can_see(audience), summary.audience & audience == summary.audience
 
     def stands_for(seq: int, audience_text: str | None) -> bool:
         if audience_text not in known:

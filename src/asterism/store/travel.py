@@ -118,7 +118,7 @@ async def attached_then(
 
 
 _CHANGEABLE = (
-    *("text", "tags", "metadata", "origins", "audience", "tier"),
+    *("text", "tags", "metadata", "origins", "audience", "trust"),
     *("superseded_by", "superseded_at", "retracted_at"),
 )
 

@@ -11,14 +11,14 @@ from typing import Annotated, Any, Literal
 from asterism.errors import AsterismError, StoreError, ToolError
 from asterism.memory import blocks
 from asterism.memory.blocks import Seen
-from asterism.memory.editing import is_heard
+from asterism.memory.editing import is_visible
 from asterism.memory.gate import blocks as gate
 from asterism.memory.gate.writer import NeedsConsent
 from asterism.store import agents
 from asterism.store import blocks as rows
 from asterism.tools.spellings import OPERATION, TEXT, WORD, also, unless_null
 from asterism.tools.tool import Tool, ToolContext, tool
-from asterism.types.deeds import Deed, DeedKind, Does
+from asterism.types.effects import Effect, EffectKind, ToolEffect
 from asterism.types.memory import (
     Add,
     Append,
@@ -87,19 +87,19 @@ def _bring_to_light(ctx: ToolContext, seen: Seen) -> None:
     ctx.quotes(
         Source((), block.audience & line.label.audience, line.label.trust)
         for line in seen.lines
-        if is_heard(block.schema, line, block.audience, ctx.company)
+        if is_visible(block.schema, line, block.audience, ctx.participants)
     )
 
 
 def _shown(ctx: ToolContext, seen: Seen) -> str:
     _bring_to_light(ctx, seen)
-    return blocks.shown(seen, ctx.company) or f"Block {seen.name!r} is empty."
+    return blocks.shown(seen, ctx.participants) or f"Block {seen.name!r} is empty."
 
 
 async def _find(ctx: ToolContext, label: str) -> Seen:
     if not label.strip():
         raise ToolError('Which block? Give `label`; operation "list" of tool block shows all.')
-    return await blocks.find(ctx.tx, ctx.constellation, ctx.agent.id, label, ctx.company)
+    return await blocks.find(ctx.tx, ctx.constellation, ctx.agent.id, label, ctx.participants)
 
 
 async def _write(ctx: ToolContext, seen: Seen, write: BlockWrite, reason: str = "") -> Seen:
@@ -110,21 +110,21 @@ async def _write(ctx: ToolContext, seen: Seen, write: BlockWrite, reason: str = 
 
 def _size(ctx: ToolContext, seen: Seen) -> int:
     """Return how much of a block can be heard here; how much there is would tell of the rest."""
-    return len("\n".join(blocks.heard_lines(seen, ctx.company)))
+    return len("\n".join(blocks.visible_lines(seen, ctx.participants)))
 
 
-def _does(arguments: Mapping[str, Any]) -> list[Deed]:
+def _effects_of(arguments: Mapping[str, Any]) -> list[Effect]:
     label = (str(arguments.get("label") or ""),)
     match arguments.get("operation"):
         case "load" | "list" | "info":
-            return [Deed(DeedKind.READ, things=label)]
+            return [Effect(EffectKind.READ, things=label)]
         case "share" | "unshare":
-            return [Deed(DeedKind.GRANT, recipients=(str(arguments["agent"]),), things=label)]
+            return [Effect(EffectKind.GRANT, recipients=(str(arguments["agent"]),), things=label)]
         case _:
-            return [Deed(DeedKind.REMEMBER, things=label)]
+            return [Effect(EffectKind.REMEMBER, things=label)]
 
 
-@tool(transactional=True, tier=None, compact=False, does=_does, audience="public")
+@tool(transactional=True, trust=None, compact=False, effects=_effects_of, audience="public")
 async def block(
     ctx: ToolContext,
     operation: Annotated[Operation, OPERATION, WORD],
@@ -191,20 +191,20 @@ async def _listing(ctx: ToolContext) -> str:
         f"{one.permission.value}, {_size(ctx, one):,} of {one.block.limit:,} characters"
         + (f". {one.block.description}" if one.block.description else "")
         for one in await blocks.seen_by(ctx.tx, ctx.constellation, ctx.agent.id)
-        if ctx.company.may_hear(one.block.audience)
+        if ctx.participants.can_see(one.block.audience)
     ]
     return "\n".join(found) or "You have no blocks yet."
 
 
 async def _info(ctx: ToolContext, seen: Seen) -> str:
-    one = (blocks.heard_by(seen, ctx.company) or seen).block
+    one = (blocks.heard_by(seen, ctx.participants) or seen).block
     kind = type(one.schema).__name__.removesuffix("Schema").lower()
     shared = [f"{name} ({permission})" for _, name, permission in await rows.shares(ctx.tx, one.id)]
     told = [
         f"{seen.name}: {one.type.value} {kind}{', pinned' if one.pinned else ''}",
         one.description,
         f"You may: {seen.permission.value}.",
-        f"Heard by: {one.audience}." if ctx.company.owner_alone else "",
+        f"Heard by: {one.audience}." if ctx.participants.owner_alone else "",
         f"{_size(ctx, seen):,} of {one.limit:,} characters, version {one.version}.",
         f"Shared with {', '.join(shared)}." if shared else "",
     ]
@@ -245,14 +245,14 @@ _NTH = re.compile(r"(\d{1,6}):\s?(.+)", re.DOTALL)
 _RANGE = re.compile(r"(\d{1,9})\s*(?:-|\.\.)\s*(\d{1,9}):[ \t]?\n?(.*)", re.DOTALL)
 
 
-_EDITS = Does("remember", things="label", content=("content", "value"))
+_EDITS = ToolEffect("remember", things="label", content=("content", "value"))
 
 
-def _edit_does(arguments: Mapping[str, Any]) -> list[Deed]:
-    return [replace(_EDITS.deed(arguments), amends=arguments.get("operation") != "append")]
+def _edit_effects(arguments: Mapping[str, Any]) -> list[Effect]:
+    return [replace(_EDITS.effect(arguments), amends=arguments.get("operation") != "append")]
 
 
-@tool(transactional=True, tier=None, does=_edit_does)
+@tool(transactional=True, trust=None, effects=_edit_effects)
 async def block_edit(
     ctx: ToolContext,
     operation: Annotated[EditOperation, OPERATION, WORD],

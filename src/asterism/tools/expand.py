@@ -14,9 +14,9 @@ from asterism.store.journal import Told
 from asterism.store.summaries import MayHear
 from asterism.tools.spellings import TEXT, also, unless_null
 from asterism.tools.tool import Tool, ToolContext, tool
-from asterism.types.deeds import Does
+from asterism.types.effects import ToolEffect
 from asterism.types.memory import Source
-from asterism.types.people import Audience, Company
+from asterism.types.people import Audience, Participants
 from asterism.types.summaries import Summary, days, spoken
 
 _PAGE = 6_000
@@ -36,7 +36,7 @@ class _Page:
     parts: int = 1
 
 
-@tool(transactional=True, tier=None, compact=False, does=Does("read"), audience="public")
+@tool(transactional=True, trust=None, compact=False, effects=ToolEffect("read"), audience="public")
 async def expand(
     ctx: ToolContext,
     summary: Annotated[str, also("summary", "id", "message"), TEXT],
@@ -50,14 +50,14 @@ async def expand(
     """
     if "#" in summary:
         return await _message(ctx, summary.strip(), page)
-    may_hear = ctx.company.may_hear
-    found = await _heard(ctx.tx, ctx.agent.id, may_hear, summary.strip())
+    can_see = ctx.participants.can_see
+    found = await _heard(ctx.tx, ctx.agent.id, can_see, summary.strip())
     if found is None:
         raise ToolError(
             f"There is no summary {summary!r}. Give the id that stands in front of a summary in "
             "your context; it begins with sum_."
         )
-    outline = await summaries.outline(ctx.tx, found, may_hear)
+    outline = await summaries.outline(ctx.tx, found, can_see)
     pages = _pages(outline)
     if not pages:
         return f"The messages that {found.id} stands for are no longer there: they were forgotten."
@@ -68,11 +68,11 @@ async def expand(
         )
     shown = pages[page - 1]
     entries = await summaries.originals(
-        ctx.tx, found, may_hear, after_seq=shown.first_seq - 1, upto_seq=shown.last_seq
+        ctx.tx, found, can_see, after_seq=shown.first_seq - 1, upto_seq=shown.last_seq
     )
     ctx.quotes([_source(one) for one in entries])
     parts = [_head(found, len(outline), page, len(pages)), _body(entries, shown)]
-    if page == 1 and (former := await _taken_in(ctx.tx, found, may_hear)):
+    if page == 1 and (former := await _taken_in(ctx.tx, found, can_see)):
         parts.insert(1, former)
     if page < len(pages):
         parts.append(f"Page {page} of {len(pages)}: call expand again with page {page + 1}.")
@@ -86,7 +86,7 @@ async def _message(ctx: ToolContext, id: str, page: int) -> str:
     found = [
         one
         for one in await journal.told(ctx.tx, ctx.agent.id, seq, seq)
-        if one.turn_id == turn_id and ctx.company.may_hear(_source(one).audience)
+        if one.turn_id == turn_id and ctx.participants.can_see(_source(one).audience)
     ]
     if not found:
         raise ToolError(f"There is no message {id!r}. Search for it to learn its id.")
@@ -100,13 +100,13 @@ async def _message(ctx: ToolContext, id: str, page: int) -> str:
 
 
 async def originals_exact(
-    tx: Connection, agent_id: str, company: Company, summary_id: str
+    tx: Connection, agent_id: str, participants: Participants, summary_id: str
 ) -> list[bytes] | None:
-    """Return the wire forms that a summary stands for; None if there is none for this company."""
-    found = await _heard(tx, agent_id, company.may_hear, summary_id)
+    """Return the wire forms behind a summary; None if there is none for these participants."""
+    found = await _heard(tx, agent_id, participants.can_see, summary_id)
     if found is None:
         return None
-    entries = await summaries.originals(tx, found, company.may_hear)
+    entries = await summaries.originals(tx, found, participants.can_see)
     return [entry.body for entry in entries]
 
 
@@ -115,19 +115,19 @@ def _source(one: Told) -> Source:
 
 
 async def _heard(
-    tx: Connection, agent_id: str, may_hear: MayHear, summary_id: str
+    tx: Connection, agent_id: str, can_see: MayHear, summary_id: str
 ) -> Summary | None:
     """Return a summary if it is the agent's own and may be heard."""
     found = await summaries.get(tx, summary_id)
-    if found is None or found.agent_id != agent_id or not may_hear(found.audience):
+    if found is None or found.agent_id != agent_id or not can_see(found.audience):
         return None
     return found
 
 
-async def _taken_in(tx: Connection, summary: Summary, may_hear: MayHear) -> str:
+async def _taken_in(tx: Connection, summary: Summary, can_see: MayHear) -> str:
     """Return what tells of the summary before, which this one took in."""
-    former = await summaries.latest(tx, summary.agent_id, summary.company, summary.first_seq)
-    if former is None or not may_hear(former.audience):
+    former = await summaries.latest(tx, summary.agent_id, summary.participants, summary.first_seq)
+    if former is None or not can_see(former.audience):
         return ""
     return (
         f"It took in an earlier summary, {former.id}, of {former.messages:,} messages before "

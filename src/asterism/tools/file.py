@@ -20,8 +20,8 @@ from asterism.tools.spellings import OPERATION, TEXT, WORD, also, unless_null
 from asterism.tools.tool import Tool, ToolContext, tool
 from asterism.tools.workplace import Workplace
 from asterism.types.agents import Agent
-from asterism.types.deeds import Deed, DeedKind, DoesBy
-from asterism.types.people import PUBLIC, Audience, Company, Tier
+from asterism.types.effects import ComputedEffects, Effect, EffectKind
+from asterism.types.people import PUBLIC, Audience, Participants, Trust
 
 PAGE = 10_000
 """Characters of a file that one result shows."""
@@ -131,13 +131,13 @@ class Files:
 
     def status(self, ctx: ToolContext) -> str:
         """Say which loaded files have changed since."""
-        own = self._loaded_by(ctx.agent, ctx.company)
+        own = self._loaded_by(ctx.agent, ctx.participants)
         for one in own:
             self._check_audience(ctx, one.place)
         return "\n".join(map(self._state, own)) or "No file is loaded."
 
-    def _loaded_by(self, agent: Agent, company: Company) -> list[_Loaded]:
-        whose = (agent.id, company.key)
+    def _loaded_by(self, agent: Agent, participants: Participants) -> list[_Loaded]:
+        whose = (agent.id, participants.key)
         return [one for key, one in self._loaded.items() if key[:2] == whose]
 
     def _state(self, loaded: _Loaded) -> str:
@@ -166,11 +166,13 @@ class Files:
 
     # -- who may see it ------------------------------------------------------------------------
 
-    def audience(self, agent: Agent, company: Company, arguments: Mapping[str, Any]) -> Audience:
+    def audience(
+        self, agent: Agent, participants: Participants, arguments: Mapping[str, Any]
+    ) -> Audience:
         """Return who may see what a call tells, by rules alone: not by what is there."""
         if arguments.get("operation") == "status":
-            loaded = self._loaded_by(agent, company)
-            return Audience.meeting(one.place.audience for one in loaded)
+            loaded = self._loaded_by(agent, participants)
+            return Audience.intersection(one.place.audience for one in loaded)
         try:
             return self._found(agent, str(arguments.get("path") or ".")).audience
         except ToolError:
@@ -178,7 +180,7 @@ class Files:
 
     def _check_audience(self, ctx: ToolContext, place: Place) -> None:
         """Refuse what is for others than the call was judged for: a link may have changed."""
-        if place.audience not in ctx.audiences and not ctx.company.may_hear(place.audience):
+        if place.audience not in ctx.audiences and not ctx.participants.can_see(place.audience):
             raise ToolError("The path leads elsewhere by now. Nothing was done; try it again.")
 
     # -- what they share -----------------------------------------------------------------------
@@ -270,29 +272,29 @@ class Files:
 
 
 def _key(ctx: ToolContext, place: Place) -> tuple[str, str, str]:
-    return ctx.agent.id, ctx.company.key, str(place.path)
+    return ctx.agent.id, ctx.participants.key, str(place.path)
 
 
 def _digest(text: str) -> bytes:
     return hashlib.sha256(text.encode("utf-8", "replace")).digest()
 
 
-def _does(arguments: Mapping[str, Any]) -> tuple[Deed, ...]:
+def _effects_of(arguments: Mapping[str, Any]) -> tuple[Effect, ...]:
     operation, path = arguments.get("operation"), str(arguments.get("path") or ".")
     if operation in _LOOKING:
-        return (Deed(DeedKind.READ, paths=(path,)),)
+        return (Effect(EffectKind.READ, paths=(path,)),)
     if operation == "delete":
-        return (Deed(DeedKind.DELETE, paths=(path,)),)
+        return (Effect(EffectKind.DELETE, paths=(path,)),)
     content = str(arguments.get("content") or arguments.get("new") or "")
-    return (Deed(DeedKind.WRITE, paths=(path,), content=(content,)),)
+    return (Effect(EffectKind.WRITE, paths=(path,), content=(content,)),)
 
 
 def file_tool(files: Files) -> Tool:
     """Return the tool `file` for the agents of a home."""
 
     @tool(
-        does=DoesBy(_does, source="files"),
-        tier=Tier.DOCUMENT,
+        effects=ComputedEffects(_effects_of, source="files"),
+        trust=Trust.DOCUMENT,
         compact=False,
         audience=files.audience,
     )

@@ -8,9 +8,9 @@ from typing import Any
 from asterism.errors import ToolError
 from asterism.tools.schemas import checked_schema, checked_tool_name, faults_of, shown_schema
 from asterism.tools.tool import Tool, ToolContext, as_text, read_object
-from asterism.types.deeds import Declared
-from asterism.types.people import OWNER, Tier
-from asterism.types.turns import Effect
+from asterism.types.effects import Declared
+from asterism.types.people import OWNER, Trust
+from asterism.types.turns import RetrySafety
 
 Carry = Callable[[ToolContext, dict[str, Any]], Awaitable[Any]]
 """Carries a call out, with arguments that fit the schema; what it returns is the result."""
@@ -28,9 +28,9 @@ class SchemaTool(Tool):
         schema: Mapping[str, Any] | None,
         call: Carry,
         *,
-        effect: Effect = Effect.UNKNOWN,
-        tier: Tier | None = Tier.TOOL,
-        does: Declared | None = None,
+        retry_safety: RetrySafety = RetrySafety.UNKNOWN,
+        trust: Trust | None = Trust.TOOL,
+        effects: Declared | None = None,
         timeout: float | None = None,
         ask: bool = False,
         compact: bool = False,
@@ -46,13 +46,13 @@ class SchemaTool(Tool):
         super().__init__(
             carry_out,
             name=name,
-            effect=effect,
+            retry_safety=retry_safety,
             check=None,
             ask=ask,
             timeout=timeout,
-            tier=tier,
+            trust=trust,
             compact=compact,
-            does=does,
+            effects=effects,
             audience=audience,
         )
         self._call = call

@@ -9,18 +9,18 @@ from asterism.errors import ToolError
 from asterism.store import halts, notices
 from asterism.tools.spellings import TEXT, WORD, also, unless_null
 from asterism.tools.tool import Tool, ToolContext, tool
-from asterism.types.deeds import Deed, DeedKind
+from asterism.types.effects import Effect, EffectKind
 from asterism.types.halts import Halt
 from asterism.types.ids import new_id
 from asterism.types.messages import Notice
 
 
-def _does(arguments: Mapping[str, Any]) -> list[Deed]:
+def _effects_of(arguments: Mapping[str, Any]) -> list[Effect]:
     del arguments
-    return [Deed(DeedKind.WRITE, things=("the whole constellation",))]
+    return [Effect(EffectKind.WRITE, things=("the whole constellation",))]
 
 
-@tool(transactional=True, tier=None, compact=False, reserved=True, does=_does)
+@tool(transactional=True, trust=None, compact=False, reserved=True, effects=_effects_of)
 async def halt(
     ctx: ToolContext,
     reason: Annotated[str, also("reason", "message"), TEXT],

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator
 from asterism.errors import ToolError
 from asterism.tools.spellings import TEXT, also
 from asterism.tools.tool import More, Tool, Toolbox, ToolContext, tool
-from asterism.types.deeds import Does
+from asterism.types.effects import ToolEffect
 
 NAME = "tools"
 
@@ -33,7 +33,7 @@ def lead_to_more(toolbox: Toolbox) -> None:
 
 def _more_tools(left_out: Callable[[tuple[str, ...] | None], list[Tool]]) -> Tool:
 
-    @tool(name=NAME, repeatable=True, tier=None, does=Does("read"), audience="public")
+    @tool(name=NAME, repeatable=True, trust=None, effects=ToolEffect("read"), audience="public")
     async def more(
         ctx: ToolContext,
         name: Annotated[str, also("name", "tool"), TEXT] = "",

@@ -15,12 +15,12 @@ from asterism.store import events, grants
 from asterism.tools.tool import Tool, Toolbox, ToolContext
 from asterism.types.agents import Agent
 from asterism.types.call_text import effects_in_words
-from asterism.types.deeds import Deed
+from asterism.types.effects import Effect
 from asterism.types.events import Event, home_chain
 from asterism.types.grants import Grant, arguments_json, exact_arguments, told_of
 from asterism.types.ids import new_id
-from asterism.types.people import OWNER, Audience, Company
-from asterism.types.turns import Effect
+from asterism.types.people import OWNER, Audience, Participants
+from asterism.types.turns import RetrySafety
 
 PLAN_TOOL = "propose_plan"
 MAX_STEPS = 50
@@ -72,11 +72,11 @@ class PlanTool(Tool):
         super().__init__(
             propose_plan,
             name=PLAN_TOOL,
-            effect=Effect.TRANSACTIONAL,
+            retry_safety=RetrySafety.TRANSACTIONAL,
             check=None,
             ask=False,
             timeout=None,
-            tier=None,
+            trust=None,
             compact=False,
         )
 
@@ -106,19 +106,23 @@ class PlanTool(Tool):
     def _calls(self, arguments: Mapping[str, Any]) -> list[_Planned]:
         return [self._planned(number, one) for number, one in enumerate(arguments["steps"], 1)]
 
-    def shown_deeds(self, arguments: dict[str, Any]) -> tuple[Deed, ...]:
+    def shown_effects(self, arguments: dict[str, Any]) -> tuple[Effect, ...]:
         """Return what all calls of the plan would do."""
         return tuple(
-            deed for one in self._calls(arguments) for deed in one.tool.deeds(one.arguments)
+            effect for one in self._calls(arguments) for effect in one.tool.effects(one.arguments)
         )
 
-    def audience(self, agent: Agent, company: Company, arguments: Mapping[str, Any]) -> Audience:
+    def audience(
+        self, agent: Agent, participants: Participants, arguments: Mapping[str, Any]
+    ) -> Audience:
         """Return who may see what all calls of the plan bring back.
 
         So whoever approves it is told of others who are present and would see more than they may.
         """
         calls = self._calls(arguments)
-        return Audience.meeting(one.tool.audience(agent, company, one.arguments) for one in calls)
+        return Audience.intersection(
+            one.tool.audience(agent, participants, one.arguments) for one in calls
+        )
 
     def digest(self, arguments: Mapping[str, Any]) -> str:
         """Return what tells this plan's tools from others of their names."""
@@ -131,9 +135,9 @@ class PlanTool(Tool):
         for number, one in enumerate(calls, 1):
             if self._toolbox.get(one.tool.name, ctx.agent.tools) is None:
                 raise ToolError(f"Step {number}: you have no tool {one.tool.name!r}.")
-        does = effects_in_words(self.shown_deeds(arguments))
+        effects = effects_in_words(self.shown_effects(arguments))
         # Not a reviewer of one of the calls: whoever approves the plan approves all of them.
-        ctx.ask(f"{ctx.agent.name} plans {len(calls)} calls, which would {does}.", (OWNER,))
+        ctx.ask(f"{ctx.agent.name} plans {len(calls)} calls, which would {effects}.", (OWNER,))
         assert ctx.decision is not None
         by = ctx.decision.by or OWNER
         given = [

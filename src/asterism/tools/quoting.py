@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from asterism.types.memory import Source
-from asterism.types.people import Tier
+from asterism.types.people import Trust
 from asterism.types.search import Hit, HitKind
 from asterism.types.summaries import day
 
 LONGEST = 1_000
 _FROM = {
-    Tier.STRANGER: "from a stranger",
-    Tier.TOOL: "from a tool",
-    Tier.DOCUMENT: "from a document",
-    Tier.WEB: "from the web",
+    Trust.STRANGER: "from a stranger",
+    Trust.TOOL: "from a tool",
+    Trust.DOCUMENT: "from a document",
+    Trust.WEB: "from the web",
 }
 _BEFORE = 200
 """How much of a long text is kept before the first word that was found."""
@@ -20,7 +20,7 @@ _BEFORE = 200
 
 def mark(source: Source) -> str:
     """Say where a text comes from that must not be taken for what somebody known has said."""
-    said = _FROM.get(source.tier)
+    said = _FROM.get(source.trust)
     return f" ({said})" if said else ""
 
 

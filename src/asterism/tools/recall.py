@@ -15,7 +15,7 @@ from asterism.memory.gate.writer import NeedsConsent
 from asterism.tools.quoting import line, mark
 from asterism.tools.spellings import OPERATION, TEXT, also, unless_null
 from asterism.tools.tool import NeedsApproval, Tool, ToolContext, tool
-from asterism.types.deeds import Deed, DeedKind
+from asterism.types.effects import Effect, EffectKind
 from asterism.types.memory import AppendPassage, Insert, Passage, Retract, Tag
 from asterism.types.search import Query
 from asterism.types.summaries import day
@@ -35,15 +35,15 @@ def _operation(given: Any) -> Any:
     return "retract" if word in ("delete", "remove") else word
 
 
-def _does(arguments: Mapping[str, Any]) -> list[Deed]:
+def _effects_of(arguments: Mapping[str, Any]) -> list[Effect]:
     if arguments.get("operation") in ("search", "read"):
-        return [Deed(DeedKind.READ)]
+        return [Effect(EffectKind.READ)]
     said = str(arguments.get("text") or "")
     amends = arguments.get("operation") == "retract" or bool(arguments.get("id"))
-    return [Deed(DeedKind.REMEMBER, content=(said,) if said else (), amends=amends)]
+    return [Effect(EffectKind.REMEMBER, content=(said,) if said else (), amends=amends)]
 
 
-@tool(transactional=True, tier=None, does=_does, audience="public")
+@tool(transactional=True, trust=None, effects=_effects_of, audience="public")
 async def recall(
     ctx: ToolContext,
     operation: Annotated[
@@ -114,7 +114,7 @@ async def _append(ctx: ToolContext, id: str, text: str, tags: list[str] | None) 
 
 
 async def _read(ctx: ToolContext, id: str) -> str:
-    found = await archive.get(ctx.tx, ctx.constellation, id, company=ctx.company)
+    found = await archive.get(ctx.tx, ctx.constellation, id, participants=ctx.participants)
     archives = await archive.archives_of(ctx.tx, ctx.constellation, ctx.agent.id)
     if found.archive_id not in {one.id for one in archives}:
         raise ToolError(f"There is no passage {id!r}. Search for it to learn its id.")
@@ -148,7 +148,7 @@ async def _search(ctx: ToolContext, text: str, tags: list[str], limit: int) -> s
             tags=tuple(tags),
             limit=max(1, min(limit, _MOST_FOUND)),
         ),
-        company=ctx.company,
+        participants=ctx.participants,
         now=ctx.now,
     )
     ctx.quotes(hit.source for hit in found.hits)

@@ -18,10 +18,10 @@ from asterism.tools.given import SchemaTool
 from asterism.tools.schemas import checked_schema, checked_tool_name
 from asterism.tools.tool import ToolContext, as_text
 from asterism.tools.workplace import Workplace
-from asterism.types.deeds import Does
-from asterism.types.people import Audience, Tier
+from asterism.types.effects import ToolEffect
+from asterism.types.people import Audience, Trust
 from asterism.types.registered import HttpCall, ToolSpec
-from asterism.types.turns import Effect
+from asterism.types.turns import RetrySafety
 
 LONGEST_SOURCE = 100_000
 LONGEST_RESULT = 100_000
@@ -70,17 +70,19 @@ def checked_spec(spec: ToolSpec) -> ToolSpec:
         raise _unfit(name, "it has no description, by which a model could know when to call it")
     if not 0 < spec.timeout <= _LONGEST_TIME:
         raise _unfit(name, f"its timeout is {spec.timeout:g}; up to {_LONGEST_TIME:g} s are needed")
-    if spec.effect not in ("unknown", "repeatable"):
-        raise _unfit(name, f'its effect is {spec.effect!r}; it can be "unknown" or "repeatable"')
-    if spec.tier not in tuple(Tier)[2:]:
-        raise _unfit(name, f"its tier is {spec.tier!r}; it can be {', '.join(tuple(Tier)[2:])}")
+    if spec.retry_safety not in ("unknown", "repeatable"):
+        raise _unfit(
+            name, f'its retry safety is {spec.retry_safety!r}; it can be "unknown" or "repeatable"'
+        )
+    if spec.trust not in tuple(Trust)[2:]:
+        raise _unfit(name, f"its trust is {spec.trust!r}; it can be {', '.join(tuple(Trust)[2:])}")
     try:
         Audience.declared(spec.audience)
     except InvalidInput as error:
         raise InvalidInput(
             f"The tool {name!r} cannot be registered: {error.reason}", outcome=_UNCHANGED
         ) from None
-    _does_of(spec)
+    _declared_effects(spec)
     if spec.python is not None:
         _check_source(name, spec.python)
     if spec.http is not None:
@@ -102,9 +104,9 @@ def registered_tool(spec: ToolSpec, workplace: Workplace, reveal: Reveal) -> Sch
         spec.description,
         spec.schema,
         carry,
-        effect=Effect(spec.effect),
-        tier=Tier(spec.tier),
-        does=_does_of(spec),
+        retry_safety=RetrySafety(spec.retry_safety),
+        trust=Trust(spec.trust),
+        effects=_declared_effects(spec),
         timeout=spec.timeout + 30,
         ask=spec.ask,
         audience=spec.audience,
@@ -112,13 +114,13 @@ def registered_tool(spec: ToolSpec, workplace: Workplace, reveal: Reveal) -> Sch
     )
 
 
-def _does_of(spec: ToolSpec) -> tuple[Does, ...] | None:
-    if spec.does is None:
+def _declared_effects(spec: ToolSpec) -> tuple[ToolEffect, ...] | None:
+    if spec.effects is None:
         return None
-    found: list[Does] = []
-    for one in spec.does:
+    found: list[ToolEffect] = []
+    for one in spec.effects:
         try:
-            found.append(Does(**dict(one)))
+            found.append(ToolEffect(**dict(one)))
         except (TypeError, ValueError) as error:
             raise _unfit(
                 spec.name,

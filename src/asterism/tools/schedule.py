@@ -13,7 +13,7 @@ from asterism.permissions import Act, Resource
 from asterism.store import inbox, schedules
 from asterism.tools.spellings import OPERATION, TEXT, WORD, also
 from asterism.tools.tool import Tool, ToolContext, tool
-from asterism.types.deeds import Deed, DeedKind, Does
+from asterism.types.effects import Effect, EffectKind, ToolEffect
 from asterism.types.ids import new_id
 from asterism.types.labels import label_of
 from asterism.types.memory import Permission, Source
@@ -61,15 +61,15 @@ def _said(moment_ms: int) -> str:
     return f"{datetime.fromtimestamp(moment_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _does(arguments: Mapping[str, Any]) -> list[Deed]:
+def _effects_of(arguments: Mapping[str, Any]) -> list[Effect]:
     if arguments.get("operation") == "list":
-        return [Deed(DeedKind.READ)]
+        return [Effect(EffectKind.READ)]
     said = str(arguments.get("message") or "")
     amends = arguments.get("operation") == "cancel"
-    return [Deed(DeedKind.REMEMBER, content=(said,) if said else (), amends=amends)]
+    return [Effect(EffectKind.REMEMBER, content=(said,) if said else (), amends=amends)]
 
 
-@tool(transactional=True, tier=None, does=_does, audience="public")
+@tool(transactional=True, trust=None, effects=_effects_of, audience="public")
 async def schedule(
     ctx: ToolContext,
     operation: Annotated[Literal["at", "in", "every", "list", "cancel"], OPERATION, WORD],
@@ -91,12 +91,12 @@ async def schedule(
         found = [
             one
             for one in await schedules.of_agent(ctx.tx, ctx.agent.id)
-            if label_of(one.company).flows_to(ctx.company)
+            if label_of(one.participants).flows_to(ctx.participants)
         ]
     if operation == "list":
         if not found:
             return "Nothing is scheduled."
-        labels = (label_of(one.company) for one in found)
+        labels = (label_of(one.participants) for one in found)
         ctx.quotes(Source((), one.audience, one.trust) for one in labels)
         return "\n".join(
             f"{one.id}: {_said(one.due_at)}{f' (every {one.cron})' if one.cron else ''}: {one.text}"
@@ -126,7 +126,7 @@ async def schedule(
         channel=ctx.channel if ctx.reply_to else None,
         reply_to=ctx.reply_to,
         created_at=ctx.now,
-        company=ctx.company.wire(ctx.source.audience, ctx.source.tier),
+        participants=ctx.participants.wire(ctx.source.audience, ctx.source.trust),
     )
     await schedules.put(ctx.tx, one)
     await ctx.tx.notify("schedule", one.id)
@@ -135,14 +135,14 @@ async def schedule(
 
 def _may_cancel(ctx: ToolContext, one: Schedule) -> None:
     """Return if a plan may be cancelled; else park the turn and ask, as for an edit of a block."""
-    plan = Resource("schedule", one.id, Permission.READ_WRITE, label_of(one.company).trust)
+    plan = Resource("schedule", one.id, Permission.READ_WRITE, label_of(one.participants).trust)
     try:
         judge(ctx.writer(), Act.OVERWRITE, plan, f"cancel schedule {one.id}: {one.text[:200]}")
     except NeedsConsent as needed:
         ctx.ask(needed.question, needed.reviewers)
 
 
-@tool(transactional=True, tier=None, does=Does("remember", content="reason"))
+@tool(transactional=True, trust=None, effects=ToolEffect("remember", content="reason"))
 async def heartbeat(ctx: ToolContext, reason: str) -> str:
     """Ask for another turn of your own right after this one, to go on with longer work.
 
@@ -158,7 +158,7 @@ async def heartbeat(ctx: ToolContext, reason: str) -> str:
         body=message_wire("user", f"[heartbeat you asked for] {reason}"),
         at=ctx.now,
         reply_to=ctx.reply_to,
-        company=ctx.company.wire(ctx.source.audience, ctx.source.tier),
+        participants=ctx.participants.wire(ctx.source.audience, ctx.source.trust),
     )
     if item is None:
         raise ToolError("This agent has been deleted.")

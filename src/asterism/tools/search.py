@@ -12,7 +12,7 @@ from asterism.memory.words import words
 from asterism.tools.quoting import line
 from asterism.tools.spellings import TEXT, also, unless_null
 from asterism.tools.tool import Tool, ToolContext, tool
-from asterism.types.deeds import Does
+from asterism.types.effects import ToolEffect
 from asterism.types.search import DOMAINS, MOST_HITS, Query
 
 _MOST_FOUND = 50
@@ -51,7 +51,7 @@ def _role(given: Any) -> Any:
 _Text = Annotated[str, TEXT]
 
 
-@tool(repeatable=True, tier=None, compact=False, does=Does("read"), audience="public")
+@tool(repeatable=True, trust=None, compact=False, effects=ToolEffect("read"), audience="public")
 async def search(
     ctx: ToolContext,
     query: Annotated[str, also("query", "text", "q"), TEXT],

@@ -14,10 +14,10 @@ from asterism.store import agents, inbox, notices, outbox
 from asterism.store import people as accounts
 from asterism.tools.spellings import TEXT, also
 from asterism.tools.tool import Tool, ToolContext, tool
-from asterism.types.deeds import Deed, DeedKind
+from asterism.types.effects import Effect, EffectKind
 from asterism.types.ids import new_id
 from asterism.types.messages import Delivery, Notice
-from asterism.types.people import OWNER, Account, Company, Person
+from asterism.types.people import OWNER, Account, Participants, Person
 from asterism.types.wire import message_wire
 
 _OWNER = ("", OWNER, "user", "me", "partner", "human")
@@ -78,15 +78,17 @@ _TARGET: dict[str, Any] = {
 }
 
 
-def _does(arguments: Mapping[str, Any]) -> list[Deed]:
+def _effects_of(arguments: Mapping[str, Any]) -> list[Effect]:
     target = arguments.get("target")
     to = OWNER
     if isinstance(target, Target) and not _is_owner(target):
         to = target.id
-    return [Deed(DeedKind.SEND, recipients=(to,), content=(str(arguments.get("content") or ""),))]
+    return [
+        Effect(EffectKind.SEND, recipients=(to,), content=(str(arguments.get("content") or ""),))
+    ]
 
 
-@tool(transactional=True, tier=None, compact=False, does=_does)
+@tool(transactional=True, trust=None, compact=False, effects=_effects_of)
 async def send_message(
     ctx: ToolContext,
     target: Annotated[Target, WithJsonSchema(_TARGET)],
@@ -128,7 +130,7 @@ async def _to_person(ctx: ToolContext, name: str, content: str) -> str:
         try:
             person = await people.find(ctx.tx, ctx.constellation, name.strip())
         except NotFound as error:
-            if not ctx.company.owner_alone:
+            if not ctx.participants.owner_alone:
                 raise _not_reached(name) from None
             raise ToolError(f"{error.message} Nothing was sent.") from None
     place = _place(ctx, person)
@@ -136,7 +138,7 @@ async def _to_person(ctx: ToolContext, name: str, content: str) -> str:
         notice = Notice(new_id("ntc"), ctx.agent.id, ctx.turn_id, "message", content, ctx.now)
         await notices.put(ctx.tx, notice)
         return "Your owner finds it among the notices, since no channel leads to them."
-    if place is None and not ctx.company.owner_alone:
+    if place is None and not ctx.participants.owner_alone:
         raise _not_reached(name)
     if place is None:
         raise ToolError(
@@ -156,7 +158,7 @@ def _not_reached(name: str) -> ToolError:
 async def _owner(ctx: ToolContext) -> Person:
     found = await people.find(ctx.tx, ctx.constellation, OWNER)
     known = await accounts.accounts_of(ctx.tx, ctx.constellation, OWNER)
-    return Person(found.id, found.name, found.tier, found.roles, tuple(known))
+    return Person(found.id, found.name, found.trust, found.roles, tuple(known))
 
 
 def _place(ctx: ToolContext, person: Person) -> Account | None:
@@ -168,7 +170,7 @@ def _place(ctx: ToolContext, person: Person) -> Account | None:
                 channel, _, address = place.partition(":")
                 if channel in there:
                     return Account(channel, address)
-    alone = [one.person_id for one in ctx.company.hearers] == [person.id]
+    alone = [one.person_id for one in ctx.participants.people] == [person.id]
     if alone and ctx.reply_to is not None and ctx.channel in there:
         return Account(ctx.channel, ctx.reply_to)
     return next((one for one in person.accounts if one.channel in there), None)
@@ -178,8 +180,10 @@ async def _ask_unless_heard(ctx: ToolContext, person: Person, content: str) -> N
     """Ask the owner before somebody is told what is made of things that they may not hear."""
     if person.id == OWNER:
         return
-    company: Company = await people.company(ctx.tx, ctx.constellation, [person.id], None)
-    if not company.may_hear(ctx.source.audience):
+    participants: Participants = await people.participants(
+        ctx.tx, ctx.constellation, [person.id], None
+    )
+    if not participants.can_see(ctx.source.audience):
         ctx.ask(
             f"{ctx.agent.name} wants to tell {person.name} something from a talk that they were "
             f"not part of: {content}"
@@ -194,7 +198,7 @@ async def _to_agent(ctx: ToolContext, name: str, content: str) -> str:
     if other is None or other.id == ctx.agent.id:
         names = [one.name for one in await agents.everyone(ctx.tx, ctx.constellation)]
         there = ", ".join(one for one in names if one != ctx.agent.name) or "none but you"
-        hint = f" There are: {there}." if ctx.company.owner_alone else " Nothing was sent."
+        hint = f" There are: {there}." if ctx.participants.owner_alone else " Nothing was sent."
         raise ToolError(f"There is no other agent named {name!r}.{hint}")
     waiting = await inbox.waiting(ctx.tx, ctx.constellation, other.id)
     label = f"agent:{ctx.agent.name}"
@@ -211,7 +215,7 @@ async def _to_agent(ctx: ToolContext, name: str, content: str) -> str:
         channel=label,
         body=message_wire("user", f"[from agent {ctx.agent.name}] {content}"),
         at=ctx.now,
-        company=ctx.company.wire(ctx.source.audience, ctx.source.tier),
+        participants=ctx.participants.wire(ctx.source.audience, ctx.source.trust),
     )
     if item is None:
         raise ToolError(f"{other.name} has been deleted. Nothing was sent.")
@@ -233,10 +237,10 @@ async def _to_channel(ctx: ToolContext, channel: str, address: str, content: str
     elsewhere = (channel, address) != (ctx.channel, ctx.reply_to)
     if elsewhere and ctx.source.audience.clauses:
         person_id = await accounts.whose(ctx.tx, ctx.constellation, Account(channel, address))
-        company = await people.company(
+        participants = await people.participants(
             ctx.tx, ctx.constellation, [person_id] if person_id else [], None
         )
-        if not company.may_hear(ctx.source.audience):
+        if not participants.can_see(ctx.source.audience):
             ctx.ask(
                 f"{ctx.agent.name} wants to send something from a private talk to "
                 f"{channel}:{address}: {content}"

@@ -14,9 +14,9 @@ from asterism.sandbox import Ran, Running
 from asterism.tools.spellings import OPERATION, TEXT, WORD, also, unless_null
 from asterism.tools.tool import Tool, ToolContext, tool
 from asterism.tools.workplace import Workplace
-from asterism.types.deeds import Deed, DeedKind
+from asterism.types.effects import Effect, EffectKind
 from asterism.types.ids import new_id
-from asterism.types.people import OWNER, Company, Tier
+from asterism.types.people import OWNER, Participants, Trust
 
 LONGEST_COMMAND = 100_000
 _LONGEST_TIME = 3_600.0
@@ -30,7 +30,7 @@ Operation = Literal["execute", "spawn", "kill", "status"]
 @dataclass(slots=True)
 class _Spawned:
     agent_id: str
-    company: str
+    participants: str
     """The key of those who were present when it was started."""
     command: str
     running: Running
@@ -46,25 +46,26 @@ class Spawned:
         """Return how many programs of an agent are running, whoever was there at their start."""
         return sum(not one.running.ended for one in self._all.values() if one.agent_id == agent_id)
 
-    def of(self, agent_id: str, company: Company) -> dict[str, _Spawned]:
+    def of(self, agent_id: str, participants: Participants) -> dict[str, _Spawned]:
         """Return the programs of an agent by their ids, those that ended lately, too.
 
-        The owner alone sees all; others see what was started in the same company.
+        The owner alone sees all; others see what was started in the same participants.
         """
         return {
             key: one
             for key, one in self._all.items()
-            if one.agent_id == agent_id and (company.owner_alone or one.company == company.key)
+            if one.agent_id == agent_id
+            and (participants.owner_alone or one.participants == participants.key)
         }
 
-    def add(self, agent_id: str, company: Company, command: str, running: Running) -> str:
+    def add(self, agent_id: str, participants: Participants, command: str, running: Running) -> str:
         """Keep a program, and return its id."""
         own = {key: one for key, one in self._all.items() if one.agent_id == agent_id}
         ended = [key for key, one in own.items() if one.running.ended]
         for key in ended[: max(0, len(own) + 1 - _MOST_REMEMBERED)]:
             del self._all[key]
         key = new_id("task")
-        self._all[key] = _Spawned(agent_id, company.key, command, running)
+        self._all[key] = _Spawned(agent_id, participants.key, command, running)
         return key
 
     def clear(self) -> None:
@@ -87,20 +88,26 @@ class Spawned:
 def shell_tool(workplace: Workplace, spawned: Spawned) -> Tool:
     """Return the tool `shell` for the agents of a home."""
 
-    def does(arguments: Mapping[str, Any]) -> tuple[Deed, ...]:
+    def effects(arguments: Mapping[str, Any]) -> tuple[Effect, ...]:
         operation = arguments.get("operation")
         if operation == "status":
-            return (Deed(DeedKind.READ),)
+            return (Effect(EffectKind.READ),)
         if operation == "kill":
-            return (Deed(DeedKind.REMEMBER, things=(str(arguments.get("task_id")),)),)
+            return (Effect(EffectKind.REMEMBER, things=(str(arguments.get("task_id")),)),)
         command = str(arguments.get("command"))
-        run = Deed(DeedKind.RUN, things=(command,))
+        run = Effect(EffectKind.RUN, things=(command,))
         if workplace.settings().sandbox.network:
             # With a network, whatever the command names may be told to anybody.
-            return (run, Deed(DeedKind.FETCH, hosts=(command,), content=(command,)))
+            return (run, Effect(EffectKind.FETCH, hosts=(command,), content=(command,)))
         return (run,)
 
-    @tool(does=does, tier=Tier.DOCUMENT, compact=False, timeout=_LONGEST_TIME + 60, audience=OWNER)
+    @tool(
+        effects=effects,
+        trust=Trust.DOCUMENT,
+        compact=False,
+        timeout=_LONGEST_TIME + 60,
+        audience=OWNER,
+    )
     async def shell(
         ctx: ToolContext,
         operation: Annotated[Operation, WORD, OPERATION] = "execute",
@@ -117,9 +124,9 @@ def shell_tool(workplace: Workplace, spawned: Spawned) -> Tool:
             timeout: Seconds.
         """
         if operation == "status":
-            return _status(spawned.of(ctx.agent.id, ctx.company))
+            return _status(spawned.of(ctx.agent.id, ctx.participants))
         if operation == "kill":
-            return await _kill(spawned.of(ctx.agent.id, ctx.company), task_id)
+            return await _kill(spawned.of(ctx.agent.id, ctx.participants), task_id)
         if not command.strip() or "\0" in command or len(command) > LONGEST_COMMAND:
             raise ToolError(
                 f"shell {operation} needs a command of 1 to {LONGEST_COMMAND:,} characters, such "
@@ -138,7 +145,7 @@ def shell_tool(workplace: Workplace, spawned: Spawned) -> Tool:
                 workplace.bounds(timeout if operation == "execute" else 0),
             )
             if operation == "spawn":
-                key = spawned.add(ctx.agent.id, ctx.company, command, running)
+                key = spawned.add(ctx.agent.id, ctx.participants, command, running)
                 return f"Started as {key}. It runs until it ends, you kill it, or the home stops."
             return told(await running.wait(), timeout)
         except SandboxError as error:

@@ -9,19 +9,19 @@ from asterism.errors import ToolError
 from asterism.store import documents
 from asterism.tools.spellings import OPERATION, TEXT, WORD, also
 from asterism.tools.tool import Tool, ToolContext, tool
-from asterism.types.deeds import Deed, DeedKind
 from asterism.types.documents import DocumentSource
+from asterism.types.effects import Effect, EffectKind
 from asterism.types.summaries import day
 
 
-def _does(arguments: Mapping[str, Any]) -> list[Deed]:
+def _effects_of(arguments: Mapping[str, Any]) -> list[Effect]:
     name = str(arguments.get("name") or "")
     reads = arguments.get("operation") in ("list", "status")
-    kind = DeedKind.READ if reads else DeedKind.WRITE
-    return [Deed(kind, things=(name,) if name else ())]
+    kind = EffectKind.READ if reads else EffectKind.WRITE
+    return [Effect(kind, things=(name,) if name else ())]
 
 
-@tool(transactional=True, tier=None, compact=False, does=_does, audience="public")
+@tool(transactional=True, trust=None, compact=False, effects=_effects_of, audience="public")
 async def source(
     ctx: ToolContext,
     operation: Annotated[Literal["list", "status", "pause", "resume"], OPERATION, WORD],
@@ -52,7 +52,7 @@ async def _attached(ctx: ToolContext) -> list[DocumentSource]:
         one
         for one in await documents.sources(ctx.tx, ctx.constellation)
         if ctx.agent.id in await documents.agents_of(ctx.tx, one.id)
-        and ctx.company.may_hear(one.audience)
+        and ctx.participants.can_see(one.audience)
     ]
 
 

@@ -6,10 +6,10 @@ from typing import Annotated
 
 from asterism.tools.spellings import TEXT, also
 from asterism.tools.tool import Tool, ToolContext, tool
-from asterism.types.deeds import Does
+from asterism.types.effects import ToolEffect
 
 
-@tool(repeatable=True, tier=None, compact=False, does=Does("read"), audience="public")
+@tool(repeatable=True, trust=None, compact=False, effects=ToolEffect("read"), audience="public")
 async def think(ctx: ToolContext, thought: Annotated[str, also("thought", "content"), TEXT]) -> str:
     """Think something through before you act. Nothing else happens."""
     del ctx, thought  # the call itself is in the log

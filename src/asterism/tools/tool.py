@@ -24,7 +24,7 @@ from asterism.permissions import Actor, Authority
 from asterism.store.database import Connection
 from asterism.telemetry.redaction import redact
 from asterism.types.agents import Agent
-from asterism.types.deeds import Declared, Deed, DeedKind, Does, deeds_of
+from asterism.types.effects import Declared, Effect, EffectKind, ToolEffect, effects_of
 from asterism.types.labels import Label
 from asterism.types.memory import Source
 from asterism.types.people import (
@@ -33,12 +33,12 @@ from asterism.types.people import (
     OWNER_ONLY,
     PUBLIC,
     Audience,
-    Company,
-    Tier,
+    Participants,
+    Trust,
     least_trusted,
 )
 from asterism.types.search import Found, Query
-from asterism.types.turns import Effect, ResultState, ToolResult
+from asterism.types.turns import ResultState, RetrySafety, ToolResult
 
 NOT_HAPPENED: Any = object()
 """What a check returns when the effect did not happen; anything else is the call's result."""
@@ -87,14 +87,14 @@ class ToolContext:
     """Show watchers what the call is doing."""
     transaction: Connection | None = None
     constellation: str = ""
-    company: Company = OWNER_ALONE
+    participants: Participants = OWNER_ALONE
     """Who is present: what they may not hear, the call must not bring to light."""
     people: frozenset[str] = frozenset({OWNER})
     """Who speaks, in every way that a policy may name them."""
     source: Source = field(default_factory=lambda: Source(()))
     """What whatever the call writes comes from, who may hear it and how far it is trusted."""
     authority: Authority = field(default_factory=Authority)
-    tiers: list[Tier] = field(default_factory=list[Tier])
+    trust_levels: list[Trust] = field(default_factory=list[Trust])
     """How far what the result quotes is trusted."""
     audiences: list[Audience] = field(default_factory=list[Audience])
     """Who may hear what the result quotes."""
@@ -129,25 +129,25 @@ class ToolContext:
     def quotes(self, sources: Iterable[Source]) -> None:
         """Note what the result brings to light: it counts for all that is said in the turn."""
         for one in sources:
-            if one.tier not in self.tiers:
-                self.tiers.append(one.tier)
+            if one.trust not in self.trust_levels:
+                self.trust_levels.append(one.trust)
             if one.audience not in self.audiences:
                 self.audiences.append(one.audience)
 
     @property
     def label(self) -> Label:
         """The label of what the result quotes."""
-        return Label(least_trusted(self.tiers), Audience.meeting(self.audiences))
+        return Label(least_trusted(self.trust_levels), Audience.intersection(self.audiences))
 
     def writer(self, reason: str = "") -> Writer:
         """Return whom the gate of memory shall take this call for."""
         return Writer(
-            actor=Actor("agent", self.agent.id, self.agent.name, self.source.tier),
+            actor=Actor("agent", self.agent.id, self.agent.name, self.source.trust),
             constellation=self.constellation,
             source=self.source,
             now=self.now,
             agent_id=self.agent.id,
-            company=self.company,
+            participants=self.participants,
             turn_id=self.turn_id,
             reason=reason,
             consent=self.decision is not None and self.decision.approved,
@@ -172,10 +172,10 @@ class ToolContext:
 
 
 _SPELT = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
-_KEPT_AT_HOME = (Deed(DeedKind.REMEMBER),)
+_KEPT_AT_HOME = (Effect(EffectKind.REMEMBER),)
 """What a transactional tool does: all of its effect is in the home's own database."""
 
-DeclaredAudience = str | Audience | Callable[[Agent, Company, Mapping[str, Any]], Audience]
+DeclaredAudience = str | Audience | Callable[[Agent, Participants, Mapping[str, Any]], Audience]
 """Who may see the results of a tool: an audience, or a function of who calls, those present and the
 arguments. It must not look at what is hidden: whether a person is asked would tell."""
 
@@ -191,28 +191,28 @@ class Tool:
         function: Function,
         *,
         name: str,
-        effect: Effect,
+        retry_safety: RetrySafety,
         check: Check | None,
         ask: bool,
         timeout: float | None,
-        tier: Tier | None = Tier.TOOL,
+        trust: Trust | None = Trust.TOOL,
         compact: bool = True,
-        does: Declared | None = None,
+        effects: Declared | None = None,
         reserved: bool = False,
         audience: DeclaredAudience | None = None,
     ) -> None:
         self.function = function
         self.name = name
-        self.effect = effect
+        self.retry_safety = retry_safety
         self.ask = ask
         self.timeout = timeout
-        self.tier = tier
+        self.trust = trust
         """How far its results are trusted; None: they are the system's own words."""
         self.compact = compact
         """Whether small models are offered it, too."""
         self.reserved = reserved
         """Whether only agents have it whose list of tools names it."""
-        self.does = does
+        self.declared_effects = effects
         """What its calls do, by which they are judged; None: it does not say."""
         self._audience = _checked_audience(name, audience)
         self._check = check
@@ -226,7 +226,7 @@ class Tool:
         self.__doc__ = function.__doc__
 
     def __repr__(self) -> str:
-        return f"<tool {self.name}, {self.effect.value}>"
+        return f"<tool {self.name}, {self.retry_safety.value}>"
 
     def wire(self) -> dict[str, Any]:
         """Return the description that models are given."""
@@ -239,13 +239,15 @@ class Tool:
             },
         }
 
-    def deeds(self, arguments: dict[str, Any]) -> tuple[Deed, ...]:
+    def effects(self, arguments: dict[str, Any]) -> tuple[Effect, ...]:
         """Return what a call with these arguments, as `read` gives them, would do."""
-        if self.does is None and self.effect is Effect.TRANSACTIONAL:
+        if self.declared_effects is None and self.retry_safety is RetrySafety.TRANSACTIONAL:
             return _KEPT_AT_HOME
-        return deeds_of(self.does, arguments)
+        return effects_of(self.declared_effects, arguments)
 
-    def audience(self, agent: Agent, company: Company, arguments: Mapping[str, Any]) -> Audience:
+    def audience(
+        self, agent: Agent, participants: Participants, arguments: Mapping[str, Any]
+    ) -> Audience:
         """Return who may see what a call brings back.
 
         A tool that does not say: the owner, if its calls read something or might do anything.
@@ -254,14 +256,16 @@ class Tool:
         if isinstance(declared, Audience):
             return declared
         if declared is not None:
-            return declared(agent, company, arguments)
-        if self.does is None or any(one.kind.shows for one in self.deeds(dict(arguments))):
+            return declared(agent, participants, arguments)
+        if self.declared_effects is None or any(
+            one.kind.shows for one in self.effects(dict(arguments))
+        ):
             return OWNER_ONLY
         return PUBLIC
 
-    def shown_deeds(self, arguments: dict[str, Any]) -> tuple[Deed, ...]:
+    def shown_effects(self, arguments: dict[str, Any]) -> tuple[Effect, ...]:
         """Return what people who are asked are told that a call would do."""
-        return self.deeds(arguments)
+        return self.effects(arguments)
 
     def digest(self, arguments: Mapping[str, Any]) -> str:
         """Return what tells the tool of a call from any other of its name.
@@ -273,7 +277,11 @@ class Tool:
             arguments
         )  # it is the same for all calls, but for tools that make others' calls possible
         if self._digest is None:
-            told = {"tool": self.wire(), "effect": self.effect, "does": _spell_does(self.does)}
+            told = {
+                "tool": self.wire(),
+                "retry_safety": self.retry_safety,
+                "effects": _spell_effects(self.declared_effects),
+            }
             spelt = orjson.dumps([told, self.definition], default=str, option=_SPELT)
             self._digest = hashlib.sha256(spelt).hexdigest()[:32]
         return self._digest
@@ -304,7 +312,7 @@ class Tool:
         given = (context,) if self._takes_context else ()
         if self._async:
             value = await self.function(*given, **arguments)
-        elif self.effect is Effect.TRANSACTIONAL:
+        elif self.retry_safety is RetrySafety.TRANSACTIONAL:
             value = self.function(*given, **arguments)
         else:
             value = await asyncio.to_thread(self.function, *given, **arguments)
@@ -346,7 +354,7 @@ class Tool:
 
 def _checked_audience(
     name: str, given: DeclaredAudience | None
-) -> Audience | Callable[[Agent, Company, Mapping[str, Any]], Audience] | None:
+) -> Audience | Callable[[Agent, Participants, Mapping[str, Any]], Audience] | None:
     if not isinstance(given, str):
         return given
     try:
@@ -355,12 +363,14 @@ def _checked_audience(
         raise ConfigError(f"The audience of tool {name!r}: {error.reason}") from None
 
 
-def _spell_does(does: Declared | None) -> Any:
-    if does is None or isinstance(does, Does):
-        return does
-    if callable(does):
-        return f"{does.__module__}.{getattr(does, '__qualname__', type(does).__qualname__)}"
-    return list(does)
+def _spell_effects(effects: Declared | None) -> Any:
+    if effects is None or isinstance(effects, ToolEffect):
+        return effects
+    if callable(effects):
+        return (
+            f"{effects.__module__}.{getattr(effects, '__qualname__', type(effects).__qualname__)}"
+        )
+    return list(effects)
 
 
 def read_object(name: str, arguments: str) -> dict[str, Any]:
@@ -468,9 +478,9 @@ def tool(
     check: Check | None = None,
     ask: bool = False,
     timeout: float | None = None,
-    tier: Tier | None = Tier.TOOL,
+    trust: Trust | None = Trust.TOOL,
     compact: bool = True,
-    does: Declared | None = None,
+    effects: Declared | None = None,
     reserved: bool = False,
     audience: DeclaredAudience | None = None,
 ) -> Callable[[Function], Tool]: ...
@@ -484,9 +494,9 @@ def tool(
     check: Check | None = None,
     ask: bool = False,
     timeout: float | None = None,
-    tier: Tier | None = Tier.TOOL,
+    trust: Trust | None = Trust.TOOL,
     compact: bool = True,
-    does: Declared | None = None,
+    effects: Declared | None = None,
     reserved: bool = False,
     audience: DeclaredAudience | None = None,
 ) -> Tool | Callable[[Function], Tool]:
@@ -501,12 +511,12 @@ def tool(
             `ctx.key` happened, else `NOT_HAPPENED`.
         ask: A person is asked before each call.
         timeout: Seconds after which a call is given up.
-        tier: How far its results are trusted. After results of a tier below those of known persons,
+        trust: How far its results are trusted. After results of less trust than known persons,
             changes of memory blocks wait for a person; None: nothing from outside is in them.
         compact: Offer it to small models, too, which read each description slowly.
-        does: What its calls do in terms of their arguments, such as
-            `Does("send", recipients="to", content="text")`. After untrusted text was read, calls
-            are judged by it; a tool that does not say might do anything.
+        effects: What its calls do in terms of their arguments, such as
+            `ToolEffect("send", recipients="to", content="text")`. After untrusted text was read,
+            calls are judged by it; a tool that does not say might do anything.
         reserved: Only agents have it whose own list of tools names it.
         audience: Who may see its results, such as "public", "owner" or "role:family". Where
             somebody is present who may not, the owner is asked before each call. Without it: the
@@ -515,25 +525,25 @@ def tool(
     declared = [transactional, repeatable, check is not None]
     if sum(declared) > 1:
         raise ConfigError("A tool is transactional, repeatable or checkable: declare one of them.")
-    effect = Effect.UNKNOWN
+    retry_safety = RetrySafety.UNKNOWN
     if transactional:
-        effect = Effect.TRANSACTIONAL
+        retry_safety = RetrySafety.TRANSACTIONAL
     elif repeatable:
-        effect = Effect.REPEATABLE
+        retry_safety = RetrySafety.REPEATABLE
     elif check is not None:
-        effect = Effect.CHECKABLE
+        retry_safety = RetrySafety.CHECKABLE
 
     def wrap(wrapped: Function) -> Tool:
         return Tool(
             wrapped,
             name=name or wrapped.__name__,
-            effect=effect,
+            retry_safety=retry_safety,
             check=check,
             ask=ask,
             timeout=timeout,
-            tier=tier,
+            trust=trust,
             compact=compact,
-            does=does,
+            effects=effects,
             reserved=reserved,
             audience=audience,
         )

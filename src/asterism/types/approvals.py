@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from asterism.types.deeds import Deed, DeedKind
+from asterism.types.effects import Effect, EffectKind
 from asterism.types.labels import Label
 
 OWNER = "owner"
@@ -31,7 +31,7 @@ class Approval:
     tool: str = ""
     arguments: str = ""
     """The exact call: its arguments as the tool reads them, as JSON."""
-    deeds: str = ""
+    effects: str = ""
     """What the call does, as a JSON list; for people, and for what is granted along with a yes."""
     reason: str = ""
     """Why it must be asked."""
@@ -86,37 +86,37 @@ class Answer:
     """Where it was said, as `channel:address`."""
     definition: str | None = None
     """With other arguments, the digest of the tool for these; None: as it was asked."""
-    deeds: str | None = None
+    effects: str | None = None
     """With other arguments, what the call does with these, as JSON; None: as it was asked."""
     label: Label = field(default_factory=Label)
     """How far what they say is trusted, and who may hear it."""
 
 
-def write_deeds(deeds: Iterable[Deed]) -> str:
-    """Return deeds as JSON, for people who are asked."""
+def write_effects(effects: Iterable[Effect]) -> str:
+    """Return effects as JSON, for people who are asked."""
     shown = [
         # An amount of 0 says more than none.
         {name: value for name, value in asdict(one).items() if value or type(value) is float}
-        for one in deeds
+        for one in effects
     ]
     return orjson.dumps(shown).decode()
 
 
-def plain_deeds(text: str) -> Any:
-    """Return deeds that were written as plain lists and texts; None if that is no JSON any more."""
+def plain_effects(text: str) -> Any:
+    """Return effects that were written as plain lists and texts; None if it is not JSON."""
     try:
         return orjson.loads(text) if text else []
     except orjson.JSONDecodeError:
         return None
 
 
-def read_deeds(text: str) -> tuple[Deed, ...]:
-    """Return deeds that were written; what is no list of them says nothing."""
+def read_effects(text: str) -> tuple[Effect, ...]:
+    """Return effects that were written; what is no list of them says nothing."""
     try:
         told: Any = orjson.loads(text) if text else []
         return tuple(
-            Deed(
-                DeedKind(one["kind"]),
+            Effect(
+                EffectKind(one["kind"]),
                 *(tuple(one.get(name, ())) for name in ("recipients", "hosts", "paths", "things")),
                 amount=one.get("amount"),
                 content=tuple(one.get("content", ())),

@@ -8,8 +8,8 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-from asterism.types.approvals import Approval, read_deeds
-from asterism.types.deeds import Deed, DeedKind
+from asterism.types.approvals import Approval, read_effects
+from asterism.types.effects import Effect, EffectKind
 
 MAX_ANNOUNCED = 3_000
 """How many characters of a call's arguments a message in a channel shows."""
@@ -25,15 +25,15 @@ _MIXED_WITH_LATIN = ("CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "FULLWIDTH", "
 _ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 _EFFECTS = {
-    DeedKind.READ: ("look at", "look at something"),
-    DeedKind.REMEMBER: ("change its memory:", "change its memory"),
-    DeedKind.FETCH: ("ask", "ask a host outside"),
-    DeedKind.SEND: ("send something to", "send something"),
-    DeedKind.WRITE: ("write", "write something"),
-    DeedKind.RUN: ("run", "run a program"),
-    DeedKind.DELETE: ("delete", "delete something"),
-    DeedKind.PAY: ("pay", "pay"),
-    DeedKind.GRANT: ("give access to", "give access"),
+    EffectKind.READ: ("look at", "look at something"),
+    EffectKind.REMEMBER: ("change its memory:", "change its memory"),
+    EffectKind.FETCH: ("ask", "ask a host outside"),
+    EffectKind.SEND: ("send something to", "send something"),
+    EffectKind.WRITE: ("write", "write something"),
+    EffectKind.RUN: ("run", "run a program"),
+    EffectKind.DELETE: ("delete", "delete something"),
+    EffectKind.PAY: ("pay", "pay"),
+    EffectKind.GRANT: ("give access to", "give access"),
 }
 """What each kind of effect is called, with and without something that it is done to."""
 _UNREADABLE = "an amount that cannot be read"
@@ -57,20 +57,20 @@ def _spelled(char: str) -> str:
     return _ESCAPES.get(char) or json.dumps(char)[1:-1]
 
 
-def effects_in_words(deeds: Iterable[Deed]) -> str:
+def effects_in_words(effects: Iterable[Effect]) -> str:
     """Return what a call would do, as people say it: to whom, what, how much; never cut."""
     said: list[str] = []
-    for deed in deeds:
-        if deed.kind is DeedKind.UNDECLARED:
+    for effect in effects:
+        if effect.kind is EffectKind.UNDECLARED:
             said.append(_UNDECLARED)
             continue
-        with_targets, alone = _EFFECTS[deed.kind]
-        words = with_targets if deed.targets else alone
-        if deed.counted is not None:
-            words += f" {_amount(deed)}"
-            words += " to" if deed.kind is DeedKind.PAY and deed.targets else ""
-        more = f" {_UNREADABLE_ARGUMENTS}" if deed.unreadable else ""
-        said.append(f"{words} {', '.join(map(target_in_words, deed.targets))}".rstrip() + more)
+        with_targets, alone = _EFFECTS[effect.kind]
+        words = with_targets if effect.targets else alone
+        if effect.counted is not None:
+            words += f" {_amount(effect)}"
+            words += " to" if effect.kind is EffectKind.PAY and effect.targets else ""
+        more = f" {_UNREADABLE_ARGUMENTS}" if effect.unreadable else ""
+        said.append(f"{words} {', '.join(map(target_in_words, effect.targets))}".rstrip() + more)
     return "; ".join(said)
 
 
@@ -87,10 +87,10 @@ def amount_in_words(amount: float) -> str:
     return str(int(amount)) if amount.is_integer() and abs(amount) < 1e15 else repr(amount)
 
 
-def _amount(deed: Deed) -> str:
-    if deed.amount is None or deed.amount_unreadable:
+def _amount(effect: Effect) -> str:
+    if effect.amount is None or effect.amount_unreadable:
         return _UNREADABLE
-    return amount_in_words(deed.amount)
+    return amount_in_words(effect.amount)
 
 
 def _mixed_letters(text: str) -> str:
@@ -136,12 +136,12 @@ def call_lines(approval: Approval, most: int | None = None) -> list[str]:
     """
     if not approval.tool:
         return []
-    deeds = read_deeds(approval.deeds)
+    effects = read_effects(approval.effects)
     lines = argument_lines(approval.arguments)
     lost = 0
-    if most is not None and not any(one.kind is DeedKind.UNDECLARED for one in deeds):
+    if most is not None and not any(one.kind is EffectKind.UNDECLARED for one in effects):
         lines, lost = _cut(lines, most)
-    head = [f"It would {does}."] if (does := effects_in_words(deeds)) else []
+    head = [f"It would {effects}."] if (effects := effects_in_words(effects)) else []
     said = [f"{lost:,} characters are cut here. {whole_at(approval.id)}"] if lost else []
     return [*head, visible(approval.tool), *lines, *said]
 

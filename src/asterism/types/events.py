@@ -33,7 +33,7 @@ class Event:
     at: int
     body: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """What else is to be known, as JSON: `what`, `verdict`, `reason`, and `because`, a list of
-    `{what, from, tier}` that leads from what was read to what was decided."""
+    `{what, from, trust}` that leads from what was read to what was decided."""
     agent_id: str | None = None
     turn_id: str | None = None
 

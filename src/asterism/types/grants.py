@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, cast
 
-from asterism.types.deeds import Deed, DeedKind, amount_of
+from asterism.types.effects import Effect, EffectKind, amount_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +33,12 @@ class Grant:
     approval_id: str | None = None
     """The question it was given with."""
     revoked_at: int | None = None
-    deeds: tuple[Deed, ...] | None = None
+    effects: tuple[Effect, ...] | None = None
     """What calls may do at most: the same kinds of effects, to the same targets and amounts."""
     arguments: str | None = None
     """The only arguments that calls may have, as `exact_arguments` writes them."""
     amount: float | None = None
-    """Up to which amount each call, whatever the amounts of `deeds`."""
+    """Up to which amount each call, whatever the amounts of `effects`."""
     per_day: int | None = None
     """How many calls in 24 hours."""
     definition: str | None = None
@@ -87,7 +87,7 @@ def told_of(grant: Grant) -> dict[str, Any]:
         "approval": grant.approval_id,
     }
     limits = {
-        "deeds": [str(one) for one in grant.deeds] if grant.deeds is not None else None,
+        "effects": [str(one) for one in grant.effects] if grant.effects is not None else None,
         "arguments": grant.arguments,
         "amount": grant.amount,
         "per_day": grant.per_day,
@@ -98,15 +98,15 @@ def told_of(grant: Grant) -> dict[str, Any]:
 # -- what calls like one call are ------------------------------------------------------------------
 
 
-def limits_of(deeds: Iterable[Deed]) -> tuple[Deed, ...] | None:
-    """Return what calls like one that does this may do; None where its deeds do not tell.
+def limits_of(effects: Iterable[Effect]) -> tuple[Effect, ...] | None:
+    """Return what calls like one that does this may do; None where its effects do not tell.
 
     Each effect needs something that it is done to, or it could be done to anything; and an amount
     that cannot be read might be any.
     """
-    told = tuple(replace(one, content=()) for one in deeds)
+    told = tuple(replace(one, content=()) for one in effects)
     telling = all(
-        one.kind is not DeedKind.UNDECLARED
+        one.kind is not EffectKind.UNDECLARED
         and one.targets
         and not (one.amount_unreadable or one.unreadable)
         for one in told
@@ -114,8 +114,10 @@ def limits_of(deeds: Iterable[Deed]) -> tuple[Deed, ...] | None:
     return told if told and telling else None
 
 
-def does_no_more(deeds: Iterable[Deed], granted: Iterable[Deed], *, amounts: bool = True) -> bool:
-    """Tell whether each deed is one that was granted, to no more targets and of the same amount."""
+def does_no_more(
+    effects: Iterable[Effect], granted: Iterable[Effect], *, amounts: bool = True
+) -> bool:
+    """Tell whether each effect was granted, to no more targets and of the same amount."""
     most = tuple(granted)
     return all(
         any(
@@ -128,7 +130,7 @@ def does_no_more(deeds: Iterable[Deed], granted: Iterable[Deed], *, amounts: boo
             and (not amounts or _same_amount(one, other))
             for other in most
         )
-        for one in deeds
+        for one in effects
     )
 
 
@@ -137,14 +139,14 @@ def _within(some: tuple[str, ...], granted: tuple[str, ...]) -> bool:
     return set(some) <= set(granted) and bool(some) == bool(granted)
 
 
-def _same_amount(one: Deed, other: Deed) -> bool:
+def _same_amount(one: Effect, other: Effect) -> bool:
     # Amounts that cannot be read are not known to be the same.
     return one.amount == other.amount and not (one.amount_unreadable or other.amount_unreadable)
 
 
-def amount_within(deeds: Iterable[Deed], most: float) -> bool:
+def amount_within(effects: Iterable[Effect], most: float) -> bool:
     """Tell whether a call has amounts that can be read and are no more than this together."""
-    paying = [one for one in deeds if one.counted is not None or one.kind is DeedKind.PAY]
+    paying = [one for one in effects if one.counted is not None or one.kind is EffectKind.PAY]
     known = all(one.amount is not None and one.amount >= 0 for one in paying)
     return bool(paying) and known and amount_of(paying) <= most
 

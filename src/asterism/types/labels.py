@@ -12,8 +12,8 @@ from asterism.types.people import (
     OWNER,
     PUBLIC,
     Audience,
-    Company,
-    Tier,
+    Participants,
+    Trust,
     audience_of,
     least_trusted,
 )
@@ -23,7 +23,7 @@ from asterism.types.people import (
 class Label:
     """The two labels of a value. One that is made of nothing is the owner's, and public."""
 
-    trust: Tier = Tier.OWNER
+    trust: Trust = Trust.OWNER
     audience: Audience = PUBLIC
 
     @staticmethod
@@ -37,17 +37,17 @@ class Label:
             return found.pop()
         return Label(
             least_trusted(one.trust for one in found),
-            Audience.meeting(one.audience for one in found),
+            Audience.intersection(one.audience for one in found),
         )
 
-    def flows_to(self, company: Company) -> bool:
+    def flows_to(self, participants: Participants) -> bool:
         """Tell whether everyone present may see it."""
-        return company.may_hear(self.audience)
+        return participants.can_see(self.audience)
 
 
-def label_of(company: str | None) -> Label:
-    """Return the label of what is planned among those that `Company.wire` names."""
-    told: dict[str, Any] = orjson.loads(company) if company is not None else {}
+def label_of(participants: str | None) -> Label:
+    """Return the label of what is planned among those that `Participants.wire` names."""
+    told: dict[str, Any] = orjson.loads(participants) if participants is not None else {}
     speaker = next(iter(told.get("persons", ())), OWNER)
-    said_by = Tier.OWNER if speaker == OWNER else Tier.STRANGER
-    return Label(Tier(told.get("tier", said_by)), audience_of(company))
+    said_by = Trust.OWNER if speaker == OWNER else Trust.STRANGER
+    return Label(Trust(told.get("trust", said_by)), audience_of(participants))

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from asterism.types.labels import Label
-from asterism.types.people import PUBLIC, Audience, Tier
+from asterism.types.people import PUBLIC, Audience, Trust
 
 DEFAULT_LIMIT = 5_000
 TOMBSTONES = "tombstones.jsonl"
@@ -154,12 +154,12 @@ class Source:
 
     origins: tuple[Origin, ...]
     audience: Audience = PUBLIC
-    tier: Tier = Tier.OWNER
+    trust: Trust = Trust.OWNER
 
     @property
     def label(self) -> Label:
         """How far it is trusted, and who may hear it."""
-        return Label(self.tier, self.audience)
+        return Label(self.trust, self.audience)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ class InboxItem:
     """Where the answer is delivered; None when whoever asked is waiting or will look."""
     schema: str | None = None
     """The JSON schema that the answer must fulfil."""
-    company: str | None = None
+    participants: str | None = None
     """Who is present, as JSON: persons and a room; None: the owner alone."""
     stopped: str | None = None
     """Why its turn is not to begin, if a person has stopped it."""

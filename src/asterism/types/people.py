@@ -17,7 +17,7 @@ OWNER = "owner"
 _UNCHANGED = "Nothing was changed."
 
 
-class Tier(StrEnum):
+class Trust(StrEnum):
     """How far content is trusted, by where it comes from; the most trusted first."""
 
     OWNER = "owner"
@@ -32,15 +32,15 @@ class Tier(StrEnum):
     @property
     def trusted(self) -> bool:
         """Whether it may change memory without a rule or a person: it was said by someone known."""
-        return self in (Tier.OWNER, Tier.KNOWN)
+        return self in (Trust.OWNER, Trust.KNOWN)
 
 
-_RANK = {tier: rank for rank, tier in enumerate(Tier)}
+_RANK = {trust: rank for rank, trust in enumerate(Trust)}
 
 
-def least_trusted(tiers: Iterable[Tier]) -> Tier:
-    """Return the tier of content that was made from all of these; of nothing, the owner's."""
-    return max(tiers, key=_RANK.__getitem__, default=Tier.OWNER)
+def least_trusted(trust_levels: Iterable[Trust]) -> Trust:
+    """Return the trust of content that was made from all of these; of nothing, the owner's."""
+    return max(trust_levels, key=_RANK.__getitem__, default=Trust.OWNER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Person:
     id: str
     """`person_…`, or `owner`."""
     name: str
-    tier: Tier
+    trust: Trust
     """`owner`, `known` or `stranger`."""
     roles: tuple[str, ...] = ()
     accounts: tuple[Account, ...] = ()
@@ -66,7 +66,7 @@ class Person:
 
 
 @dataclass(frozen=True, slots=True)
-class Hearer:
+class Participant:
     """A person who is present, with what an audience may name them by."""
 
     person_id: str
@@ -105,10 +105,10 @@ class Audience:
         return "&".join(sorted("|".join(sorted(clause)) for clause in self.clauses)) or "public"
 
     def __and__(self, other: Audience) -> Audience:
-        return Audience.meeting((self, other))
+        return Audience.intersection((self, other))
 
     @staticmethod
-    def meeting(audiences: Iterable[Audience]) -> Audience:
+    def intersection(audiences: Iterable[Audience]) -> Audience:
         """Return who may hear all of these."""
         clauses = {clause for one in audiences for clause in one.clauses if "public" not in clause}
         if _OWNER_CLAUSE in clauses:
@@ -160,7 +160,7 @@ def _read(text: str) -> Audience:
         for word in words:
             _check_word(word, text)
         clauses.append(words)
-    return Audience.meeting([Audience(tuple(clauses))])
+    return Audience.intersection([Audience(tuple(clauses))])
 
 
 def _check_word(word: str, text: str) -> None:
@@ -180,18 +180,18 @@ OWNER_ONLY = Audience((_OWNER_CLAUSE,))
 
 
 @dataclass(frozen=True, slots=True)
-class Company:
+class Participants:
     """Who is present in a turn: what an agent sees is what all of them may hear."""
 
-    hearers: tuple[Hearer, ...] = (Hearer(OWNER, frozenset({OWNER})),)
+    people: tuple[Participant, ...] = (Participant(OWNER, frozenset({OWNER})),)
     room: str | None = None
     """Where, as `channel:room`, or None for a private talk."""
 
     def __post_init__(self) -> None:
-        if not self.hearers:
+        if not self.people:
             raise ValueError("Nobody is present, so nobody can be asked what they may hear.")
 
-    def may_hear(self, audience: Audience) -> bool:
+    def can_see(self, audience: Audience) -> bool:
         """Tell whether everyone present may hear what has this audience.
 
         What is for a room is for those who are in it: who planned something there, and has left
@@ -200,21 +200,21 @@ class Company:
         if not audience.clauses:
             return True
         return all(
-            any(map(one.is_named_by, clause)) for clause in audience.clauses for one in self.hearers
+            any(map(one.is_named_by, clause)) for clause in audience.clauses for one in self.people
         )
 
     def without(self, audience: Audience) -> tuple[str, ...]:
         """Return the ids of those present who may not hear what has this audience."""
         return tuple(
             one.person_id
-            for one in self.hearers
-            if not Company((one,), self.room).may_hear(audience)
+            for one in self.people
+            if not Participants((one,), self.room).can_see(audience)
         )
 
     @property
     def owner_alone(self) -> bool:
         """Whether there is nobody but the owner, so that nothing has to be held back."""
-        return all(one.person_id == OWNER for one in self.hearers)
+        return all(one.person_id == OWNER for one in self.people)
 
     @property
     def audience(self) -> Audience:
@@ -223,7 +223,7 @@ class Company:
             return OWNER_ONLY  # in a room, too: what they see there is not for those who come later
         if self.room is not None:
             return Audience((frozenset({f"room:{self.room}"}),))
-        return Audience((frozenset(f"person:{one.person_id}" for one in self.hearers),))
+        return Audience((frozenset(f"person:{one.person_id}" for one in self.people),))
 
     def after(self, heard: Audience) -> Audience:
         """Return who may hear what is said here by somebody who has `heard` that.
@@ -233,26 +233,26 @@ class Company:
         """
         if heard.public or self.owner_alone:
             return self.audience
-        there = frozenset(f"person:{one.person_id}" for one in self.hearers)
+        there = frozenset(f"person:{one.person_id}" for one in self.people)
         clauses = (*self.audience.clauses, *heard.clauses)
-        return Audience.meeting([Audience(tuple(clause | there for clause in clauses))])
+        return Audience.intersection([Audience(tuple(clause | there for clause in clauses))])
 
-    def wire(self, planned: Audience | None = None, tier: Tier = Tier.OWNER) -> str | None:
+    def wire(self, planned: Audience | None = None, trust: Trust = Trust.OWNER) -> str | None:
         """Return who is present as JSON, as it waits in the inbox; None: the owner alone.
 
         With `planned`, also who may hear what waits there: others may be in the room by then. With
-        `tier`, how far it is trusted, if less than whoever speaks.
+        `trust`, how far it is trusted, if less than whoever speaks.
         """
-        if self.room is None and self.owner_alone and tier is Tier.OWNER:
+        if self.room is None and self.owner_alone and trust is Trust.OWNER:
             return None
         told: dict[str, Any] = {
-            "persons": [one.person_id for one in self.hearers],
+            "persons": [one.person_id for one in self.people],
             "room": self.room,
         }
         if planned is not None:
             told["audience"] = str(planned)
-        if tier is not Tier.OWNER:
-            told["tier"] = tier.value
+        if trust is not Trust.OWNER:
+            told["trust"] = trust.value
         return orjson.dumps(told).decode()
 
     @property
@@ -260,37 +260,39 @@ class Company:
         """A text that is the same for companies that may hear the same; `from_key` reads it."""
         if self.owner_alone:
             return OWNER
-        hearers = sorted(
-            (one.person_id, sorted(one.roles), sorted(one.rooms)) for one in self.hearers
+        people = sorted(
+            (one.person_id, sorted(one.roles), sorted(one.rooms)) for one in self.people
         )
-        return orjson.dumps([self.room, hearers]).decode()
+        return orjson.dumps([self.room, people]).decode()
 
     @staticmethod
-    def from_key(key: str) -> Company:
-        """Return the company that has this key."""
+    def from_key(key: str) -> Participants:
+        """Return the participants that has this key."""
         if key == OWNER:
             return OWNER_ALONE
-        room, hearers = orjson.loads(key)
-        return Company(
-            tuple(Hearer(one, frozenset(roles), frozenset(rooms)) for one, roles, rooms in hearers),
+        room, people = orjson.loads(key)
+        return Participants(
+            tuple(
+                Participant(one, frozenset(roles), frozenset(rooms)) for one, roles, rooms in people
+            ),
             room,
         )
 
 
-OWNER_ALONE = Company()
+OWNER_ALONE = Participants()
 
 
-def planned_for(company: str | None) -> Audience | None:
-    """Return who may hear what was planned among those that `Company.wire` names, if it says so."""
-    if company is None or '"audience"' not in company:
+def planned_for(participants: str | None) -> Audience | None:
+    """Return who may see what was planned, if what `Participants.wire` wrote says so."""
+    if participants is None or '"audience"' not in participants:
         return None
-    return Audience.read(orjson.loads(company)["audience"])
+    return Audience.read(orjson.loads(participants)["audience"])
 
 
-def audience_of(company: str | None) -> Audience:
-    """Return who may hear what is said or planned among those that `Company.wire` names."""
-    if company is None:
+def audience_of(participants: str | None) -> Audience:
+    """Return who may hear what is said or planned among those that `Participants.wire` names."""
+    if participants is None:
         return OWNER_ONLY
-    told: dict[str, Any] = orjson.loads(company)
-    hearers = tuple(map(Hearer, told["persons"]))
-    return planned_for(company) or Company(hearers, told.get("room")).audience
+    told: dict[str, Any] = orjson.loads(participants)
+    people = tuple(map(Participant, told["persons"]))
+    return planned_for(participants) or Participants(people, told.get("room")).audience

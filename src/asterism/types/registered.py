@@ -27,10 +27,10 @@ class ToolSpec:
     schema: Mapping[str, Any]
     python: str | None = None
     http: HttpCall | None = None
-    does: tuple[Mapping[str, Any], ...] | None = None
-    """What its calls do, in the JSON form of `Does`; None: it does not say."""
-    tier: str = "tool"
-    effect: str = "unknown"
+    effects: tuple[Mapping[str, Any], ...] | None = None
+    """What its calls do, in the JSON form of `ToolEffect`; None: it does not say."""
+    trust: str = "tool"
+    retry_safety: str = "unknown"
     ask: bool = False
     timeout: float = 30.0
     audience: str = "owner"

@@ -19,5 +19,5 @@ class Schedule:
     reply_to: str | None
     """Where the answer goes: where the matter came from."""
     created_at: int
-    company: str | None = None
+    participants: str | None = None
     """Who was present when it was made, as JSON: they hear what comes of it. None: the owner."""

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import orjson
 
-from asterism.types.people import Audience, Tier
+from asterism.types.people import Audience, Trust
 
 
 class Strategy(StrEnum):
@@ -43,13 +43,13 @@ class Summary:
 
     id: str
     agent_id: str
-    company: str
+    participants: str
     """The key of those it was made for."""
     audience: Audience
-    tier: Tier
+    trust: Trust
     first_seq: int
     last_seq: int
-    """Both ends belong to the range; the next one of the same company begins right after it."""
+    """Both ends belong to the range; the next of the same participants begins right after it."""
     strategy: Strategy
     text: str
     kept: tuple[int, ...]

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from asterism.types.people import Tier, least_trusted
+from asterism.types.people import Trust, least_trusted
 from asterism.types.wire import text_of
 
 
@@ -28,11 +28,11 @@ class TurnState(StrEnum):
     """Ended because a person said so."""
 
 
-class Effect(StrEnum):
+class RetrySafety(StrEnum):
     """What a crash in the middle of a tool call means."""
 
     TRANSACTIONAL = "transactional"
-    """Effect and result commit together: it happened or it did not."""
+    """RetrySafety and result commit together: it happened or it did not."""
     REPEATABLE = "repeatable"
     """Running it again with the same key is harmless."""
     CHECKABLE = "checkable"
@@ -84,7 +84,7 @@ class ResultMeta:
     """What the journal keeps beside the result of a tool call."""
 
     state: ResultState = ResultState.OK
-    tiers: tuple[Tier, ...] = ()
+    trust_levels: tuple[Trust, ...] = ()
     """How far the sources of its text are trusted; none: the system's own words."""
     audiences: tuple[str, ...] = ()
     """Who may see its text, all of these."""
@@ -100,7 +100,7 @@ class ResultMeta:
         """Return it as it is stored; None for the result of a call that just succeeded."""
         kept: dict[str, Any] = {
             "state": None if self.state is ResultState.OK else self.state.value,
-            "tiers": sorted({tier.value for tier in self.tiers}),
+            "trust_levels": sorted({trust.value for trust in self.trust_levels}),
             "audiences": sorted(set(self.audiences)),
             "rule": self.rule,
             "needs": self.needs,
@@ -118,7 +118,7 @@ class ResultMeta:
         kept: dict[str, Any] = orjson.loads(meta)
         return ResultMeta(
             ResultState(kept.get("state", ResultState.OK)),
-            tuple(map(Tier, kept.get("tiers", ()))),
+            tuple(map(Trust, kept.get("trust_levels", ()))),
             tuple(kept.get("audiences", ())),
             kept.get("rule"),
             kept.get("needs"),
@@ -155,20 +155,20 @@ class Entry:
         return self.kind is EntryKind.ONCE and self.key.endswith("/decision")
 
 
-def trust_of(meta: str | None, turn: str | None) -> Tier:
+def trust_of(meta: str | None, turn: str | None) -> Trust:
     """Return how far an entry is trusted: as it says itself, else as all that its turn has read.
 
     Args:
         meta: What is kept beside the entry.
         turn: The least trusted content that was in the context of its turn; None: the owner's.
     """
-    if meta is not None and ('"trust"' in meta or '"tiers"' in meta):
+    if meta is not None and ('"trust"' in meta or '"trust_levels"' in meta):
         kept: dict[str, Any] = orjson.loads(meta)
         if "trust" in kept:
-            return Tier(kept["trust"])
-        if kept.get("tiers"):
-            return least_trusted(map(Tier, kept["tiers"]))
-    return Tier(turn) if turn is not None else Tier.OWNER
+            return Trust(kept["trust"])
+        if kept.get("trust_levels"):
+            return least_trusted(map(Trust, kept["trust_levels"]))
+    return Trust(turn) if turn is not None else Trust.OWNER
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +250,7 @@ class Reply:
             message["content"] = ""
         return orjson.dumps(message)
 
-    def meta(self, seen: tuple[int, int, bool] | None = None, trust: Tier = Tier.OWNER) -> str:
+    def meta(self, seen: tuple[int, int, bool] | None = None, trust: Trust = Trust.OWNER) -> str:
         """Return what is kept beside the wire form, as JSON.
 
         `seen` tells what the model was sent: the epoch's number, how many messages at the front of
@@ -269,7 +269,7 @@ class Reply:
                 kept["skipped"] = skipped
             if compact:
                 kept["compact"] = True
-        if self.calls or trust is not Tier.OWNER:
+        if self.calls or trust is not Trust.OWNER:
             kept["trust"] = trust.value  # else it is that of the turn
         if self.usage.written:
             kept["written"] = self.usage.written
@@ -323,7 +323,7 @@ class TurnRecord:
     error: str | None = None
     audience: str | None = None
     """Who may hear what was said in it; None: the owner."""
-    tier: str | None = None
+    trust: str | None = None
     """The least trusted content that was in its context; None: the owner's."""
     arrived_at: int | None = None
     """When the message came in that it answers; None: not known."""

@@ -35,7 +35,7 @@ def facts_leaving(folding: Folding) -> list[tuple[Fact, Told]]:
     found: dict[tuple[str, str, str], tuple[Fact, Told]] = {}
     for one in folding.folded:
         for fact in _facts_of(one):
-            key = (digest(fact.text), str(one.audience), one.tier.value)
+            key = (digest(fact.text), str(one.audience), one.trust.value)
             found.setdefault(key, (fact, one))
     return list(found.values())
 

@@ -10,7 +10,7 @@ from itertools import accumulate
 import orjson
 
 from asterism.types.marks import MARK
-from asterism.types.people import Audience, Tier, least_trusted
+from asterism.types.people import Audience, Trust, least_trusted
 from asterism.types.summaries import Strategy, Summary
 from asterism.types.turns import EntryKind
 from asterism.types.wire import text_of
@@ -34,7 +34,7 @@ class Told:
     wire: bytes
     at: int
     audience: Audience
-    tier: Tier
+    trust: Trust
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Folding:
     """The summary that stood for what came before; the new one takes it in."""
     audience: Audience
     """Those who may hear all of the folded and the former summary."""
-    tier: Tier
+    trust: Trust
     strategy: Strategy
 
     @property
@@ -178,18 +178,18 @@ def _folding(
 ) -> Folding:
     folded = tuple(told[place] for place in sorted(leave))
     audiences = {one.audience for one in folded}
-    tiers = {one.tier for one in folded}
+    trust_levels = {one.trust for one in folded}
     if former is not None:
         audiences.add(former.audience)
-        tiers.add(former.tier)
+        trust_levels.add(former.trust)
     return Folding(
         folded=folded,
         kept=tuple(told[place].seq for place in range(cut) if place not in leave),
         first_seq=former.last_seq + 1 if former is not None else told[0].seq,
         last_seq=told[cut - 1].seq,
         former=former.text if former is not None else "",
-        audience=Audience.meeting(audiences),
-        tier=least_trusted(tiers),
+        audience=Audience.intersection(audiences),
+        trust=least_trusted(trust_levels),
         strategy=strategy,
     )
 

@@ -9,7 +9,7 @@ from itertools import groupby
 
 from asterism.agents.compaction.folding import Folding, Told
 from asterism.types.marks import MARK, unmarked
-from asterism.types.people import Tier
+from asterism.types.people import Trust
 from asterism.types.summaries import days, spoken
 from asterism.types.wire import message_wire, plain
 
@@ -36,10 +36,10 @@ may still matter, correct what has changed since. Leave out greetings and small 
 that was not said. Answer with the summary alone."""
 
 _OF = {
-    Tier.STRANGER: "said by a stranger",
-    Tier.TOOL: "brought in by a tool",
-    Tier.DOCUMENT: "taken from a document",
-    Tier.WEB: "taken from the web",
+    Trust.STRANGER: "said by a stranger",
+    Trust.TOOL: "brought in by a tool",
+    Trust.DOCUMENT: "taken from a document",
+    Trust.WEB: "taken from the web",
 }
 
 
@@ -102,10 +102,10 @@ def summary_from(answer: str) -> str | None:
 
 
 def summary_message(
-    summary_id: str, text: str, first_at: int, last_at: int, messages: int, tier: Tier
+    summary_id: str, text: str, first_at: int, last_at: int, messages: int, trust: Trust
 ) -> bytes:
     """Return the message that stands in the context for what was folded."""
-    of = _OF.get(tier)
+    of = _OF.get(trust)
     caution = f"; parts were {of}" if of else ""
     count = f"{messages:,} earlier message{'s' * (messages != 1)}"
     return message_wire(

@@ -108,7 +108,7 @@ TABLES: dict[str, Table] = {
     "inbox": Table(
         ("agent_id", "arrival"),
         _OF_AGENT,
-        _ids("agent_id", "arrival", "id", "kind", "at", "company")
+        _ids("agent_id", "arrival", "id", "kind", "at", "participants")
         | _names("channel", "sender", "reply_to")
         | {"body": How.WIRE, "schema": How.JSON, "stopped": How.TEXT},
         agent="agent_id",
@@ -117,7 +117,7 @@ TABLES: dict[str, Table] = {
         ("id",),
         _OF_AGENT,
         _ids("id", "agent_id", "state", "first_seq", "last_seq", "opened_at", "ended_at")
-        | _ids("arrived_at", "tokens_in", "tokens_out", "tokens_cached", "tier")
+        | _ids("arrived_at", "tokens_in", "tokens_out", "tokens_cached", "trust")
         | _names("channel", "reply_to", "audience")
         | {"error": How.TEXT, "stopping": How.TEXT},
         agent="agent_id",
@@ -136,7 +136,7 @@ TABLES: dict[str, Table] = {
         | _ids("rounds", "next_at", "expires_at", "grant_id", "announced_at", "definition")
         | _names("decided_by", "tool", "reviewers", "place", "announced")
         | {"question": How.TEXT, "note": How.TEXT, "reason": How.TEXT}
-        | {"arguments": How.JSON, "deeds": How.JSON, "edited": How.JSON},
+        | {"arguments": How.JSON, "effects": How.JSON, "edited": How.JSON},
         agent="agent_id",
     ),
     "outbox": Table(
@@ -150,7 +150,7 @@ TABLES: dict[str, Table] = {
     "schedules": Table(
         ("id",),
         _OF_AGENT,
-        _ids("id", "agent_id", "due_at", "cron", "created_at", "company")
+        _ids("id", "agent_id", "due_at", "cron", "created_at", "participants")
         | _names("reply_to", "channel")
         | {"text": How.TEXT},
         agent="agent_id",
@@ -178,7 +178,7 @@ TABLES: dict[str, Table] = {
     "persons": Table(
         ("constellation", "id"),
         _OWN,
-        _ids("constellation", "id", "tier", "created_at") | _names("name", "roles"),
+        _ids("constellation", "id", "trust", "created_at") | _names("name", "roles"),
     ),
     "accounts": Table(
         ("constellation", "channel", "sender"),
@@ -234,7 +234,7 @@ TABLES: dict[str, Table] = {
     "passages": Table(
         ("id",),
         _OWN,
-        _ids("id", "constellation", "archive_id", "place", "tier", "turn_id", "known_from")
+        _ids("id", "constellation", "archive_id", "place", "trust", "turn_id", "known_from")
         | _ids("true_from", "superseded_by", "superseded_at", "retracted_at", "number")
         | _names("document", "audience", "author")
         | {"text": How.PASSAGE, "digest": How.MADE, "vector": How.MADE}
@@ -268,9 +268,9 @@ TABLES: dict[str, Table] = {
     "summaries": Table(
         ("id",),
         _OF_AGENT,
-        _ids("id", "agent_id", "tier", "first_seq", "last_seq", "strategy", "kept", "messages")
+        _ids("id", "agent_id", "trust", "first_seq", "last_seq", "strategy", "kept", "messages")
         | _ids("tokens", "made_by", "at")
-        | _names("company", "audience")
+        | _names("participants", "audience")
         | {"text": How.TEXT},
         agent="agent_id",
     ),
@@ -278,7 +278,7 @@ TABLES: dict[str, Table] = {
         ("agent_id", "number"),
         _OF_AGENT,
         _ids("agent_id", "number", "first_seq", "summary", "at")
-        | _names("company")
+        | _names("participants")
         | {"sections": How.OWN_JSON, "why": How.TEXT},
         agent="agent_id",
     ),
@@ -295,7 +295,7 @@ TABLES: dict[str, Table] = {
         _ids("id", "constellation", "agent_id", "turn_id", "until", "uses", "given_at")
         | _ids("approval_id", "revoked_at", "amount", "per_day", "definition")
         | _names("tool", "given_by")
-        | {"pattern": How.JSON, "deeds": How.JSON, "arguments": How.JSON},
+        | {"pattern": How.JSON, "effects": How.JSON, "arguments": How.JSON},
     ),
     "events": Table(
         ("chain", "number"),

@@ -52,7 +52,7 @@ class Rule:
     agent_id: str | None = None
     tag: str | None = None
     """Passages only."""
-    tier: str | None = None
+    trust: str | None = None
     """Messages, passages and summaries only."""
 
 
@@ -109,17 +109,17 @@ class _Step:
     spared: frozenset[str]
 
     def where(self, table: str, *conditions: str) -> tuple[str, tuple[Any, ...]]:
-        """Return the condition on rows that are of the rule's agent and tier."""
+        """Return the condition on rows that are of the rule's agent and trust."""
         rule, whose = self.rule, TABLES[table].whose
         parts = [*conditions, whose.format(at="")] if whose else list(conditions)
         values: list[Any] = [self.before, *([self.constellation] if whose else ())]
         if rule.agent_id is not None:
             parts.append("archive_id = ?" if table == "passages" else "agent_id = ?")
             values.append(rule.agent_id)
-        if rule.tier is not None:
-            # A turn without a tier was the owner's.
-            parts.append("COALESCE(tier, 'owner') = ?")
-            values.append(rule.tier)
+        if rule.trust is not None:
+            # A turn without a trust was the owner's.
+            parts.append("COALESCE(trust, 'owner') = ?")
+            values.append(rule.trust)
         return " AND ".join(parts), tuple(values)
 
 

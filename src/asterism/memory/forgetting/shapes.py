@@ -14,9 +14,11 @@ from asterism.memory.forgetting.redaction import FORGOTTEN, Redactor, Shape
 from asterism.store.blocks import EditRow
 from asterism.types.memory import OriginKind
 
-OWN: Shape = frozenset({"kind", "type", "audience", "permission", "tier"})
+OWN: Shape = frozenset({"kind", "type", "audience", "permission", "trust"})
 _REASONING = ("reasoning", "thought")
-_META: Shape = frozenset({"sender", "company", "tiers", "model", "finish", "state", "approval"})
+_META: Shape = frozenset(
+    {"sender", "participants", "trust_levels", "model", "finish", "state", "approval"}
+)
 
 
 def redacted(how: How, value: Any, redactor: Redactor) -> Any:
@@ -80,7 +82,7 @@ def _source(text: str, redactor: Redactor) -> str:
     source: dict[str, Any] = orjson.loads(text)
     changed = dict(source)
     changed["origins"] = _origins(source["origins"], redactor)
-    for name in source.keys() - {"origins", "audience", "tier", "lines"}:
+    for name in source.keys() - {"origins", "audience", "trust", "lines"}:
         changed[name] = redactor.value(source[name], OWN)
     return text if changed == source else orjson.dumps(changed).decode()
 

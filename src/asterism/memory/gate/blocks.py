@@ -117,7 +117,7 @@ async def create(
     document = _first_document(schema, content, updates, peer, writer.now)
     seen_as = label_of_merged(writer) if updates is not None else writer.source.label
     lines = carry([], document.lines(), Stroke(1, seen_as))
-    check_size(block, document.text, hears_all=True)
+    check_size(block, document.text, sees_all=True)
     row = _first_row(writer, block, document, lines)
     if not await block_writes.insert(tx, row):
         raise Conflict(

@@ -104,7 +104,7 @@ async def plant(
     lines: Sequence[SourcedLine],
     **given: Unpack[Given],
 ) -> Block:
-    """Make a block whose lines keep who may hear them, their tiers and their origins.
+    """Make a block whose lines keep who may hear them, their trust and their origins.
 
     Args:
         tx: The transaction.
@@ -120,7 +120,7 @@ async def plant(
     judge_memory(writer, owner, f"make block {label!r} of {owner.name!r}")
     if writer.by_verb and kind == "import":
         # What they say that others have written is still told by them.
-        told = Label(writer.source.tier)
+        told = Label(writer.source.trust)
         lines = [replace(line, label=Label.join((line.label, told))) for line in lines]
     async with tx.savepoint():
         block = await blocks.create(tx, writer, owner_id, label, **given)

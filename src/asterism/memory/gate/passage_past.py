@@ -13,7 +13,7 @@ from asterism.memory.gate.drafts.desk import hears
 from asterism.memory.gate.writer import Writer, judge
 from asterism.memory.travel import (
     UNDOES,
-    Deeds,
+    Effects,
     is_to_take_back,
     passage_chain,
 )
@@ -27,24 +27,26 @@ from asterism.types.memory import (
     Passage,
     Permission,
 )
-from asterism.types.people import Audience, Tier, least_trusted
+from asterism.types.people import Audience, Trust, least_trusted
 
 
-async def revert_passages(tx: Connection, writer: Writer, deeds: Deeds, taken: Deeds) -> Deeds:
+async def revert_passages(
+    tx: Connection, writer: Writer, effects: Effects, taken: Effects
+) -> Effects:
     """Take back what a turn did to archives; return what was taken back, with that."""
     inserted: list[Passage] = []
-    for passage in reversed(deeds.inserted):
-        if await _revert_passage(tx, writer, passage.id, [0], deeds.turn_id):
+    for passage in reversed(effects.inserted):
+        if await _revert_passage(tx, writer, passage.id, [0], effects.turn_id):
             inserted.insert(0, passage)
-    own = {one.id for one in deeds.inserted}
+    own = {one.id for one in effects.inserted}
     by_passage: dict[str, list[PassageEdit]] = {}
-    for edit in deeds.passage_edits:
+    for edit in effects.passage_edits:
         if edit.passage_id not in own:
             by_passage.setdefault(edit.passage_id, []).append(edit)
     edits: list[PassageEdit] = []
     for passage_id, its in by_passage.items():
         numbers = [one.number for one in its]
-        done = await _revert_passage(tx, writer, passage_id, numbers, deeds.turn_id)
+        done = await _revert_passage(tx, writer, passage_id, numbers, effects.turn_id)
         edits += [one for one in its if one.number in done]
     return replace(taken, inserted=tuple(inserted), passage_edits=tuple(edits))
 
@@ -130,10 +132,10 @@ def _meeting(one: str, other: str) -> str:
 
 
 def _least(one: str, other: str) -> str:
-    return least_trusted((Tier(one), Tier(other))).value
+    return least_trusted((Trust(one), Trust(other))).value
 
 
-_MARKS = {"audience": _meeting, "tier": _least}
+_MARKS = {"audience": _meeting, "trust": _least}
 """What a text gets that is made of both: nobody may hear more of it than they could before."""
 
 

@@ -32,7 +32,7 @@ from asterism.types.memory import (
     Source,
     Tag,
 )
-from asterism.types.people import Tier, least_trusted
+from asterism.types.people import Trust, least_trusted
 
 _SCANNED = 2_000
 """How many passages a new one is held against, the latest first."""
@@ -113,7 +113,7 @@ async def write(
             return await _append(tx, writer, archive_id, write)
         case Retract(passage_id):
             old = await _holding(tx, writer, archive_id, passage_id)
-            await _judge(tx, writer, act, archive, _wish(write, archive, old), old.source.tier)
+            await _judge(tx, writer, act, archive, _wish(write, archive, old), old.source.trust)
             new = replace(old, retracted_at=writer.now)
             await _change(tx, writer, "retract", old, {"retracted_at": writer.now})
             return Written(new, "retracted")
@@ -200,7 +200,7 @@ async def _judge(
     act: Act,
     archive: Archive,
     what: str,
-    trust: Tier | None = None,
+    trust: Trust | None = None,
 ) -> None:
     """Return if the writer may do that; `trust` is that of a passage that would hold no more."""
     permission = None
@@ -234,7 +234,7 @@ async def _holding(tx: Connection, writer: Writer, archive_id: str, passage_id: 
     if (
         found is None
         or found.archive_id != archive_id
-        or not writer.company.may_hear(found.source.audience)
+        or not writer.participants.can_see(found.source.audience)
     ):
         raise NotFound(
             f"There is no passage {passage_id!r} in this archive. Search for it to learn its id. "
@@ -261,7 +261,7 @@ def _fresh(
     source = new.source or writer.source
     if writer.by_verb:
         # What they say that others have said is still told by them.
-        source = replace(source, tier=least_trusted((source.tier, writer.source.tier)))
+        source = replace(source, trust=least_trusted((source.trust, writer.source.trust)))
     if not source.origins:
         raise InvalidInput(
             "A passage must say where it comes from, and this one does not. Nothing was stored."
@@ -303,7 +303,7 @@ def _as_stored(passage: Passage) -> dict[str, Any]:
         "metadata": orjson.dumps(passage.metadata).decode(),
         "origins": origins_wire(passage.source.origins),
         "audience": str(passage.source.audience),
-        "tier": passage.source.tier.value,
+        "trust": passage.source.trust.value,
         "superseded_by": passage.superseded_by,
         "superseded_at": passage.superseded_at,
         "retracted_at": passage.retracted_at,
@@ -316,11 +316,11 @@ async def _append(tx: Connection, writer: Writer, archive_id: str, write: Append
     source = Source(
         _united(old.source.origins, writer.source.origins),
         old.source.audience & writer.source.audience,
-        least_trusted((old.source.tier, writer.source.tier)),
+        least_trusted((old.source.trust, writer.source.trust)),
     )
     new = replace(old, text=text, source=source)
     columns = _as_stored(new)
-    columns = {name: columns[name] for name in ("text", "origins", "audience", "tier")}
+    columns = {name: columns[name] for name in ("text", "origins", "audience", "trust")}
     await _change(tx, writer, "append", old, columns)
     # The words and the vector follow from the text, so that the history need not keep them.
     made = embed([text])
@@ -349,7 +349,7 @@ async def _insert(
     if write.supersedes is not None:
         old = await _holding(tx, writer, archive_id, write.supersedes)
         what = _wish(write, archive, old)
-        await _judge(tx, writer, Act.OVERWRITE, archive, what, old.source.tier)
+        await _judge(tx, writer, Act.OVERWRITE, archive, what, old.source.trust)
         await passage_writes.insert(tx, writer.constellation, [fresh])
         await _supersede(tx, writer, old, fresh.passage)
         return Written(fresh.passage, "superseded", f"It takes the place of {old.id}.")
@@ -390,7 +390,7 @@ async def _insert_batch(
 
 def _taken_in(fresh: Fresh, source: Source) -> Fresh:
     own = fresh.passage.source
-    both = Source(_united(own.origins, source.origins), own.audience, own.tier)
+    both = Source(_united(own.origins, source.origins), own.audience, own.trust)
     return replace(fresh, passage=replace(fresh.passage, source=both))
 
 
@@ -410,7 +410,7 @@ async def _alike(
     the other has said.
     """
     new = fresh.passage
-    if not writer.company.may_hear(new.source.audience):
+    if not writer.participants.can_see(new.source.audience):
         return []
     audience = str(new.source.audience)
     same = await passages.by_digest(tx, new.archive_id, [fresh.digest])
@@ -455,7 +455,7 @@ async def _insert_clean(
 ) -> Written:
     """Store a passage unless it is there, and settle what it is to those that are.
 
-    A text never gets another tier than that of whoever said it: text from the web that repeats or
+    A text never gets another trust than that of whoever said it: text from the web that repeats or
     extends what the owner said must not take its place.
     """
     new = fresh.passage
@@ -463,11 +463,11 @@ async def _insert_clean(
     contradicted: list[tuple[Passage, str]] = []
     for old, likeness in alike:
         match likeness.kind:
-            case "same" if not _is_more_trusted(new.source.tier, old.source.tier):
+            case "same" if not _is_more_trusted(new.source.trust, old.source.trust):
                 return await _merge(tx, writer, old, new)
             case "same" if digest(old.text) == fresh.digest:
                 extended.append(old)
-            case "extends" if not _is_more_trusted(old.source.tier, new.source.tier):
+            case "extends" if not _is_more_trusted(old.source.trust, new.source.trust):
                 extended.append(old)
             case "contradicts":
                 contradicted.append((old, likeness.reason))
@@ -490,7 +490,7 @@ async def _insert_clean(
     return Written(new, kind, " ".join(notes), tuple(old.source for old, _ in contradicted))
 
 
-def _is_more_trusted(one: Tier, other: Tier) -> bool:
+def _is_more_trusted(one: Trust, other: Trust) -> bool:
     return one is not other and least_trusted((one, other)) is other
 
 

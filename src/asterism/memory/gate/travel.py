@@ -14,7 +14,7 @@ from asterism.memory.gate.passage_past import revert_passages
 from asterism.memory.gate.writer import Writer
 from asterism.memory.travel import (
     BlockPast,
-    Deeds,
+    Effects,
     edits_after,
     is_to_take_back,
     written_by,
@@ -66,19 +66,19 @@ async def revert_edit(
 
 async def revert_turn(
     tx: Connection, writer: Writer, turn_id: str, *, era: int = blocks.ERA
-) -> Deeds:
+) -> Effects:
     """Take back everything that a turn wrote, the newest first; what others wrote later stays.
 
     Where nobody has written since, everything is as it was before. What was taken back can itself
-    be taken back, by the id that the deeds name.
+    be taken back, by the id that the effects name.
     """
-    deeds = await written_by(tx, writer.constellation, turn_id)
+    effects = await written_by(tx, writer.constellation, turn_id)
     turn = await journal.turn(tx, turn_id)
-    if not deeds and turn is None:
+    if not effects and turn is None:
         raise NotFound(
             f'There is no turn {turn_id!r}. "asterism turn list" shows all. Nothing was changed.'
         )
-    authors = [one.author for one in (*deeds.edits, *deeds.inserted, *deeds.passage_edits)]
+    authors = [one.author for one in (*effects.edits, *effects.inserted, *effects.passage_edits)]
     for author in set(authors):
         if not await _is_own(tx, writer, turn_id, author):
             raise NotAllowed(
@@ -86,9 +86,9 @@ async def revert_turn(
             )
     writer = _reverting(writer, turn_id)
     async with tx.savepoint():
-        taken = Deeds(turn_id, taken_back_by=writer.turn_id)
-        taken = await _revert_blocks(tx, writer, deeds, taken, era)
-        taken = await revert_passages(tx, writer, deeds, taken)
+        taken = Effects(turn_id, taken_back_by=writer.turn_id)
+        taken = await _revert_blocks(tx, writer, effects, taken, era)
+        taken = await revert_passages(tx, writer, effects, taken)
         if not taken:
             left = "".join(f" {sentence}" for sentence in taken.left)
             raise Conflict(
@@ -119,12 +119,12 @@ async def _is_own(tx: Connection, writer: Writer, turn_id: str | None, author: s
 
 
 async def _revert_blocks(
-    tx: Connection, writer: Writer, deeds: Deeds, taken: Deeds, era: int
-) -> Deeds:
+    tx: Connection, writer: Writer, effects: Effects, taken: Effects, era: int
+) -> Effects:
     by_block: dict[str, list[int]] = {}
-    for one in deeds.edits:
+    for one in effects.edits:
         by_block.setdefault(one.block_id, []).append(one.number)
-    records = {(one.block_id, one.number): one for one in deeds.edits}
+    records = {(one.block_id, one.number): one for one in effects.edits}
     done: list[tuple[str, int]] = []
     left: list[str] = []
     for block_id, numbers in by_block.items():
@@ -132,10 +132,10 @@ async def _revert_blocks(
         tops: dict[int, list[int]] = {}
         for number in numbers:
             chain = await past.chain(number)
-            if is_to_take_back([edit.turn_id for edit in chain], deeds.turn_id):
+            if is_to_take_back([edit.turn_id for edit in chain], effects.turn_id):
                 tops.setdefault(chain[-1].number, []).append(number)
         wanted = [await past.edit(number) for number in sorted(tops, reverse=True)]
-        found, stays = await _revert_block(tx, writer, block_id, wanted, deeds.turn_id, era)
+        found, stays = await _revert_block(tx, writer, block_id, wanted, effects.turn_id, era)
         done += [(block_id, number) for top in found for number in tops[top]]
         left += stays
     edits = tuple(records[key] for key in sorted(done))

@@ -8,7 +8,7 @@ from typing import Self
 from asterism.errors import NotAllowed
 from asterism.permissions import Act, Actor, Allow, Ask, Authority, Resource, Situation, decide
 from asterism.types.memory import Origin, OriginKind, Permission, Source
-from asterism.types.people import OWNER, OWNER_ALONE, PUBLIC, Company, Tier, least_trusted
+from asterism.types.people import OWNER, OWNER_ALONE, PUBLIC, Participants, Trust, least_trusted
 
 
 class NeedsConsent(Exception):
@@ -31,7 +31,7 @@ class Writer:
     now: int
     agent_id: str | None = None
     """The agent as which it is written: what it may see and do counts. None: the owner."""
-    company: Company = OWNER_ALONE
+    participants: Participants = OWNER_ALONE
     turn_id: str | None = None
     reason: str = ""
     consent: bool = False
@@ -47,7 +47,7 @@ class Writer:
         return Writer(
             actor=Actor(OWNER, OWNER, OWNER),
             constellation=constellation,
-            source=Source((Origin(OriginKind.PERSON, OWNER, by),), PUBLIC, Tier.OWNER),
+            source=Source((Origin(OriginKind.PERSON, OWNER, by),), PUBLIC, Trust.OWNER),
             now=now,
             reason=reason,
         )
@@ -56,7 +56,7 @@ class Writer:
     def person(
         actor: Actor,
         constellation: str,
-        company: Company,
+        participants: Participants,
         now: int,
         *,
         by: str = "api",
@@ -66,13 +66,13 @@ class Writer:
 
         It is theirs, and trusted as far as they are: nobody but the owner writes as the owner.
         """
-        tier = least_trusted((actor.tier, Tier.KNOWN))
+        trust = least_trusted((actor.trust, Trust.KNOWN))
         return Writer(
-            actor=replace(actor, tier=tier),
+            actor=replace(actor, trust=trust),
             constellation=constellation,
-            source=Source((Origin(OriginKind.PERSON, actor.id, by),), PUBLIC, tier),
+            source=Source((Origin(OriginKind.PERSON, actor.id, by),), PUBLIC, trust),
             now=now,
-            company=company,
+            participants=participants,
             reason=reason,
             by_verb=True,
         )

@@ -75,7 +75,7 @@ _FUTURE = re.compile(
     r"\b(?:will|won[\u2019']t|shall|gonna|going\s+to|plans?\s+(?:to|on|for)|planning|looking\s+forward|"
     r"can[\u2019']t\s+wait|hop(?:e|ing)\s+to|upcoming|coming\s+up|scheduled|due(?!\s+to)|deadline|see\s+you|"
     r"let[\u2019']s|about\s+to)\b|[\u2019']ll\b|"
-    r"(?:\b(?:am|is|are)|[\u2019'](?:m|re))\s+(?:going|having|hosting|meeting|leaving|starting|taking)\b"
+    r"(?:\b(?:am|is|are)|[\u2019'](?:m|re))\s+(?:going|having|hosting|intersection|leaving|starting|taking)\b"
 )
 _STOP = re.compile(r"[.!?\n;]")
 _REACH = 120

@@ -11,7 +11,7 @@ from asterism.store import passages, summaries
 from asterism.store.database import Connection
 from asterism.store.passages import Archive
 from asterism.types.memory import Origin, OriginKind, Source
-from asterism.types.people import Company
+from asterism.types.people import Participants
 from asterism.types.search import HitKind, Query
 
 _MOST = 2_000
@@ -37,12 +37,12 @@ class Extra:
 
 
 async def extras_of(
-    tx: Connection, constellation: str, agent_id: str, query: Query, company: Company
+    tx: Connection, constellation: str, agent_id: str, query: Query, participants: Participants
 ) -> list[Extra]:
     """Return the lines of blocks and the summaries of an agent that those present may hear."""
     found: list[Extra] = []
     if "blocks" in query.looked_at:
-        found += await _lines(tx, constellation, agent_id, query, company)
+        found += await _lines(tx, constellation, agent_id, query, participants)
     if "summaries" in query.looked_at:
         found += [
             Extra(
@@ -50,12 +50,12 @@ async def extras_of(
                 one.id,
                 one.text,
                 one.at,
-                Source((Origin(OriginKind.SUMMARY, one.id),), one.audience, one.tier),
+                Source((Origin(OriginKind.SUMMARY, one.id),), one.audience, one.trust),
                 "",
                 agent_id,
             )
             for one in (await summaries.of_agent(tx, agent_id))[-_MOST:]
-            if company.may_hear(one.audience)
+            if participants.can_see(one.audience)
         ]
     return [one for one in found if query.moment is None or one.at <= query.moment]
 
@@ -71,7 +71,7 @@ async def wordings_of(
     agent_id: str,
     source: Archive | None,
     query: Query,
-    company: Company,
+    participants: Participants,
 ) -> list[Extra]:
     """Return the passages that read otherwise at the moment that is asked about, as they did."""
     if query.moment is None:
@@ -93,18 +93,18 @@ async def wordings_of(
         )
         for one in then
         if one.text != now[one.id]
-        and company.may_hear(one.source.audience)
+        and participants.can_see(one.source.audience)
         and tags <= set(one.tags)
     ][:_MOST]
 
 
 async def _lines(
-    tx: Connection, constellation: str, agent_id: str, query: Query, company: Company
+    tx: Connection, constellation: str, agent_id: str, query: Query, participants: Participants
 ) -> list[Extra]:
     found: list[Extra] = []
     for seen in await blocks.seen_by(tx, constellation, agent_id):
         block = seen.block
-        if not company.may_hear(block.audience):
+        if not participants.can_see(block.audience):
             continue
         lines, at = list(seen.lines), block.updated_at
         if query.moment is not None:
@@ -113,7 +113,7 @@ async def _lines(
                 continue
             lines = await history.lines_at(tx, block.id, moment=query.moment)
         # Lines are counted as those present see them, so that a gap does not tell of one.
-        heard = [line for line in lines if company.may_hear(line.label.audience)]
+        heard = [line for line in lines if participants.can_see(line.label.audience)]
         for number, line in enumerate(heard, 1):
             if line.text.strip():
                 # Where a line comes from is in its edits, which `why` reads.

@@ -16,7 +16,7 @@ from asterism.store.database import Connection
 from asterism.store.passages import Archive
 from asterism.store.shelves import JOURNAL
 from asterism.types.memory import Origin, OriginKind, Source
-from asterism.types.people import Audience, Company
+from asterism.types.people import Audience, Participants
 from asterism.types.search import HitKind, Query
 from asterism.types.turns import trust_of
 from asterism.types.wire import text_of
@@ -54,7 +54,7 @@ class Reader:
 
     tx: Connection
     query: Query
-    company: Company
+    participants: Participants
     speakers: Speakers
     sources: Mapping[str, Archive]
     """The sources of documents that are searched, by id."""
@@ -103,7 +103,7 @@ class Reader:
         }
 
     def _message(self, spot: Spot, said: shelved.Said | None) -> Shown | None:
-        if said is None or not self.company.may_hear(Audience.of_turn(said.audience)):
+        if said is None or not self.participants.can_see(Audience.of_turn(said.audience)):
             return None
         text = text_of(said.body)
         if not text.strip():
@@ -115,7 +115,7 @@ class Reader:
             f"{said.turn_id}#{said.number}",
             text,
             said.at,
-            Source((origin,), Audience.of_turn(said.audience), trust_of(said.meta, said.tier)),
+            Source((origin,), Audience.of_turn(said.audience), trust_of(said.meta, said.trust)),
             spot.agent_id,
             self.speakers.shown.get(spot.speaker, ""),
             channel if said.reply_to is None else f"{channel}:{said.reply_to}",
@@ -127,7 +127,7 @@ class Reader:
         if kept is None:
             return None
         one = kept.passage
-        if not self.company.may_hear(one.source.audience) or not tags <= set(one.tags):
+        if not self.participants.can_see(one.source.audience) or not tags <= set(one.tags):
             return None
         kind, where = HitKind.PASSAGE, ""
         source = self.sources.get(spot.owner_id)

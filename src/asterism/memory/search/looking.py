@@ -20,7 +20,7 @@ from asterism.memory.search.view import View, Views
 from asterism.memory.vectors import read as read_tokens
 from asterism.store.database import Connection
 from asterism.store.shelves import JOURNAL
-from asterism.types.people import Audience, Company
+from asterism.types.people import Audience, Participants
 from asterism.types.search import Query
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class Looking:
 
     tx: Connection
     query: Query
-    company: Company
+    participants: Participants
     held: Held
     heard: NDArray[np.bool_] | None
     """Which rows those present may know of; None: all."""
@@ -395,7 +395,7 @@ class Looking:
         left_out = sum(one.left_out for one in self.held.loaded)
         if left_out:
             # How many there are is for those who may hear all of them.
-            count = f"About {left_out:,}" if self.company.owner_alone else "Some"
+            count = f"About {left_out:,}" if self.participants.owner_alone else "Some"
             notes.append(
                 f"{count} older texts are not in the index yet and were not searched; "
                 "they are put in in the background."
@@ -429,14 +429,14 @@ def _cosines(vectors: NDArray[np.int8], wanted: Floats, norms: Floats) -> Floats
     return made
 
 
-def heard_of(texts: Texts, query: Query, company: Company) -> NDArray[np.bool_] | None:
+def heard_of(texts: Texts, query: Query, participants: Participants) -> NDArray[np.bool_] | None:
     """Return which rows those present may know of; None: all."""
     import numpy as np
 
     known = None if query.moment is None else texts.at <= query.moment
-    if company.owner_alone:
+    if participants.owner_alone:
         return known
-    may = [company.may_hear(Audience.of_turn(one)) for one in texts.audiences]
+    may = [participants.can_see(Audience.of_turn(one)) for one in texts.audiences]
     heard = np.array(may or [False], dtype=np.bool_)[texts.audience]
     return heard if known is None else heard & known
 

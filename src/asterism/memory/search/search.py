@@ -24,7 +24,7 @@ from asterism.store.database import Connection
 from asterism.store.passages import Archive
 from asterism.store.shelves import ARCHIVE, JOURNAL
 from asterism.telemetry.redaction import KNOWN, redact
-from asterism.types.people import Company
+from asterism.types.people import Participants
 from asterism.types.search import Found, Hit, Query
 
 __all__ = ["Encoded", "begin", "search"]
@@ -51,7 +51,7 @@ async def search(
     agent_id: str | None,
     query: Query,
     *,
-    company: Company,
+    participants: Participants,
     now: int,
     asked: Encoded | None = None,
 ) -> Found:
@@ -60,11 +60,11 @@ async def search(
     Args:
         agent_id: Whose memory; None: that of all agents.
         query: What is looked for, and where.
-        company: Those present; what one of them may not hear is not there.
+        participants: Those present; what one of them may not hear is not there.
         now: From when days such as `last week` are counted.
         asked: The query's vector, if there is an encoder.
     """
-    looking = await begin(tx, constellation, agent_id, query, company=company, now=now)
+    looking = await begin(tx, constellation, agent_id, query, participants=participants, now=now)
     if not len(looking.held.texts):
         return Found(notes=looking.told)
     found = await page(looking, await looking.rank(asked))
@@ -92,7 +92,7 @@ async def begin(
     agent_id: str | None,
     query: Query,
     *,
-    company: Company,
+    participants: Participants,
     now: int,
 ) -> Looking:
     """Read the question, and take all texts from the shelves that may answer it."""
@@ -104,16 +104,16 @@ async def begin(
     if query.looked_at:
         there = await _whose(tx, constellation, agent_id, query, sources)
         whose = await _looked_at(tx, constellation, query, there)
-        told = _left_out(there, whose, query, company)
-    held = await _hold(tx, constellation, whose, query, company, sources)
-    heard = heard_of(held.texts, query, company)
+        told = _left_out(there, whose, query, participants)
+    held = await _hold(tx, constellation, whose, query, participants, sources)
+    heard = heard_of(held.texts, query, participants)
     agent_ids = list(dict.fromkeys(one.agent_id for one in whose))
     # Names of those who spoke only elsewhere are words like others.
     labels = speaking(held.texts, heard)
     speakers = await speakers_of(tx, constellation, labels, agent_ids)
-    question = read_question(query.text, speakers.names, asker_of(company), AGENT, now)
-    reader = Reader(tx, query, company, speakers, sources, held.extras)
-    return Looking(tx, query, company, held, heard, speakers, question, reader, told)
+    question = read_question(query.text, speakers.names, asker_of(participants), AGENT, now)
+    reader = Reader(tx, query, participants, speakers, sources, held.extras)
+    return Looking(tx, query, participants, held, heard, speakers, question, reader, told)
 
 
 async def _whose(
@@ -166,7 +166,7 @@ def _left_out(
     there: Mapping[tuple[str, str], _Whose],
     chosen: Sequence[_Whose],
     query: Query,
-    company: Company,
+    participants: Participants,
 ) -> tuple[str, ...]:
     """Tell if not all shelves are looked at."""
     if len(chosen) == len(there):
@@ -174,7 +174,9 @@ def _left_out(
     owners = len({one.owner_id for one in there.values()})
     few = len({one.owner_id for one in chosen})
     # How many there are is for those who may hear all of them.
-    of_all = f"{few} of {owners:,} agents and sources" if company.owner_alone else "some of many"
+    of_all = (
+        f"{few} of {owners:,} agents and sources" if participants.owner_alone else "some of many"
+    )
     by = "whose texts fit best by their words" if query.text.strip() else "who spoke last"
     return (f"Only {of_all} were searched closely, those {by}; name one to search all it has.",)
 
@@ -184,18 +186,18 @@ async def _hold(
     constellation: str,
     whose: Sequence[_Whose],
     query: Query,
-    company: Company,
+    participants: Participants,
     sources: Mapping[str, Archive],
 ) -> Held:
     shelves = [one for one in whose if one.kind]
     loaded = await load_many(tx, [(one.kind, one.owner_id) for one in shelves]) if shelves else []
     extras: list[Extra] = []
     for agent_id in dict.fromkeys(one.agent_id for one in whose):
-        extras += await extras_of(tx, constellation, agent_id, query, company)
+        extras += await extras_of(tx, constellation, agent_id, query, participants)
     for one in shelves:
         if one.kind == ARCHIVE:
             source = sources.get(one.owner_id)
-            extras += await wordings_of(tx, one.owner_id, one.agent_id, source, query, company)
+            extras += await wordings_of(tx, one.owner_id, one.agent_id, source, query, participants)
     unique = list({(one.id, one.text): one for one in extras}.values())
     placed = [one.placed(number) for number, one in enumerate(unique)]
     parts = [one.texts for one in loaded]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from asterism.memory.search.stored import AGENT, PERSON
 from asterism.store import agents, people
 from asterism.store.database import Connection
-from asterism.types.people import OWNER, Account, Company
+from asterism.types.people import OWNER, Account, Participants
 
 _SHORTEST_NAME = 2
 _MOST_AGENTS = 40
@@ -73,8 +73,8 @@ async def speakers_of(
     return found
 
 
-def asker_of(company: Company) -> str | None:
+def asker_of(participants: Participants) -> str | None:
     """Return who says `I` in a question, as far as that is one of those present."""
-    if company.owner_alone:
+    if participants.owner_alone:
         return OWNER
-    return company.hearers[0].person_id if len(company.hearers) == 1 else None
+    return participants.people[0].person_id if len(participants.people) == 1 else None

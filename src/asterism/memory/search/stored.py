@@ -91,13 +91,15 @@ def _of_journal(one: Said) -> Raw | None:
 def _speaker(one: Said, channel: str) -> str:
     if one.key != _OPENING:
         return ""
-    if one.meta is None or not ('"sender"' in one.meta or '"company"' in one.meta):
+    if one.meta is None or not ('"sender"' in one.meta or '"participants"' in one.meta):
         return OWNER
     kept: dict[str, str] = orjson.loads(one.meta)
     if sender := kept.get("sender"):
         return f"{channel}:{sender}"
     # Whoever acts by verbs has no account.
-    persons: list[str] = orjson.loads(kept["company"])["persons"] if "company" in kept else []
+    persons: list[str] = (
+        orjson.loads(kept["participants"])["persons"] if "participants" in kept else []
+    )
     return f"{PERSON}:{persons[0]}" if persons and persons[0] != OWNER else OWNER
 
 

@@ -8,10 +8,10 @@ from pydantic.json_schema import SkipJsonSchema
 
 from asterism.tools.spellings import TEXT, also, unless_null
 from asterism.tools.tool import Tool, ToolContext, tool
-from asterism.types.deeds import Does
+from asterism.types.effects import ToolEffect
 
 
-@tool(repeatable=True, tier=None, compact=False, does=Does("read"), audience="public")
+@tool(repeatable=True, trust=None, compact=False, effects=ToolEffect("read"), audience="public")
 async def calculator(
     ctx: ToolContext,
     expression: Annotated[str, also("expression", "query", "input"), TEXT],

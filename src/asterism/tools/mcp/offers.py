@@ -14,9 +14,9 @@ from asterism.tools.given import SchemaTool
 from asterism.tools.mcp.listing import Listed, Listing
 from asterism.tools.mcp.naming import fitted, offered_names
 from asterism.tools.tool import ToolContext
-from asterism.types.deeds import DeedKind, Does
-from asterism.types.people import Tier
-from asterism.types.turns import Effect
+from asterism.types.effects import EffectKind, ToolEffect
+from asterism.types.people import Trust
+from asterism.types.turns import RetrySafety
 
 MOST_TOOLS = 256
 """Tools of one server; each request to a model carries the descriptions of all."""
@@ -79,8 +79,10 @@ def _wanted(settings: McpSettings, tool: str) -> bool:
 
 def _offer(name: str, settings: McpSettings, one: Listed, carry: Carry) -> Offer:
     said = settings.of(one.name)
-    effect = Effect(said.effect) if said.effect else _hinted_effect(settings, one)
-    again = effect is Effect.REPEATABLE
+    retry_safety = (
+        RetrySafety(said.retry_safety) if said.retry_safety else _hinted_effect(settings, one)
+    )
+    again = retry_safety is RetrySafety.REPEATABLE
 
     async def call(ctx: ToolContext, arguments: dict[str, Any]) -> str:
         return await carry(one, ctx, arguments, again)
@@ -91,9 +93,9 @@ def _offer(name: str, settings: McpSettings, one: Listed, carry: Carry) -> Offer
             plain_text(one.description[:_LONGEST_READ]) or f"The tool {plain_text(one.name)!r}.",
             one.schema,
             call,
-            effect=effect,
-            tier=Tier(said.tier or settings.tier or _usual_tier(one)),
-            does=said.does.does if said.does else hinted_deeds(settings, one),
+            retry_safety=retry_safety,
+            trust=Trust(said.trust or settings.trust or _usual_trust(one)),
+            effects=said.effects.effects if said.effects else hinted_effects(settings, one),
             timeout=said.timeout or settings.timeout,
             ask=settings.ask if said.ask is None else said.ask,
             audience=said.audience or settings.audience,
@@ -104,32 +106,32 @@ def _offer(name: str, settings: McpSettings, one: Listed, carry: Carry) -> Offer
     return Offer(one.name, name, tool=tool)
 
 
-def hinted_deeds(settings: McpSettings, one: Listed) -> Does | None:
+def hinted_effects(settings: McpSettings, one: Listed) -> ToolEffect | None:
     """Return what a tool does by its server's word, which counts if the owner trusts the server.
 
     Without that word, or that trust, it is not known what it does: it might do anything.
     """
-    if not settings.trust or "readOnlyHint" not in one.hints:
+    if not settings.trust_annotations or "readOnlyHint" not in one.hints:
         return None
     arguments = tuple(one.schema.get("properties") or ())
     if one.hints["readOnlyHint"]:
         if one.hints.get("openWorldHint", True):
-            return Does(DeedKind.FETCH, hosts=arguments)
-        return Does(DeedKind.READ, things=arguments)
+            return ToolEffect(EffectKind.FETCH, hosts=arguments)
+        return ToolEffect(EffectKind.READ, things=arguments)
     if one.hints.get("destructiveHint", True):
-        return Does(DeedKind.DELETE, things=arguments)
-    return Does(DeedKind.WRITE, things=arguments)
+        return ToolEffect(EffectKind.DELETE, things=arguments)
+    return ToolEffect(EffectKind.WRITE, things=arguments)
 
 
-def _hinted_effect(settings: McpSettings, one: Listed) -> Effect:
+def _hinted_effect(settings: McpSettings, one: Listed) -> RetrySafety:
     safe = one.hints.get("readOnlyHint", False) or one.hints.get("idempotentHint", False)
-    return Effect.REPEATABLE if settings.trust and safe else Effect.UNKNOWN
+    return RetrySafety.REPEATABLE if settings.trust_annotations and safe else RetrySafety.UNKNOWN
 
 
-def _usual_tier(one: Listed) -> str:
+def _usual_trust(one: Listed) -> str:
     # Whose words a server passes on is not known: a mailbox holds anybody's.
     del one
-    return Tier.WEB.value
+    return Trust.WEB.value
 
 
 def plain_text(text: str) -> str:

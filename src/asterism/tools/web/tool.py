@@ -14,8 +14,8 @@ from asterism.tools.addresses import Allowed, checked
 from asterism.tools.spellings import OPERATION, TEXT, WORD, also, unless_null
 from asterism.tools.tool import Tool, ToolContext, tool
 from asterism.tools.web.pages import PAGE, Format, Pages, title_of
-from asterism.types.deeds import Deed, DeedKind, DoesBy
-from asterism.types.people import Tier
+from asterism.types.effects import ComputedEffects, Effect, EffectKind
+from asterism.types.people import Trust
 from asterism.types.values import host_of
 
 _MOST_RESULTS = 20
@@ -24,13 +24,13 @@ _pages = Pages()
 clear_pages = _pages.clear
 
 
-def _does(arguments: Mapping[str, Any]) -> list[Deed]:
+def _effects_of(arguments: Mapping[str, Any]) -> list[Effect]:
     query = str(arguments.get("query") or "")
     if arguments.get("operation") == "search":
-        return [Deed(DeedKind.FETCH, content=(query,))]
+        return [Effect(EffectKind.FETCH, content=(query,))]
     if not query.strip():
-        return [Deed(DeedKind.READ)]  # reads on in a page whose host was asked before
-    return [Deed(DeedKind.FETCH, hosts=(query,))]
+        return [Effect(EffectKind.READ)]  # reads on in a page whose host was asked before
+    return [Effect(EffectKind.FETCH, hosts=(query,))]
 
 
 def _form(given: Any) -> Any:
@@ -42,10 +42,10 @@ def _form(given: Any) -> Any:
 
 @tool(
     repeatable=True,
-    tier=Tier.WEB,
+    trust=Trust.WEB,
     timeout=40,
     compact=False,
-    does=DoesBy(_does, source="web"),
+    effects=ComputedEffects(_effects_of, source="web"),
     audience="public",
 )
 async def web(
@@ -113,9 +113,9 @@ def _hop(ctx: ToolContext, first: str) -> Callable[[str], None]:
                 ctx.agent.name,
                 "web",
                 arguments,
-                tuple(_does(arguments)),
+                tuple(_effects_of(arguments)),
                 operation="fetch",
-                tier=ctx.source.tier,
+                trust=ctx.source.trust,
                 people=ctx.people,
             )
         )
@@ -137,7 +137,7 @@ def _hop(ctx: ToolContext, first: str) -> Callable[[str], None]:
 
 
 def _reader(ctx: ToolContext) -> str:
-    return f"{ctx.agent.id} {ctx.company.key}"
+    return f"{ctx.agent.id} {ctx.participants.key}"
 
 
 def _where(ctx: ToolContext, query: str, place: int) -> tuple[str, int]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from asterism.memory.documents import Document
-from asterism.memory.editing import is_heard, refuse_if_lost
+from asterism.memory.editing import is_visible, refuse_if_lost
 from asterism.memory.gate.drafts.rules import check_size
 from asterism.memory.gate.writer import Writer
 from asterism.memory.lines import Stroke
@@ -25,8 +25,8 @@ def by_owner(writer: Writer) -> bool:
 
 
 def hears(writer: Writer, audience: Audience) -> bool:
-    """Tell whether a writer hears what has this audience, in the company it is in."""
-    return by_owner(writer) or writer.company.may_hear(audience)
+    """Tell whether a writer hears what has this audience, in the participants it is in."""
+    return by_owner(writer) or writer.participants.can_see(audience)
 
 
 async def resource_for(tx: Connection, writer: Writer, row: BlockRow) -> Resource:
@@ -64,7 +64,8 @@ class Desk:
         lines = rows.read_lines(row.text, row.lines)
         owner = by_owner(writer)
         heard = [
-            owner or is_heard(block.schema, line, block.audience, writer.company) for line in lines
+            owner or is_visible(block.schema, line, block.audience, writer.participants)
+            for line in lines
         ]
         document = Document.load(block.schema, row.snapshot, peer)
         return Desk(tx, writer, row, block, lines, heard, peer, document)
@@ -75,7 +76,7 @@ class Desk:
         return self.row.version + 1
 
     @property
-    def hears_all(self) -> bool:
+    def sees_all(self) -> bool:
         """Whether the writer hears every line."""
         return all(self.heard)
 
@@ -115,7 +116,7 @@ def content(
     undoes: int | None = None,
 ) -> Draft:
     """Return what was made of the content, once it was found to fit."""
-    check_size(desk.block, document.text, hears_all=desk.hears_all)
+    check_size(desk.block, document.text, sees_all=desk.sees_all)
     hidden = [line for line, heard in zip(desk.lines, desk.heard, strict=True) if not heard]
     refuse_if_lost(hidden, lines)
     version = document.version

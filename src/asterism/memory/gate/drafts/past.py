@@ -53,7 +53,7 @@ async def _meant(desk: Desk, write: Undo | Redo | Revert) -> EditRow:
         return found
     stretch = await history.stretch_with(tx, block_id, write.edit, ops=False)
     if stretch is None or not heard(stretch.edit(write.edit)):
-        there = f"; its edits go from 1 to {desk.row.version}" if desk.hears_all else ""
+        there = f"; its edits go from 1 to {desk.row.version}" if desk.sees_all else ""
         raise NotFound(f"Block {label!r} has no edit {write.edit}{there}. Nothing was changed.")
     named = stretch.edit(write.edit)
     if named.kind not in (*CONTENT_KINDS, "undo", "redo"):
@@ -87,7 +87,7 @@ async def restore(desk: Desk, write: Restore) -> Draft:
     tx, block_id = desk.tx, desk.row.id
     stretch = await history.stretch_with(tx, block_id, write.version, ops=False)
     if stretch is None:
-        there = f"; its versions go from 1 to {desk.row.version}" if desk.hears_all else ""
+        there = f"; its versions go from 1 to {desk.row.version}" if desk.sees_all else ""
         named = f"Block {desk.block.label!r} has no version {write.version}"
         raise NotFound(f"{named}{there}. Nothing was changed.")
     past = await history.load(tx, block_id, desk.block.schema, write.version, desk.peer)
@@ -100,8 +100,8 @@ async def write_at(desk: Desk, write: SetText) -> Draft:
     """Write the whole anew as against an earlier version."""
     assert write.base is not None
     stretch = await history.stretch_with(desk.tx, desk.row.id, write.base, ops=False)
-    if stretch is None or not desk.hears_all:
-        now = f"has version {desk.row.version}" if desk.hears_all else "has changed"
+    if stretch is None or not desk.sees_all:
+        now = f"has version {desk.row.version}" if desk.sees_all else "has changed"
         raise Conflict(
             f"Block {desk.block.label!r} {now}, and this was written against version {write.base}. "
             "Look at it again. Nothing was changed."
@@ -132,4 +132,4 @@ async def merge(desk: Desk, write: Merge) -> Draft:
 def label_of_merged(writer: Writer) -> Label:
     """Return the label of lines that another replica brings, which do not say who hears them."""
     audience = writer.source.audience
-    return Label(writer.source.tier, OWNER_ONLY if audience.public else audience)
+    return Label(writer.source.trust, OWNER_ONLY if audience.public else audience)

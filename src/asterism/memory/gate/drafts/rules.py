@@ -39,12 +39,12 @@ def check_limit_itself(limit: int) -> None:
         )
 
 
-def check_size(block: Block, text: str, *, hears_all: bool) -> None:
+def check_size(block: Block, text: str, *, sees_all: bool) -> None:
     """Refuse text that is longer than the block may be."""
     size, held = len(text), len(block.text)
     if size <= block.limit or size < held:
         return
-    if not hears_all:  # any number here would tell how much there is of what is not heard
+    if not sees_all:  # any number here would tell how much there is of what is not heard
         raise InvalidInput(
             f"Block {block.label!r} does not take this text. Shorten it, replace a part of the "
             "block, or keep it in the archive. Nothing was changed."

@@ -87,7 +87,7 @@ def _reschemed(desk: Desk, row: BlockRow, given: Schema, was: dict[str, Any]) ->
             "Make a new one and put this one away. Nothing was changed."
         )
     document = Document.load(schema, desk.row.snapshot, desk.peer)
-    check_size(replace(desk.block, limit=row.max_chars), document.text, hears_all=desk.hears_all)
+    check_size(replace(desk.block, limit=row.max_chars), document.text, sees_all=desk.sees_all)
     wire = schema_wire(schema)
     stored = orjson.dumps(wire).decode()
     lines = carry(desk.lines, document.lines(), desk.stroke())

@@ -1,4 +1,4 @@
-"""Deeds: what a call does, whatever its tool is called; by its deeds a call is judged."""
+"""Effects: what a call does, whatever its tool is called; by its effects a call is judged."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from asterism.types.values import amounts_of, leaves_of
 _UNIT = re.compile(r"[^\W\d_]{2,}|[$€£¥₹₽₿]")
 
 
-class DeedKind(StrEnum):
-    """The kinds of deeds, the mildest first."""
+class EffectKind(StrEnum):
+    """The kinds of effects, the mildest first."""
 
     READ = "read"
     """Looks at something of the owner's: nothing changes, nothing leaves."""
@@ -43,19 +43,19 @@ class DeedKind(StrEnum):
     @property
     def outside(self) -> bool:
         """Whether something outside of the agent is touched or told."""
-        return self not in (DeedKind.READ, DeedKind.REMEMBER)
+        return self not in (EffectKind.READ, EffectKind.REMEMBER)
 
     @property
     def shows(self) -> bool:
         """Whether the result tells what was found, rather than that something was done."""
-        return self in (DeedKind.READ, DeedKind.FETCH, DeedKind.RUN, DeedKind.UNDECLARED)
+        return self in (EffectKind.READ, EffectKind.FETCH, EffectKind.RUN, EffectKind.UNDECLARED)
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
+class Effect:
     """One thing that a call does, with its arguments filled in."""
 
-    kind: DeedKind
+    kind: EffectKind
     recipients: tuple[str, ...] = ()
     """Who gets it: persons, accounts, mail addresses, channels."""
     hosts: tuple[str, ...] = ()
@@ -81,7 +81,7 @@ class Deed:
     to anybody and anything, so every denial fits it and no allowance does."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "kind", DeedKind(self.kind))
+        object.__setattr__(self, "kind", EffectKind(self.kind))
         amount = self.amount
         if amount is None or (type(amount) is float and math.isfinite(amount)):
             return
@@ -121,7 +121,7 @@ class Reason:
     """What of the call it is about, such as `recipients 'US133…'`."""
     origin: str
     """Where the text is from, such as `read_file (turn_…/0/call/0)`."""
-    tier: str
+    trust: str
     where: str
     """The place in the text."""
 
@@ -150,14 +150,14 @@ Named = str | Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Does:
+class ToolEffect:
     """What calls of a tool do, in terms of their arguments.
 
-    `Does("pay", recipients="recipient", amount="amount", content="subject")` says that a call pays
-    the amount to the recipient, who reads the subject.
+    `ToolEffect("pay", recipients="recipient", amount="amount", content="subject")` says that a call
+    pays the amount to the recipient, who reads the subject.
     """
 
-    kind: DeedKind | str
+    kind: EffectKind | str
     recipients: Named = ()
     hosts: Named = ()
     paths: Named = ()
@@ -177,7 +177,7 @@ class Does:
     """Those of them that say what a record is called; by default those that end in `name`."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "kind", DeedKind(self.kind))
+        object.__setattr__(self, "kind", EffectKind(self.kind))
 
     @property
     def results(self) -> Results:
@@ -188,11 +188,11 @@ class Does:
         accounts = None if self.accounts is None else _names(self.accounts)
         return Results(self.source, known, accounts, self.closed, _names(self.names))
 
-    def deed(self, arguments: Mapping[str, Any]) -> Deed:
-        """Return the deed of a call with these arguments."""
+    def effect(self, arguments: Mapping[str, Any]) -> Effect:
+        """Return the effect of a call with these arguments."""
         amounts = amounts_of(_values_at(arguments, self.amount)) if self.amount else ()
-        return Deed(
-            DeedKind(self.kind),
+        return Effect(
+            EffectKind(self.kind),
             recipients=texts_at(arguments, self.recipients),
             hosts=texts_at(arguments, self.hosts),
             paths=texts_at(arguments, self.paths),
@@ -231,48 +231,48 @@ class Does:
 
 
 @dataclass(frozen=True, slots=True)
-class DoesBy:
+class ComputedEffects:
     """A function that says what a call does, and what is declared of the tool's results."""
 
-    function: Callable[[Mapping[str, Any]], Iterable[Deed]]
+    function: Callable[[Mapping[str, Any]], Iterable[Effect]]
     source: str = ""
     fields: Named = ()
     closed: bool = False
 
-    def __call__(self, arguments: Mapping[str, Any]) -> Iterable[Deed]:
+    def __call__(self, arguments: Mapping[str, Any]) -> Iterable[Effect]:
         """Return what a call with these arguments does."""
         return self.function(arguments)
 
     @property
     def results(self) -> Results:
         """What it says of its results."""
-        return Does(DeedKind.READ, source=self.source, fields=self.fields).results
+        return ToolEffect(EffectKind.READ, source=self.source, fields=self.fields).results
 
 
-Declared = Does | Iterable[Does] | Callable[[Mapping[str, Any]], Iterable[Deed]]
-"""How a tool declares its deeds: one or several `Does`, or a function of the arguments."""
+Declared = ToolEffect | Iterable[ToolEffect] | Callable[[Mapping[str, Any]], Iterable[Effect]]
+"""How a tool declares its effects: one or several `ToolEffect`, or a function of the arguments."""
 
 
-def deeds_of(declared: Declared | None, arguments: Mapping[str, Any]) -> tuple[Deed, ...]:
+def effects_of(declared: Declared | None, arguments: Mapping[str, Any]) -> tuple[Effect, ...]:
     """Return what a call does; of a tool that declares nothing, that it might do anything."""
     if declared is None:
         texts = _texts(arguments)
-        return (Deed(DeedKind.UNDECLARED, things=tuple(texts or ()), unreadable=texts is None),)
-    if isinstance(declared, Does):
-        return (declared.deed(arguments),)
+        return (Effect(EffectKind.UNDECLARED, things=tuple(texts or ()), unreadable=texts is None),)
+    if isinstance(declared, ToolEffect):
+        return (declared.effect(arguments),)
     if callable(declared):
         unreadable = leaves_of(arguments) is None
         try:
-            deeds = tuple(declared(arguments))
+            effects = tuple(declared(arguments))
         except Exception:  # noqa: BLE001 - a tool's author wrote it, and it may fail in any way
-            return deeds_of(None, arguments)  # so it did not say what the call does
-        return tuple(replace(one, unreadable=True) for one in deeds) if unreadable else deeds
-    return tuple(one.deed(arguments) for one in declared)
+            return effects_of(None, arguments)  # so it did not say what the call does
+        return tuple(replace(one, unreadable=True) for one in effects) if unreadable else effects
+    return tuple(one.effect(arguments) for one in declared)
 
 
 def results_of(declared: Declared | None) -> Results:
     """Return what a tool declares of its results."""
-    if isinstance(declared, Does | DoesBy):
+    if isinstance(declared, ToolEffect | ComputedEffects):
         return declared.results
     if declared is None or callable(declared):
         return Results()
@@ -311,9 +311,9 @@ def read_texts_at(arguments: Mapping[str, Any], names: Named) -> tuple[str, ...]
     return tuple(found)
 
 
-def amount_of(deeds: Iterable[Deed]) -> float:
-    """Return what deeds move in all, for a quota; without end if an amount cannot be read."""
-    return sum(one.counted or 0.0 for one in deeds)
+def amount_of(effects: Iterable[Effect]) -> float:
+    """Return what effects move in all, for a quota; without end if an amount cannot be read."""
+    return sum(one.counted or 0.0 for one in effects)
 
 
 def _values_at(arguments: Mapping[str, Any], name: str) -> list[Any]:

@@ -1,7 +1,7 @@
 -- Every table, by topic: agents and their turns, what goes out, tools, spending, people, memory, search, events, secrets.
 -- Common subset of SQLite and PostgreSQL; the PostgreSQL driver reads BLOB as BYTEA and drops
 -- WITHOUT ROWID. Times are milliseconds since 1970, UTC.
--- An audience is text such as public, owner, person:ID|room:CHANNEL:ROOM; a tier is text such as owner.
+-- An audience is text such as public, owner, person:ID|room:CHANNEL:ROOM; a trust is text such as owner.
 
 -- Agents and their turns: what came in, the journal, what models are shown of it.
 
@@ -42,7 +42,7 @@ CREATE TABLE inbox (
     kind     TEXT NOT NULL,
     channel  TEXT NOT NULL,
     sender   TEXT,
-    company  TEXT,                             -- JSON {"persons": [ids], "room": "channel:room"}: who is present; NULL: the owner
+    participants  TEXT,                             -- JSON {"persons": [ids], "room": "channel:room"}: who is present; NULL: the owner
     reply_to TEXT,
     body     BLOB NOT NULL,
     schema   TEXT,                             -- the JSON schema that the answer must fulfil
@@ -58,7 +58,7 @@ CREATE TABLE turns (
     channel       TEXT NOT NULL,
     reply_to      TEXT,
     audience      TEXT,                        -- who may hear what was said in it; NULL: the owner
-    tier          TEXT,                        -- the least trusted content that was read in it; NULL: the owner's
+    trust          TEXT,                        -- the least trusted content that was read in it; NULL: the owner's
     first_seq     BIGINT NOT NULL,
     last_seq      BIGINT NOT NULL,
     arrived_at    BIGINT,                      -- when its message came in; NULL: not known
@@ -98,7 +98,7 @@ CREATE TABLE blobs (
 CREATE TABLE epochs (
     agent_id  TEXT NOT NULL,
     number    BIGINT NOT NULL,
-    company   TEXT NOT NULL,
+    participants   TEXT NOT NULL,
     first_seq BIGINT NOT NULL,                 -- the tail begins here
     summary   TEXT,                            -- what stands for the past before it
     sections  TEXT NOT NULL,                   -- JSON: what the prefix is made of, and why
@@ -106,15 +106,15 @@ CREATE TABLE epochs (
     at        BIGINT NOT NULL,
     PRIMARY KEY (agent_id, number)
 ) WITHOUT ROWID;
-CREATE INDEX epochs_company ON epochs (agent_id, company, number);
+CREATE INDEX epochs_participants ON epochs (agent_id, participants, number);
 
 -- A summary stands for a range of an agent's journal, of which the originals stay.
 CREATE TABLE summaries (
     id        TEXT PRIMARY KEY,
     agent_id  TEXT NOT NULL,
-    company   TEXT NOT NULL,                   -- the key of those it was made for
+    participants   TEXT NOT NULL,                   -- the key of those it was made for
     audience  TEXT NOT NULL,
-    tier      TEXT NOT NULL,
+    trust      TEXT NOT NULL,
     first_seq BIGINT NOT NULL,
     last_seq  BIGINT NOT NULL,
     strategy  TEXT NOT NULL,
@@ -125,7 +125,7 @@ CREATE TABLE summaries (
     made_by   TEXT NOT NULL,                   -- rule, or vendor:name
     at        BIGINT NOT NULL
 );
-CREATE INDEX summaries_agent ON summaries (agent_id, company, last_seq);
+CREATE INDEX summaries_agent ON summaries (agent_id, participants, last_seq);
 
 -- What goes out, what is planned, what an owner must know.
 
@@ -155,7 +155,7 @@ CREATE TABLE schedules (
     cron       TEXT,                           -- NULL: once
     channel    TEXT,
     reply_to   TEXT,
-    company    TEXT,                           -- as in the inbox
+    participants    TEXT,                           -- as in the inbox
     created_at BIGINT NOT NULL
 );
 CREATE INDEX schedules_due ON schedules (due_at);
@@ -199,7 +199,7 @@ CREATE TABLE approvals (
     tool         TEXT NOT NULL DEFAULT '',
     definition   TEXT NOT NULL DEFAULT '',     -- digest of the tool when the question was asked; '': not known
     arguments    TEXT NOT NULL DEFAULT '',     -- JSON as the model wrote it
-    deeds        TEXT NOT NULL DEFAULT '',     -- JSON list: what the call does
+    effects        TEXT NOT NULL DEFAULT '',     -- JSON list: what the call does
     reason       TEXT NOT NULL DEFAULT '',
     reviewers    TEXT NOT NULL DEFAULT '["owner"]',
     rounds       BIGINT NOT NULL DEFAULT 0,    -- how often it was announced
@@ -228,7 +228,7 @@ CREATE TABLE grants (
     definition    TEXT,                        -- digest of the tool; NULL: whatever has the name
     pattern       TEXT NOT NULL,               -- JSON: a glob for each argument that matters
     arguments     TEXT,                        -- JSON: the only arguments; NULL: any
-    deeds         TEXT,                        -- JSON: what calls may do at most; NULL: anything
+    effects         TEXT,                        -- JSON: what calls may do at most; NULL: anything
     amount        DOUBLE PRECISION,            -- up to which amount each
     per_day       BIGINT,                      -- how many calls in 24 hours
     uses          BIGINT,                      -- how many calls are left; NULL: any number
@@ -263,7 +263,7 @@ CREATE TABLE registered_tools (
     constellation TEXT NOT NULL,
     name          TEXT NOT NULL,
     version       BIGINT NOT NULL,
-    spec          TEXT NOT NULL,               -- JSON: description, schema, source or address, deeds
+    spec          TEXT NOT NULL,               -- JSON: description, schema, source or address, effects
     made_by       TEXT NOT NULL,
     created_at    BIGINT NOT NULL,
     removed_at    BIGINT,                      -- of the newest version: offered no more
@@ -314,7 +314,7 @@ CREATE TABLE persons (
     constellation TEXT NOT NULL,
     id            TEXT NOT NULL,               -- person_…, or owner
     name          TEXT NOT NULL,
-    tier          TEXT NOT NULL,
+    trust          TEXT NOT NULL,
     roles         TEXT NOT NULL,               -- JSON list
     created_at    BIGINT NOT NULL,
     PRIMARY KEY (constellation, id)
@@ -386,7 +386,7 @@ CREATE TABLE block_edits (
     author    TEXT NOT NULL,
     turn_id   TEXT,
     reason    TEXT NOT NULL,
-    source    TEXT NOT NULL,                   -- JSON: origins, audience, tier
+    source    TEXT NOT NULL,                   -- JSON: origins, audience, trust
     undoes    BIGINT,
     undone_by BIGINT,
     version   BLOB NOT NULL,                   -- the Loro frontiers after it
@@ -452,7 +452,7 @@ CREATE TABLE passages (
     metadata      TEXT NOT NULL,               -- JSON object
     origins       TEXT NOT NULL,               -- JSON list
     audience      TEXT NOT NULL,
-    tier          TEXT NOT NULL,
+    trust          TEXT NOT NULL,
     author        TEXT NOT NULL,
     turn_id       TEXT,
     known_from    BIGINT NOT NULL,
