@@ -8,7 +8,7 @@ import statistics
 import time
 from dataclasses import dataclass, field
 
-from asterism.agents.compaction import (
+from asterism.turns.compaction import (
     Folding,
     Strategy,
     Told,

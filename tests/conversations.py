@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from asterism.agents.compaction import Told
+from asterism.turns.compaction import Told
 from asterism.types.people import PUBLIC, Audience, Trust
 from asterism.types.turns import Call, EntryKind, Reply
 from asterism.types.wire import message_wire, result_wire

@@ -14,10 +14,10 @@ from typing import Any
 
 import orjson
 
-from asterism.agents.turn import WITHHELD
 from asterism.ports import ModelRequest
 from asterism.testing.openai_server import answer_by_directives
 from asterism.testing.scripted import ScriptedModel
+from asterism.turns.turn import WITHHELD
 from asterism.types.turns import Reply
 
 OWNER = "owner"

@@ -10,11 +10,11 @@ import pytest
 
 from asterism import Asterism, Tool, TurnState, tool
 from asterism.errors import InvalidInput, NotAllowed
-from asterism.runtime.replay import replay
 from asterism.testing.channel import MemoryChannel
 from asterism.testing.clock import ManualClock
 from asterism.testing.postgres import postgres_server
 from asterism.testing.scripted import ScriptedModel
+from asterism.turns.replay import replay
 from asterism.types.approvals import Approval
 from asterism.types.effects import ToolEffect
 from asterism.types.messages import Delivery

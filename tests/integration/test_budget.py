@@ -196,7 +196,7 @@ async def test_what_a_dead_process_reserved_is_presumed_when_its_turn_goes_on(ho
 @pytest.mark.promise("T7")
 async def test_a_late_answer_takes_the_place_of_what_was_presumed(home: Home) -> None:
     async with home(says(), {"day": 5.0}) as one:
-        from asterism.agents.purse import Spending, TurnPurse
+        from asterism.turns.spending import Spending, TurnPurse
         from asterism.types.spending import Payer
 
         agent = await one.create_agent("aria")

@@ -11,7 +11,6 @@ import orjson
 import pytest
 
 from asterism import Agent, Asterism
-from asterism.agents.compaction import Strategy, Told, choose, rule_digest
 from asterism.errors import ToolError
 from asterism.store import agents, journal, summaries
 from asterism.store.database import Connection, Database
@@ -21,6 +20,7 @@ from asterism.store.sqlite import open_sqlite
 from asterism.testing.postgres import postgres_server
 from asterism.tools.expand import expand, originals_exact
 from asterism.tools.tool import ToolContext
+from asterism.turns.compaction import Strategy, Told, choose, rule_digest
 from asterism.types.memory import Source
 from asterism.types.people import (
     OWNER_ALONE,

@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from asterism.runtime import lanes
-from asterism.runtime.lanes import LocalLanes
+from asterism.turns import lanes
+from asterism.turns.lanes import LocalLanes
 from asterism.types.messages import InboxItem
 from tests.scenes import until
 

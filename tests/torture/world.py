@@ -15,9 +15,9 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from asterism.runtime.watch import time_of
 from asterism.store.database import Database
 from asterism.testing.openai_server import directives
+from asterism.turns.watch import time_of
 from asterism.types.turns import EntryKind, TurnState
 from tests.torture.audit import Audit, AuditedTurn, audit
 from tests.torture.worker import AGENTS, Life, append, lines, live

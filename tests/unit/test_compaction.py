@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asterism.agents.compaction import (
+from asterism.turns.compaction import (
     Folding,
     Options,
     Strategy,

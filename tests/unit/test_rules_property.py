@@ -10,10 +10,9 @@ import pytest
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
-from asterism.agents.contradictions import contradiction
-from asterism.agents.rules import Course
-from asterism.agents.verdicts import Attempt
 from asterism.store.journal import Draft
+from asterism.turns.rule_conflicts import contradiction
+from asterism.turns.rules import Attempt, Course
 from asterism.types.rules import Rule, RuleKind
 from asterism.types.turns import Call, EntryKind, Reply
 from asterism.types.wire import result_wire

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from asterism.agents.live import enter, load
-from asterism.agents.rules import narrowed
 from asterism.app.audit import note
 from asterism.app.checks import (
     checked_model,
@@ -21,10 +19,12 @@ from asterism.app.verbs import verbs
 from asterism.errors import AsterismError, Conflict, InvalidInput, NotFound
 from asterism.permissions import Act
 from asterism.ports import ModelRequest, Warm
-from asterism.runtime.past import append_past, read_past
 from asterism.store import agents, inbox
 from asterism.store.database import Connection
 from asterism.telemetry.prompts import Cleaned
+from asterism.turns.context import enter, load
+from asterism.turns.replay import append_past, read_past
+from asterism.turns.rules import narrowed
 from asterism.types.agents import DEFAULT_MODEL, Agent, Limits
 from asterism.types.ids import new_id
 from asterism.types.messages import (

@@ -12,13 +12,11 @@ from asterism.app.reach import Reach, enough
 from asterism.app.verbs import verbs
 from asterism.errors import AsterismError, InvalidInput, NotFound
 from asterism.permissions import Act
-from asterism.runtime import approvals as at_work
-from asterism.runtime.approvals import NO_APPROVAL, Reply, words_for
-from asterism.runtime.decisions import find
-from asterism.runtime.reviewers import may_answer, spell
 from asterism.store import approvals, grants, journal
 from asterism.store import people as stored_people
 from asterism.store.database import Connection
+from asterism.turns import approvals as at_work
+from asterism.turns.approvals import NO_APPROVAL, Reply, find, may_answer, spell, words_for
 from asterism.types.approvals import Approval
 from asterism.types.grants import Extent, Grant, Wish
 from asterism.types.messages import Receipt

@@ -6,9 +6,9 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from asterism.agents.purse import TurnPurse
-from asterism.agents.turn import Means
 from asterism.ports import ModelRequest, Profile, Question
+from asterism.turns.spending import TurnPurse
+from asterism.turns.turn import Means
 from asterism.types.agents import Agent
 from asterism.types.spending import Payer
 from asterism.types.wire import message_wire

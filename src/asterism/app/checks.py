@@ -8,10 +8,10 @@ from typing import Any
 
 import orjson
 
-from asterism.agents.shape import fault_of_schema
 from asterism.errors import InvalidInput
-from asterism.runtime.checks import LONGEST_MESSAGE, check_field
+from asterism.turns.loop import fault_of_schema
 from asterism.types.agents import DEFAULT_MODEL, chain_of
+from asterism.types.messages import LONGEST_MESSAGE, check_field
 
 
 def checked_name(name: str) -> str:

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from asterism.agents.live import LiveAgent, enter, load
-from asterism.agents.shown import ShownContext, context_now, context_of_step, tail_now
-from asterism.agents.turn import Means
 from asterism.app.aside import purse_for, tell_log
 from asterism.app.reach import Reach
 from asterism.app.verbs import verbs
@@ -16,13 +13,16 @@ from asterism.memory import people
 from asterism.permissions import Act
 from asterism.store import journal
 from asterism.store.database import Connection
+from asterism.turns.context import LiveAgent, enter, load
+from asterism.turns.shown import ShownContext, context_now, context_of_step, tail_now
+from asterism.turns.turn import Means
 from asterism.types.agents import Agent
 from asterism.types.ids import new_id
 from asterism.types.people import OWNER_ALONE, Participants
 from asterism.types.turns import Entry, EntryKind
 
 if TYPE_CHECKING:
-    from asterism.agents.room import Folded
+    from asterism.turns.compaction import Folded
 
 
 @verbs(
@@ -83,7 +83,7 @@ class Contexts:
     async def fold(self, agent: Agent | str) -> Folded:
         """Fold the older half of what an agent sees now into a summary; originals stay."""
         # It takes 20 ms to import, and whoever only looks at a context needs none of it.
-        from asterism.agents.room import fold
+        from asterism.turns.compaction import fold
 
         reach, means = self._reach, self._means
         found = await reach.agent(agent)

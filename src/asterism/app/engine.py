@@ -11,8 +11,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from asterism.agents.purse import Spending
-from asterism.agents.turn import Means
 from asterism.app.authority import Authorities
 from asterism.app.keys import KeyRing
 from asterism.app.parts import Parts, folds_of
@@ -24,16 +22,18 @@ from asterism.memory.search.caches import let_go
 from asterism.models.chain import Chain
 from asterism.models.prices import Prices
 from asterism.ports import Clock
-from asterism.runtime.approvals import Approvals
 from asterism.runtime.indexing import Indexing
-from asterism.runtime.lanes import Lanes, LocalLanes
-from asterism.runtime.outbox import Outbox
-from asterism.runtime.runtime import Runtime
-from asterism.runtime.schedule import Schedules
-from asterism.runtime.watch import Hub
 from asterism.store.database import Database
 from asterism.telemetry import Telemetry
 from asterism.tools.tool import Toolbox
+from asterism.turns.approvals import Approvals
+from asterism.turns.lanes import Lanes, LocalLanes
+from asterism.turns.outbox import Outbox
+from asterism.turns.runtime import Runtime
+from asterism.turns.schedule import Schedules
+from asterism.turns.spending import Spending
+from asterism.turns.turn import Means
+from asterism.turns.watch import Hub
 from asterism.types.people import Participants
 from asterism.types.search import Found, Query
 

@@ -9,9 +9,9 @@ from asterism.app.reach import Reach
 from asterism.app.verbs import verbs
 from asterism.errors import Conflict, InvalidInput, NotFound
 from asterism.permissions import Act
-from asterism.runtime.approvals import check_limits
 from asterism.store import approvals, events, grants
 from asterism.store.database import Connection
+from asterism.turns.approvals import check_limits
 from asterism.types.agents import Agent
 from asterism.types.events import Event, home_chain
 from asterism.types.grants import Grant, told_of

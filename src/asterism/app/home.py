@@ -24,14 +24,13 @@ from asterism.errors import AsterismError
 from asterism.permissions import Actor
 from asterism.ports import Answering, Channel, Clock, Model
 from asterism.runtime.indexing import Indexing
-from asterism.runtime.lanes import Lanes, LocalLanes
-from asterism.runtime.pump import Pump
-from asterism.runtime.watch import Hub
 from asterism.store import inbox
 from asterism.store.database import Database
 from asterism.store.forgetting import FORGOTTEN
 from asterism.telemetry import Telemetry
 from asterism.tools.tool import Tool, Toolbox
+from asterism.turns.lanes import Lanes, LocalLanes, Pump
+from asterism.turns.watch import Hub
 from asterism.types.agents import DEFAULT_MODEL
 from asterism.types.ids import now_ms
 from asterism.types.messages import Receipt
@@ -210,8 +209,8 @@ class Asterism(TurnVerbs):
                 lambda: engine.database.read(inbox.busy_agents),
                 settings.turns,
             )
-        from asterism.runtime.lanes_postgres import ProcrastinateLanes
         from asterism.store.postgres import Postgres
+        from asterism.turns.lanes_postgres import ProcrastinateLanes
 
         assert isinstance(engine.database, Postgres)
 

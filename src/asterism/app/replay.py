@@ -6,16 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from asterism import plugins
-from asterism.agents.shown import Past
 from asterism.app.parts import make_model
 from asterism.config import ModelSettings, Settings
 from asterism.errors import ModelError
 from asterism.models.http.cassette import Asked, Cassette, Exchange, Playing, first_difference
 from asterism.ports import Model, ModelRequest, Profile, Profiled, Question
-from asterism.runtime.replay import replay
 from asterism.store import blobs
 from asterism.store.database import Database
 from asterism.tools.tool import Toolbox
+from asterism.turns.replay import replay
+from asterism.turns.shown import Past
 from asterism.types.blobs import Blob
 from asterism.types.turns import Entry, Replay, Reply, TurnRecord
 from asterism.types.wire import images_in, with_images

@@ -7,7 +7,6 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from asterism.agents.contradictions import contradiction
 from asterism.app.audit import note
 from asterism.app.reach import Reach
 from asterism.app.verbs import verbs
@@ -17,6 +16,7 @@ from asterism.permissions import Act
 from asterism.store import rules as rows
 from asterism.store.database import Connection
 from asterism.tools.tool import Toolbox
+from asterism.turns.rule_conflicts import contradiction
 from asterism.types.agents import Agent
 from asterism.types.rules import Rule, fits, is_pattern
 

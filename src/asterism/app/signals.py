@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from typing import Any
 
-from asterism.runtime.watch import Hub
+from asterism.turns.watch import Hub
 from asterism.types.messages import Receipt
 from asterism.types.turns import Outcome, Signal, TurnState
 

@@ -24,10 +24,10 @@ from asterism.app.spend import read_spend, standings
 from asterism.app.verbs import verbs
 from asterism.errors import Conflict, InvalidInput, NotFound
 from asterism.permissions import Act
-from asterism.runtime.replay import replay as replay_turn
-from asterism.runtime.watch import time_of
 from asterism.store import agents, approvals, blobs, inbox, journal, notices, outbox, schedules
 from asterism.store.database import Connection
+from asterism.turns.replay import replay as replay_turn
+from asterism.turns.watch import time_of
 from asterism.types.agents import Agent
 from asterism.types.approvals import Approval
 from asterism.types.blobs import image

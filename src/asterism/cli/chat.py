@@ -109,7 +109,7 @@ def _answered(house: Household, who: Agent, text: str, given: dict[str, Any]) ->
 
 
 def _standard_input() -> str:
-    from asterism.runtime.checks import LONGEST_MESSAGE
+    from asterism.types.messages import LONGEST_MESSAGE
 
     most = LONGEST_MESSAGE * 4  # bytes that as many characters take at most
     raw = sys.stdin.buffer.read(most + 1)

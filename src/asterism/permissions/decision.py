@@ -8,13 +8,12 @@ from enum import StrEnum
 
 from asterism.permissions.grants import Grants
 from asterism.permissions.policies import Policies, Policy, Ruling, Wanted
+from asterism.types.approvals import PRESENT
 from asterism.types.effects import Doubt, Effect, EffectKind, Reason, amount_of
 from asterism.types.grants import Grant
 from asterism.types.memory import Permission
 from asterism.types.people import OWNER, Trust
 
-PRESENT = "present"
-"""As a reviewer: the person who opened the turn."""
 SYSTEM = "system"
 
 

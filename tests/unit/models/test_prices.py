@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asterism.agents.purse import bound_of
 from asterism.config import Settings, load
 from asterism.errors import ConfigError
 from asterism.models import prices as module
 from asterism.models.prices import Prices, is_loopback, match, shipped
 from asterism.ports import ModelRequest
+from asterism.turns.spending import bound_of
 from asterism.types.spending import FREE, Budget, Limit, Payer, Price, Span, dollars, nano
 from asterism.types.turns import Usage
 

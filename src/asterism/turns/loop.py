@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from dataclasses import replace
+from typing import Any
 
 import orjson
 
-from asterism.agents import ladder
-from asterism.agents.calls import carry_out_decisions, run_calls, settle_open_calls
-from asterism.agents.rules import narrowed
-from asterism.agents.shape import fault_of, unfenced
-from asterism.agents.turn import Turn
 from asterism.errors import BudgetReached, ModelError, ModelGarbled, TurnLimit
 from asterism.ports import ModelRequest, Profile, Question
 from asterism.telemetry.redaction import Stream, redact
+from asterism.turns.calls import (
+    begin_rules,
+    carry_out_decisions,
+    closing_reply,
+    forced_reply,
+    may_end,
+    remind_of_rules,
+    run_calls,
+    settle_open_calls,
+)
+from asterism.turns.rules import narrowed
+from asterism.turns.turn import Turn
 from asterism.types.turns import Outcome, Reply
 
 _WINDOW_SHARE = 0.8
@@ -64,14 +73,14 @@ async def run_turn(turn: Turn) -> Outcome:
 
 async def _think(turn: Turn) -> Outcome:
     limits, calls, misses = turn.agent.limits, 0, 0
-    await ladder.begin(turn)
+    await begin_rules(turn)
     await carry_out_decisions(turn)
     await _make_room(turn)
     for step in range(limits.steps):
         # `once` gives back the recorded reply if a crash brought us here again.
         reply = await turn.once(f"{step}/reply", lambda step=step: _ask(turn, step))
         if not reply.calls:
-            if not await ladder.may_end(turn, step):
+            if not await may_end(turn, step):
                 continue
             if turn.schema is None or not (fault := fault_of(reply.text, turn.schema)):
                 return await turn.finish(reply)
@@ -93,10 +102,10 @@ async def _think(turn: Turn) -> Outcome:
         questions = await run_calls(turn, step, reply)
         if questions:
             return await turn.park(questions)
-        answer = await ladder.closing(turn, step, reply)
+        answer = await closing_reply(turn, step, reply)
         if answer is not None:
             return await turn.finish(answer)
-        ladder.remind(turn, step)
+        remind_of_rules(turn, step)
     raise TurnLimit(
         f"I had to stop: I had no answer after the {limits.steps} steps that a turn may take. What "
         "was done so far is kept. Ask me to go on, or raise limits.steps."
@@ -115,13 +124,13 @@ async def _make_room(turn: Turn) -> None:
     if profile.window and not profile.compact:
         budget = min(budget, int(profile.window * _WINDOW_SHARE) * 4)
     if size > budget or cut_off:
-        from asterism.agents.room import make_room
+        from asterism.turns.compaction import make_room
 
         await make_room(turn, budget)
 
 
 async def _ask(turn: Turn, step: int) -> Reply:
-    if (forced := ladder.forced(turn, step)) is not None:
+    if (forced := forced_reply(turn, step)) is not None:
         return forced
     means, agent = turn.means, turn.agent
     schema = orjson.dumps(turn.schema) if turn.schema is not None else None
@@ -219,3 +228,36 @@ def _fit(turn: Turn, profile: Profile, too_long: int) -> None:
         turn.squeezed += turn.squeezed < too_long
         if not tail.squeeze():
             return
+
+
+_FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*?)\n?\s*```\s*", re.DOTALL | re.IGNORECASE)
+
+
+def unfenced(text: str) -> str:
+    """Return JSON without the code fence that models like to put around it."""
+    found = _FENCED.fullmatch(text)
+    return found[1] if found else text.strip()
+
+
+def fault_of(text: str, schema: dict[str, Any]) -> str:
+    """Say in what an answer does not fulfil a schema; nothing if it does."""
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        return f"it is not JSON ({error})"
+    from jsonschema.validators import validator_for
+
+    fault = next(iter(validator_for(schema)(schema).iter_errors(value)), None)
+    return "" if fault is None else f"at {fault.json_path}, {fault.message[:300]}"
+
+
+def fault_of_schema(schema: dict[str, Any]) -> str:
+    """Say what is wrong with a schema itself; nothing if it can be used."""
+    from jsonschema.exceptions import SchemaError
+    from jsonschema.validators import validator_for
+
+    try:
+        validator_for(schema).check_schema(schema)
+    except SchemaError as error:
+        return f"at {error.json_path}, {error.message[:300]}"
+    return ""

@@ -12,10 +12,10 @@ from dataclasses import replace
 from asterism.config import OutboxSettings
 from asterism.errors import DeliveryError, NotFound, StoreError
 from asterism.ports import Channel, Clock
-from asterism.runtime.pump import Pump
 from asterism.store import notices, outbox
 from asterism.store.database import Connection, Database
 from asterism.telemetry import Telemetry
+from asterism.turns.lanes import Pump
 from asterism.types.ids import new_id
 from asterism.types.messages import Delivery, Notice
 

@@ -16,9 +16,6 @@ from typing import Any, TypeVar
 
 import orjson
 
-from asterism.agents.live import LiveAgent, Note
-from asterism.agents.purse import Spending, TurnPurse
-from asterism.agents.rules import Course
 from asterism.config import Settings
 from asterism.config.contacts import Contacts
 from asterism.errors import LaneLost, StoreUnavailable
@@ -43,6 +40,9 @@ from asterism.store.journal import Draft
 from asterism.telemetry import Telemetry
 from asterism.telemetry.redaction import redact, redact_json
 from asterism.tools.tool import Toolbox
+from asterism.turns.context import LiveAgent, Note
+from asterism.turns.rules import Course
+from asterism.turns.spending import Spending, TurnPurse
 from asterism.types.approvals import PRESENT, Approval
 from asterism.types.call_text import announcement
 from asterism.types.effects import Effect, EffectKind

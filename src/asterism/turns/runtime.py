@@ -4,31 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, NoReturn
 
 import orjson
 
-from asterism.agents.calls import settle_open_calls
-from asterism.agents.live import LiveAgent, enter, load, referred_to
-from asterism.agents.loop import run_turn
-from asterism.agents.present import Meeting, who
-from asterism.agents.turn import EMPTY_ANSWER, Means, StoppedBefore, Turn
 from asterism.errors import AsterismError, LaneLost, NotFound
 from asterism.memory import people
-from asterism.runtime.answers import read_answer
-from asterism.runtime.approvals import Approvals
-from asterism.runtime.checks import check_field, check_text
-from asterism.runtime.halting import Halting
-from asterism.runtime.lanes import Lanes, LocalLanes
-from asterism.runtime.watch import Bridge, Hub
 from asterism.store import approvals, blobs, halts, inbox, journal
 from asterism.store.database import Connection, Database
 from asterism.telemetry.redaction import redact
+from asterism.turns.approvals import Approvals, read_answer
+from asterism.turns.calls import settle_open_calls
+from asterism.turns.context import LiveAgent, Meeting, enter, load, referred_to, who
+from asterism.turns.lanes import Lanes, LocalLanes
+from asterism.turns.loop import run_turn
+from asterism.turns.turn import EMPTY_ANSWER, Means, StoppedBefore, Turn
+from asterism.turns.watch import Bridge, Hub
 from asterism.types.blobs import Blob
+from asterism.types.halts import Halt
 from asterism.types.ids import new_id, turn_id_for
-from asterism.types.messages import InboxItem, Receipt
+from asterism.types.messages import InboxItem, Receipt, check_field, check_text
 from asterism.types.people import Account
 from asterism.types.turns import Entry, Outcome, Reply, TurnRecord, TurnState
 from asterism.types.wire import message_wire, plain, text_of
@@ -36,7 +34,7 @@ from asterism.types.wire import message_wire, plain, text_of
 _log = logging.getLogger(__name__)
 _MOST_LIVE_BYTES = 48 * 1024 * 1024
 _MOST_LIVE = 4_096
-_LOOK_AGAIN = 2.0
+LOOK_AGAIN = 2.0
 _MOST_OF_A_REASON = 1_000
 """Characters of a reason that fit into a notice; the store has all of it."""
 
@@ -514,7 +512,7 @@ class Runtime:
                 return await future
             while True:
                 # A notice can be lost with the connection that listens, so it is not relied upon.
-                done, _ = await asyncio.wait([future], timeout=_LOOK_AGAIN)
+                done, _ = await asyncio.wait([future], timeout=LOOK_AGAIN)
                 known = future.result() if done else await self._outcome_after(receipt)
                 if known is not None:
                     return known
@@ -660,3 +658,37 @@ async def _outcome_at_rest(tx: Connection, turn_id: str) -> Outcome | None:
         waiting = [one for one in await approvals.of_turn(tx, turn_id) if one.decided_at is None]
         text = "\n".join(f"{one.question} (approval {one.id})" for one in waiting)
     return Outcome(turn_id, record.agent_id, record.state, text, record.usage)
+
+
+"""Seconds after which workers that share a database look again: a notice can be lost."""
+
+
+class Halting:
+    """Knows of halts by notices, and reads the store only when it may not know."""
+
+    def __init__(self, database: Database, constellation: str) -> None:
+        self._database = database
+        self._constellation = constellation
+        self._halt: Halt | None = None
+        self._known = False
+        self._looked = 0.0
+
+    async def start(self) -> None:
+        """Begin to listen."""
+        await self._database.listen(halts.TOPIC, self._heard)
+
+    def _heard(self, constellation: str) -> None:
+        if constellation == self._constellation:
+            self._known = False
+
+    async def stands(self) -> Halt | None:
+        """Return the halt that keeps turns from being taken, if there is one."""
+        late = self._database.distributed and time.monotonic() - self._looked > LOOK_AGAIN
+        if self._known and self._halt is None and not late:
+            return None
+        self._known, self._looked = True, time.monotonic()
+        self._halt = await self._database.read(self._read)
+        return self._halt
+
+    async def _read(self, tx: Connection) -> Halt | None:
+        return await halts.current(tx, self._constellation)

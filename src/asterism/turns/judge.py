@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import logging
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from asterism.agents.account import speaker_of
-from asterism.memory import people
+import orjson
+
+from asterism.errors import BudgetReached, ModelError
+from asterism.memory import blocks, people
+from asterism.memory.editing import is_visible
 from asterism.permissions import (
     PRESENT,
     Act,
@@ -23,17 +28,34 @@ from asterism.permissions import (
     Wanted,
     decide,
 )
+from asterism.permissions.intent import (
+    SCHEMA,
+    Intent,
+    TrustedText,
+    answer_of,
+    intents_wire,
+    question_for,
+    read_intents,
+    verified,
+)
+from asterism.permissions.literal import read_literally
+from asterism.permissions.provenance import Evidence, reading_of
+from asterism.permissions.readings import Reading
+from asterism.ports import ModelRequest, Profile, Question
 from asterism.store import approvals, grants, journal, quotas
 from asterism.store import people as stored_people
 from asterism.store.database import Connection
-from asterism.types.effects import Doubt, Effect, EffectKind, amount_of
+from asterism.store.journal import Told
+from asterism.turns.context import Account, Declares, Said, held, speaker_of
+from asterism.types.effects import Doubt, Effect, EffectKind, amount_of, results_of
 from asterism.types.events import Event
 from asterism.types.grants import Grant
 from asterism.types.people import OWNER, Audience, Participants, Trust
+from asterism.types.turns import Call, EntryKind, Usage, trust_of
 
 if TYPE_CHECKING:
-    from asterism.agents.turn import Turn
     from asterism.tools.tool import Tool
+    from asterism.turns.turn import Turn
 
 _LONGEST_ARGUMENT = 500
 _DAY = 86_400_000
@@ -235,8 +257,6 @@ def _rests_on_trust(actor: Actor, resource: Resource, situation: Situation) -> b
 
 async def _doubt(turn: Turn, key: str) -> Callable[[tuple[Effect, ...]], Doubt | None]:
     """Return what tells whether effects of a call were asked for, after all that was read."""
-    from asterism.agents.evidence import evidence_of  # most turns never need it
-    from asterism.agents.intents import intents_of
     from asterism.permissions.provenance import judge as compare
 
     evidence = await evidence_of(turn)
@@ -303,3 +323,207 @@ def _short(value: Any) -> Any:
     if isinstance(value, str) and len(value) > _LONGEST_ARGUMENT:
         return f"{value[:_LONGEST_ARGUMENT]}… ({len(value):,} characters)"
     return value
+
+
+_MAX_ENTRIES = 400
+"""How far back the context is gone through; what is older than that vouches for nothing."""
+
+
+async def evidence_of(turn: Turn) -> Evidence | None:
+    """Return what trusted people have said and what was read in the context of a turn.
+
+    None if nobody who is trusted asks for anything here.
+    """
+    account = turn.context.account
+    if account is None or account.first != turn.context.epoch.first_seq or account.is_long:
+        account = turn.context.account = await _open_account(turn)
+    if account.upto < turn.live.length:
+        await _catch_up(turn, account)
+    for key, entry in turn.recorded.items():
+        trust = turn.speaker_trust if key == "in" else trust_of(entry.meta, None)
+        account.take(turn.id, entry, trust, _declares(turn))
+    request, text = _trusted_text(turn, account)
+    if request is None or text is None:
+        return None
+    evidence = Evidence(text)
+    evidence.readings = account.readings
+    evidence.requested_at = request.read_before
+    return evidence
+
+
+def _trusted_text(turn: Turn, account: Account) -> tuple[Said | None, TrustedText | None]:
+    """Return the request of the one who speaks, and what a reader may see: it and what vouches."""
+    by_owner = OWNER in turn.people
+    opening = turn.recorded.get("in")
+    speaker = OWNER if by_owner else speaker_of(opening) if opening is not None else ""
+    requests = [
+        place
+        for place, one in enumerate(account.said)
+        if one.speaker == speaker and (one.trust is Trust.OWNER or not by_owner)
+    ]
+    if not requests:
+        return None, None
+    latest = requests[-1]
+    others = account.said[:latest] + account.said[latest + 1 :]
+    earlier = [turn.agent.system, *account.blocks.get(Trust.OWNER, ())]
+    earlier += [one.text for one in others if one.trust is Trust.OWNER]
+    known = [*account.blocks.get(Trust.KNOWN, ())]
+    known += [one.text for one in others if one.trust is Trust.KNOWN]
+    return account.said[latest], TrustedText(
+        account.said[latest].text,
+        tuple(one for one in earlier if one.strip()),
+        tuple(one for one in known if one.strip()),
+        by_owner=by_owner,
+        sources=_sources(turn),
+    )
+
+
+def _sources(turn: Turn) -> tuple[str, ...]:
+    """Return the labels of what the agent can read; only those that an owner's side has given."""
+    toolbox = turn.means.toolbox
+    tools = (toolbox.get(name, turn.agent.tools) for name in toolbox.names(turn.agent.tools))
+    labels = {results_of(tool.declared_effects).source for tool in tools if tool is not None}
+    return tuple(sorted(labels - {""}))
+
+
+async def _open_account(turn: Turn) -> Account:
+    """Begin an account with what the agent was told to be, and what blocks tell those present."""
+    participants = turn.context.participants
+    seen = await turn.means.database.read(
+        lambda tx: blocks.seen_by(tx, turn.live.constellation, turn.agent.id)
+    )
+    lines: dict[Trust, list[str]] = {}
+    for one in seen:
+        if one.block.id not in turn.context.shown:
+            continue
+        for line in one.lines:
+            if is_visible(one.block.schema, line, one.block.audience, participants):
+                lines.setdefault(line.label.trust, []).append(line.text)
+    first = turn.context.epoch.first_seq
+    return Account(
+        first,
+        max(first - 1, turn.live.length - _MAX_ENTRIES),
+        {trust: tuple(texts) for trust, texts in lines.items()},
+    )
+
+
+async def _catch_up(turn: Turn, account: Account) -> None:
+    """Take in what the journal has got since the account was last looked at."""
+    first, last = account.upto + 1, turn.live.length
+
+    async def read(tx: Connection) -> list[Told]:
+        return await held(tx, turn.agent.id, turn.context.participants, None, first, last)
+
+    declares = _declares(turn)
+    for one in await turn.means.database.read(read):
+        account.take(one.turn_id, one, one.trust, declares)
+    account.upto = last
+
+
+def _declares(turn: Turn) -> Declares:
+    """Return what makes a reading of a result, with what its tool declares of it."""
+    toolbox = turn.means.toolbox
+
+    def reading(call: Call, text: str, trust: Trust, key: str) -> Reading:
+        name, arguments = toolbox.meant(call.name, call.arguments)
+        try:
+            told: Any = orjson.loads(arguments or "{}")
+        except orjson.JSONDecodeError:
+            told = {}
+        given = cast("dict[str, Any]", told) if isinstance(told, dict) else {}
+        tool = toolbox.get(name, turn.agent.tools)
+        if tool is None:
+            return Reading(name, text, trust, arguments=given, key=key)
+        try:
+            effects = tool.effects(given)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            effects = ()  # a call that its tool refused
+        return reading_of(name, text, trust, given, effects, results_of(tool.declared_effects), key)
+
+    return reading
+
+
+_log = logging.getLogger(__name__)
+_SCHEMA = orjson.dumps(SCHEMA)
+_SECONDS = 60.0
+_MAX_OUTPUT = 1_000
+LITERAL = "literal"
+AUTO = "auto"
+
+
+async def intents_of(turn: Turn, text: TrustedText) -> tuple[tuple[Intent, ...], ...]:
+    """Return the readings of a request, of which each must cover a call.
+
+    A capable model reads it alone. A small one errs too often, so that the literal reading has to
+    agree. Without a model, or if it does not answer, the literal reading stands in.
+    """
+    models, weak = _reader(turn)
+    read = await _read(turn, text, models) if models else None
+    if read is None:
+        return (verified(read_literally(text), text),)
+    readings = [verified(read, text)]
+    if weak:
+        readings.append(verified(read_literally(text), text))
+    return tuple(readings)
+
+
+def _reader(turn: Turn) -> tuple[tuple[str, ...], bool]:
+    """Return the models that are asked, and whether they are small ones."""
+    means, wanted = turn.means, turn.means.settings().trust.reader
+    if wanted == LITERAL:
+        return (), False
+    models = means.chain(turn.agent.model if wanted == AUTO else wanted)
+    small = means.profile(models[0]).compact
+    return (() if small and wanted == AUTO else models), small
+
+
+async def _read(
+    turn: Turn, text: TrustedText, models: tuple[str, ...]
+) -> tuple[Intent, ...] | None:
+    """Return what a model reads, from the journal if it did before; None if it does not answer."""
+    key = f"intent/{_digest(text)}"
+    recorded = turn.recorded.get(key)
+    if recorded is not None:
+        kept: dict[str, Any] = orjson.loads(recorded.body)
+        return None if kept["effects"] is None else read_intents(kept["effects"])
+    intents, by, usage = await _ask(turn, text, models, key)
+    told = None if intents is None else intents_wire(intents)
+    body = {"by": by, "request": text.request, "effects": told}
+    meta = {"in": usage.input, "out": usage.output}
+    turn.stage(EntryKind.ONCE, key, orjson.dumps(body), meta=orjson.dumps(meta).decode())
+    return intents
+
+
+async def _ask(
+    turn: Turn, text: TrustedText, models: tuple[str, ...], key: str
+) -> tuple[tuple[Intent, ...] | None, str, Usage]:
+    messages = question_for(text)
+
+    def compose(model: str, profile: Profile, too_long: int) -> ModelRequest:
+        del profile, too_long
+        return ModelRequest(
+            model=model.partition(":")[2],
+            messages=messages,
+            tools=None,
+            key=f"{turn.id}/{key}",
+            timeout=min(_SECONDS, turn.seconds_left),
+            agent_id=turn.agent.id,
+            schema=_SCHEMA,
+            max_output=_MAX_OUTPUT,
+        )
+
+    turn.publish("progress", {"key": "intent", "text": "reading what was asked for"})
+    try:
+        reply = await turn.means.ask(
+            Question(models, compose, purse=turn.purse, notify=turn.notify_owner)
+        )
+    except (ModelError, BudgetReached) as problem:
+        _log.info("the request of %s is read literally: %s", turn.id, problem.message)
+        return None, "", Usage()
+    turn.usage += reply.usage
+    return answer_of(reply.text), reply.model or models[0], reply.usage
+
+
+def _digest(text: TrustedText) -> str:
+    told = [text.request, text.earlier, text.known, text.by_owner, text.sources]
+    return hashlib.sha256(orjson.dumps(told)).hexdigest()[:16]

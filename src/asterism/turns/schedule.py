@@ -6,10 +6,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from asterism.ports import Clock
-from asterism.runtime.pump import Pump
 from asterism.store import inbox, schedules
 from asterism.store.database import Connection, Database
 from asterism.tools.schedule import next_time
+from asterism.turns.lanes import Pump
 from asterism.types.ids import new_id
 from asterism.types.schedules import Schedule
 from asterism.types.wire import message_wire

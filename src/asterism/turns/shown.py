@@ -8,17 +8,13 @@ from typing import Any
 
 import orjson
 
-from asterism.agents.context import Context
-from asterism.agents.held import held
-from asterism.agents.live import sections_at
-from asterism.agents.sections import Section, prefix_wire
 from asterism.store import epochs, journal, spending, summaries
 from asterism.store.database import Connection
+from asterism.turns.context import BYTES_PER_TOKEN, Context, Section, held, prefix_wire, sections_at
 from asterism.types.people import Audience, Participants
 from asterism.types.turns import Entry, EntryKind, TurnRecord
 from asterism.types.wire import text_of
 
-_BYTES_PER_TOKEN = 4
 _EPOCHS_LOOKED_AT = 64
 
 
@@ -67,7 +63,7 @@ class ShownContext:
 
 def tokens_in(text: str) -> int:
     """Return about how many tokens a text has."""
-    return len(text.encode()) // _BYTES_PER_TOKEN
+    return len(text.encode()) // BYTES_PER_TOKEN
 
 
 async def context_of_step(
@@ -208,7 +204,7 @@ def _message_line(one: journal.Told, first_seq: int, *, cached: bool) -> ShownLi
         part=one.kind.value,
         origin=f"{one.turn_id}/{one.key}",
         why=why,
-        tokens=len(one.body) // _BYTES_PER_TOKEN,
+        tokens=len(one.body) // BYTES_PER_TOKEN,
         cached=cached,
         text=_said(one),
         wire=one.body,
