@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from asterism.types.messages import Delivery, Receipt
-from asterism.types.turns import Reply
+from asterism.types.turns import Delivery, Receipt, Reply
 
 if TYPE_CHECKING:
     import numpy as np

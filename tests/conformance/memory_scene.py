@@ -18,8 +18,7 @@ from asterism.testing.postgres import postgres_server
 from asterism.types.agents import Agent
 from asterism.types.memory import Origin, OriginKind, Source
 from asterism.types.people import OWNER_ALONE, Participants, Trust
-from asterism.types.turns import Entry, EntryKind, TurnRecord, TurnState
-from asterism.types.wire import message_wire
+from asterism.types.turns import Entry, EntryKind, TurnRecord, TurnState, message_wire
 
 HOME = "home"
 NOW = 1_790_000_000_000

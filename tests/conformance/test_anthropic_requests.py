@@ -16,8 +16,7 @@ from asterism.models.anthropic.conversation import Conversations
 from asterism.ports import ModelRequest
 from asterism.testing.anthropic_rules import refusal, sign
 from asterism.testing.anthropic_server import AnthropicServer
-from asterism.types.turns import Call, Reply
-from asterism.types.wire import message_wire, result_wire
+from asterism.types.turns import Call, Reply, message_wire, result_wire
 from tests.conformance.model_contract import TOOLS, ask, wire
 
 MARK = {"type": "ephemeral"}

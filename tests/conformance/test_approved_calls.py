@@ -17,9 +17,8 @@ from asterism.testing.scripted import ScriptedModel
 from asterism.turns.replay import replay
 from asterism.types.approvals import Approval
 from asterism.types.effects import ToolEffect
-from asterism.types.messages import Delivery
 from asterism.types.people import Trust
-from asterism.types.turns import Outcome
+from asterism.types.turns import Delivery, Outcome
 from tests.conformance.memory_scene import ENGINES
 from tests.scenes import calls, open_home, until
 

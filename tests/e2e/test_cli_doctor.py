@@ -167,7 +167,7 @@ def test_a_database_from_before_the_first_release(asterism: Command):
     before = database.read_bytes()
     refusal = (
         f"The database in {asterism.data} has schema 13, from before the first release; this "
-        "release begins with schema 14. "
+        "release begins with schema 15. "
     )
     assert findings(asterism, code=1)["store"]["text"].startswith(refusal)
     for arguments in (["agent", "list"], ["agent", "create", "aria"]):

@@ -23,7 +23,7 @@ def pay(amount: int) -> str:
     return f"Paid {amount}."
 
 
-@tool(repeatable=True, does=())
+@tool(repeatable=True, effects=())
 def shout() -> str:
     return "\\x1b]0;owned\\x07\\x1b[2J\\x9b31m"
 """

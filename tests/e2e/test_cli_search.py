@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from asterism import Asterism
-from asterism.types.messages import PastMessage
+from asterism.types.turns import PastMessage
 from tests.e2e.command import Command, Installed
 from tests.e2e.test_memory_commands import refused
 

@@ -14,14 +14,12 @@ from asterism.errors import Conflict, InvalidInput, NotAllowed, NotFound
 from asterism.permissions import Actor
 from asterism.testing.channel import MemoryChannel
 from asterism.testing.clock import ManualClock
-from asterism.types.approvals import Approval
+from asterism.types.approvals import Approval, Extent, Wish
 from asterism.types.effects import Effect, EffectKind, ToolEffect
 from asterism.types.events import Recorded
-from asterism.types.grants import Extent, Wish
 from asterism.types.memory import Permission
-from asterism.types.messages import Delivery
 from asterism.types.people import Account, Trust
-from asterism.types.turns import Outcome
+from asterism.types.turns import Delivery, Outcome
 from tests.scenes import obedient, open_home, until
 
 HOUR = 3_600

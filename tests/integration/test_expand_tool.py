@@ -30,9 +30,7 @@ from asterism.types.people import (
     Participants,
     Trust,
 )
-from asterism.types.summaries import Summary
-from asterism.types.turns import EntryKind
-from asterism.types.wire import text_of
+from asterism.types.turns import EntryKind, Summary, text_of
 from tests.conversations import MAY_3, TurnShape, told_turns
 from tests.scenes import open_home
 

@@ -8,7 +8,7 @@ import pytest
 
 from asterism.turns import lanes
 from asterism.turns.lanes import LocalLanes
-from asterism.types.messages import InboxItem
+from asterism.types.turns import InboxItem
 from tests.scenes import until
 
 

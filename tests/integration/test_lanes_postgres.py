@@ -22,7 +22,7 @@ from asterism.store.postgres import Postgres, open_postgres
 from asterism.testing.postgres import PostgresServer, postgres_server
 from asterism.turns.lanes import Lanes
 from asterism.turns.lanes_postgres import ProcrastinateLanes
-from asterism.types.messages import InboxItem
+from asterism.types.turns import InboxItem
 
 pytestmark = pytest.mark.postgres
 

@@ -16,7 +16,7 @@ from asterism.app.reach import Reach
 from asterism.config import Settings
 from asterism.errors import InvalidInput, NotFound, ToolError
 from asterism.tools.tool import Toolbox
-from asterism.types.ids import now_ms
+from asterism.types.agents import now_ms
 from tests.mcp_servers.guarded import Guarded, guarded
 from tests.mcp_servers.scene import SWIFT, FileVault, call
 

@@ -17,8 +17,8 @@ from asterism.tools.file import Files, file_tool
 from asterism.tools.shell import Spawned, shell_tool
 from asterism.tools.tool import Decision, NeedsApproval, Tool
 from asterism.tools.workplace import Workplace
+from asterism.types.agents import HttpCall
 from asterism.types.effects import EffectKind
-from asterism.types.registered import HttpCall
 
 AGENT = Agent("agent_1", "aria", "demo:guide", "", 0)
 Call = Callable[..., Any]
@@ -358,7 +358,7 @@ async def test_registered_tools_are_there_after_a_restart_until_removed(tmp_path
         ({"effects": [{"kind": "explode"}]}, "not understood"),
         ({"effects": [{"kind": "send", "whom": "to"}]}, "not understood"),
         ({"trust": "owner"}, "its trust is 'owner'"),
-        ({"effect": "transactional"}, "its effect"),
+        ({"retry_safety": "transactional"}, "its retry safety"),
         ({"timeout": 0}, "its timeout"),
         ({"python": None, "http": HttpCall("file:///etc/passwd")}, "no http or https address"),
         ({"python": None, "http": HttpCall("https://{a}/x")}, "has to be fixed"),

@@ -10,7 +10,7 @@ from asterism import Asterism, TurnState
 from asterism.testing.channel import MemoryChannel
 from asterism.testing.clock import ManualClock
 from asterism.testing.scripted import ScriptedModel
-from asterism.types.wire import text_of
+from asterism.types.turns import text_of
 from tests.scenes import heard, obedient, open_home, until
 
 NINE_ON_MONDAY = 1_800_262_800_000  # 2027-01-18 09:00 UTC

@@ -12,7 +12,7 @@ import pytest
 from asterism import Asterism, TurnState
 from asterism.cli import run
 from asterism.errors import Conflict
-from asterism.store import halts, inbox, journal, outbox
+from asterism.store import agents, inbox, journal, outbox
 from asterism.store.database import Connection
 from asterism.testing.channel import MemoryChannel
 from asterism.testing.clock import ManualClock
@@ -254,7 +254,7 @@ async def test_a_halt_stands_through_a_restart_until_the_owner_lets_go(
 async def test_a_halt_needs_a_reason(scene: Scene):
     await scene.home.create_agent("anchor", tools=["halt"])
     assert "Why shall everything stop?" in await scene.call("halt", "anchor", reason=" ")
-    assert await scene.home.database.read(lambda tx: halts.current(tx, "home")) is None
+    assert await scene.home.database.read(lambda tx: agents.current_halt(tx, "home")) is None
 
 
 async def test_a_halt_stops_turns_under_way(tmp_path: Path, clock: ManualClock):

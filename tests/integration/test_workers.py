@@ -15,7 +15,7 @@ from asterism.store.database import Connection
 from asterism.store.postgres import Postgres, open_postgres
 from asterism.testing.channel import MemoryChannel
 from asterism.testing.postgres import PostgresServer, postgres_server
-from asterism.types.wire import message_wire
+from asterism.types.turns import message_wire
 from tests.scenes import open_home, until
 
 pytestmark = pytest.mark.postgres

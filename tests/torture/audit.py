@@ -8,8 +8,7 @@ import orjson
 
 from asterism.store.database import Connection, Database
 from asterism.turns.turn import EMPTY_ANSWER
-from asterism.types.turns import WIRE_KINDS, Entry, EntryKind, Reply, TurnState
-from asterism.types.wire import text_of
+from asterism.types.turns import WIRE_KINDS, Entry, EntryKind, Reply, TurnState, text_of
 
 
 @dataclass

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from asterism.store.database import Database
-from asterism.store.migrate import Migration, load_migrations
+from asterism.store.database import Database, Migration, load_migrations
 from asterism.store.sqlite import open_sqlite
 from asterism.types.turns import TurnState
 from tests.conftest import TORTURE

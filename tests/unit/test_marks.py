@@ -4,9 +4,8 @@ import time
 
 import pytest
 
-from asterism.types.blobs import Blob
-from asterism.types.marks import unmarked, unmarked_wire
-from asterism.types.wire import message_wire, text_of
+from asterism.types.agents import Blob
+from asterism.types.turns import message_wire, text_of, unmarked, unmarked_wire
 
 pytestmark = pytest.mark.promise("X6")
 

@@ -27,9 +27,9 @@ from asterism.permissions import (
     Wanted,
     decide,
 )
-from asterism.permissions.patterns import Patterns, Reading, glob, path_glob
+from asterism.permissions.decide import Patterns, Reading, glob, path_glob
+from asterism.types.approvals import Grant
 from asterism.types.effects import Doubt, Effect, EffectKind, ToolEffect, effects_of
-from asterism.types.grants import Grant
 from asterism.types.people import OWNER, Trust
 
 AGENT = Actor("agent", "agent_1", "aria")

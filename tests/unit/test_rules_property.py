@@ -14,8 +14,7 @@ from asterism.store.journal import Draft
 from asterism.turns.rule_conflicts import contradiction
 from asterism.turns.rules import Attempt, Course
 from asterism.types.rules import Rule, RuleKind
-from asterism.types.turns import Call, EntryKind, Reply
-from asterism.types.wire import result_wire
+from asterism.types.turns import Call, EntryKind, Reply, result_wire
 
 TOOLS = ["a", "b", "c", "x_1", "x_2"]
 KINDS = [kind for kind in RuleKind if kind not in (RuleKind.CONSENT, RuleKind.OPERATIONS)]

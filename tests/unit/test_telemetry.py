@@ -25,7 +25,7 @@ from asterism.telemetry.exposition import exposition
 from asterism.telemetry.kinds import error_class
 from asterism.telemetry.logs import JsonLines, TextLines
 from asterism.types.agents import Agent
-from asterism.types.figures import Figures
+from asterism.types.events import Figures
 from asterism.types.turns import Call, Outcome, Reply, TurnState, Usage
 
 ARIA = Agent("agent_1", "aria", "a:b", "", 0)

@@ -25,13 +25,9 @@ from asterism.telemetry.prompts import Cleaned
 from asterism.turns.context import enter, load
 from asterism.turns.replay import append_past, read_past
 from asterism.turns.rules import narrowed
-from asterism.types.agents import DEFAULT_MODEL, Agent, Limits
-from asterism.types.ids import new_id
-from asterism.types.messages import (
-    Imported,
-    PastMessage,
-)
+from asterism.types.agents import DEFAULT_MODEL, Agent, Limits, new_id
 from asterism.types.people import OWNER, OWNER_ALONE
+from asterism.types.turns import Imported, PastMessage
 
 _log = logging.getLogger(__name__)
 

@@ -12,15 +12,14 @@ from asterism.app.reach import Reach, enough
 from asterism.app.verbs import verbs
 from asterism.errors import AsterismError, InvalidInput, NotFound
 from asterism.permissions import Act
-from asterism.store import approvals, grants, journal
+from asterism.store import approvals, journal
 from asterism.store import people as stored_people
 from asterism.store.database import Connection
 from asterism.turns import approvals as at_work
 from asterism.turns.approvals import NO_APPROVAL, Reply, find, may_answer, spell, words_for
-from asterism.types.approvals import Approval
-from asterism.types.grants import Extent, Grant, Wish
-from asterism.types.messages import Receipt
+from asterism.types.approvals import Approval, Extent, Grant, Wish
 from asterism.types.people import OWNER, Account
+from asterism.types.turns import Receipt
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +107,7 @@ class Approvals:
             by = approval.decided_by
             given = None
             if approval.grant is not None:
-                given = await grants.get(tx, self._reach.constellation, approval.grant)
+                given = await approvals.get_grant(tx, self._reach.constellation, approval.grant)
             return Shown(
                 approval,
                 spell(approval.reviewers, called),

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, Union, cast, get_args, get_origin
 
 from asterism.errors import InvalidInput
 from asterism.types.agents import Agent
-from asterism.types.messages import Receipt
+from asterism.types.turns import Receipt
 
 MAX_NUMBER = 2**63 - 1
 """The largest number that the stores can keep."""

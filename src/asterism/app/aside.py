@@ -11,7 +11,7 @@ from asterism.turns.spending import TurnPurse
 from asterism.turns.turn import Means
 from asterism.types.agents import Agent
 from asterism.types.spending import Payer
-from asterism.types.wire import message_wire
+from asterism.types.turns import message_wire
 
 _log = logging.getLogger(__name__)
 _SECONDS = 60.0

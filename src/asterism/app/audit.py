@@ -15,8 +15,8 @@ from asterism.app.verbs import verbs
 from asterism.errors import InvalidInput, NotFound
 from asterism.permissions import Act
 from asterism.store import agents, events
-from asterism.store.chains import verify
 from asterism.store.database import Connection, Row
+from asterism.store.events import verify
 from asterism.types.agents import Agent
 from asterism.types.effects import EffectKind
 from asterism.types.events import Event, Flaw, Recorded, Verified, home_chain, is_home

@@ -11,7 +11,7 @@ import orjson
 from asterism.errors import InvalidInput
 from asterism.turns.loop import fault_of_schema
 from asterism.types.agents import DEFAULT_MODEL, chain_of
-from asterism.types.messages import LONGEST_MESSAGE, check_field
+from asterism.types.turns import LONGEST_MESSAGE, check_field
 
 
 def checked_name(name: str) -> str:

@@ -16,8 +16,7 @@ from asterism.store.database import Connection
 from asterism.turns.context import LiveAgent, enter, load
 from asterism.turns.shown import ShownContext, context_now, context_of_step, tail_now
 from asterism.turns.turn import Means
-from asterism.types.agents import Agent
-from asterism.types.ids import new_id
+from asterism.types.agents import Agent, new_id
 from asterism.types.people import OWNER_ALONE, Participants
 from asterism.types.turns import Entry, EntryKind
 

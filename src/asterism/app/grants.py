@@ -9,13 +9,12 @@ from asterism.app.reach import Reach
 from asterism.app.verbs import verbs
 from asterism.errors import Conflict, InvalidInput, NotFound
 from asterism.permissions import Act
-from asterism.store import approvals, events, grants
+from asterism.store import approvals, events
 from asterism.store.database import Connection
 from asterism.turns.approvals import check_limits
-from asterism.types.agents import Agent
+from asterism.types.agents import Agent, new_id
+from asterism.types.approvals import Grant, told_of
 from asterism.types.events import Event, home_chain
-from asterism.types.grants import Grant, told_of
-from asterism.types.ids import new_id
 
 _MOST_USES = 1_000_000
 
@@ -35,7 +34,9 @@ class Grants:
         now = self._reach.clock()
 
         async def read(tx: Connection) -> list[Grant]:
-            found = await grants.listing(tx, self._reach.constellation, now, everything=everything)
+            found = await approvals.list_grants(
+                tx, self._reach.constellation, now, everything=everything
+            )
             return await self._heard(tx, found)
 
         found = await self._reach.database.read(read)
@@ -97,7 +98,7 @@ class Grants:
         )
 
         async def work(tx: Connection) -> None:
-            await grants.put(tx, grant)
+            await approvals.put_grant(tx, grant)
             event = Event("grant.given", str(self._reach.actor), now, told_of(grant), agent_id)
             await events.append(tx, home_chain(self._reach.constellation), [event])
 
@@ -109,13 +110,13 @@ class Grants:
         now, home = self._reach.clock(), self._reach.constellation
 
         async def work(tx: Connection) -> Grant:
-            found = await grants.get(tx, home, grant_id)
+            found = await approvals.get_grant(tx, home, grant_id)
             if found is None:
                 raise NotFound(
                     f'There is no grant {grant_id!r}. "asterism grant list" shows all that count. '
                     "Nothing was changed."
                 )
-            if not await grants.revoke(tx, home, grant_id, now):
+            if not await approvals.revoke_grant(tx, home, grant_id, now):
                 raise Conflict(f"{grant_id} was revoked before. Nothing was changed.")
             event = Event(
                 "grant.revoked", str(self._reach.actor), now, told_of(found), found.agent_id

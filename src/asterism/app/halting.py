@@ -8,10 +8,9 @@ from asterism.app.reach import Reach
 from asterism.app.verbs import verbs
 from asterism.errors import Conflict, InvalidInput
 from asterism.permissions import Act
-from asterism.store import halts
+from asterism.store import agents
 from asterism.store.database import Connection
-from asterism.types.halts import Halt
-from asterism.types.ids import new_id
+from asterism.types.agents import Halt, new_id
 
 
 @verbs(
@@ -31,7 +30,7 @@ class Halts:
         reach = self._reach
 
         async def read(tx: Connection) -> Halt | None:
-            found = await halts.current(tx, reach.constellation)
+            found = await agents.current_halt(tx, reach.constellation)
             if found is None or reach.sees_all:
                 return found
             heard = await reach.visible_turns(tx, [found.turn_id])
@@ -46,7 +45,7 @@ class Halts:
             raise InvalidInput("A halt needs a reason. Nothing was halted.")
         reach = self._reach
         halt = Halt(new_id("halt"), None, None, "critical", reason.strip(), reach.clock())
-        await reach.database.write(lambda tx: halts.put(tx, reach.constellation, halt))
+        await reach.database.write(lambda tx: agents.put_halt(tx, reach.constellation, halt))
         return halt
 
     async def resume(self, by: str = "owner") -> Halt:
@@ -54,10 +53,10 @@ class Halts:
         reach, at = self._reach, self._reach.clock()
 
         async def work(tx: Connection) -> Halt:
-            stood = await halts.current(tx, reach.constellation)
+            stood = await agents.current_halt(tx, reach.constellation)
             if stood is None:
                 raise Conflict("Nothing is halted. Nothing was changed.")
-            await halts.lift(tx, reach.constellation, by, at)
+            await agents.lift_halt(tx, reach.constellation, by, at)
             return stood
 
         return await reach.database.write(work)

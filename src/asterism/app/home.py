@@ -31,10 +31,9 @@ from asterism.telemetry import Telemetry
 from asterism.tools.tool import Tool, Toolbox
 from asterism.turns.lanes import Lanes, LocalLanes, Pump
 from asterism.turns.watch import Hub
-from asterism.types.agents import DEFAULT_MODEL
-from asterism.types.ids import now_ms
-from asterism.types.messages import Receipt
+from asterism.types.agents import DEFAULT_MODEL, now_ms
 from asterism.types.people import Account
+from asterism.types.turns import Receipt
 
 _log = logging.getLogger(__name__)
 

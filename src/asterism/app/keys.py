@@ -33,7 +33,7 @@ from asterism.store import secrets as store
 from asterism.store.database import Connection
 from asterism.store.secrets import DataKey, SecretRow
 from asterism.telemetry.redaction import know, know_all
-from asterism.types.ids import new_id
+from asterism.types.agents import new_id
 
 _log = logging.getLogger(__name__)
 

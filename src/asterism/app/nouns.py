@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from asterism.app.engine import Engine
 from asterism.app.reach import Reach
-from asterism.types.agents import Agent
-from asterism.types.ids import new_id
+from asterism.types.agents import Agent, new_id
 
 if TYPE_CHECKING:
     from asterism.app.approvals import Approvals

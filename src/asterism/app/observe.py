@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 from asterism.config import Settings
 from asterism.errors import AsterismError, ConfigError
-from asterism.store import figures
+from asterism.store import events
 from asterism.store.database import Database
 from asterism.telemetry import Telemetry
 
@@ -49,7 +49,7 @@ async def metrics(
 
     try:
         async with asyncio.timeout(_PATIENCE):
-            at_rest = await database.read(lambda tx: figures.read(tx, constellation))
+            at_rest = await database.read(lambda tx: events.read(tx, constellation))
     except (AsterismError, TimeoutError):
         at_rest = None
     return exposition(

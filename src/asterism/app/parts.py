@@ -28,7 +28,7 @@ from asterism.tools.plan import offer_plans
 from asterism.tools.tool import Tool, Toolbox
 from asterism.types.agents import DEFAULT_MODEL, chain_of
 from asterism.types.memory import TOMBSTONES
-from asterism.types.summaries import Folds, Strategy
+from asterism.types.turns import Folds, Strategy
 
 if TYPE_CHECKING:
     from asterism.models.http.cassette import Cassette

@@ -11,14 +11,13 @@ from asterism.config import ModelSettings, Settings
 from asterism.errors import ModelError
 from asterism.models.http.cassette import Asked, Cassette, Exchange, Playing, first_difference
 from asterism.ports import Model, ModelRequest, Profile, Profiled, Question
-from asterism.store import blobs
+from asterism.store import journal
 from asterism.store.database import Database
 from asterism.tools.tool import Toolbox
 from asterism.turns.replay import replay
 from asterism.turns.shown import Past
-from asterism.types.blobs import Blob
-from asterism.types.turns import Entry, Replay, Reply, TurnRecord
-from asterism.types.wire import images_in, with_images
+from asterism.types.agents import Blob
+from asterism.types.turns import Entry, Replay, Reply, TurnRecord, images_in, with_images
 
 _MESSAGE = b'{"role":"user"'
 
@@ -89,7 +88,7 @@ class _TapedModels:
             self.differences.append(f"{step}: not on the tape; taken from the journal.")
         shown = past.messages if past is not None else ()
         named = sorted({id for wire in shown for id in images_in(wire)})
-        images = await self._database.read(lambda tx: blobs.get(tx, named)) if named else {}
+        images = await self._database.read(lambda tx: journal.get_blob(tx, named)) if named else {}
         heard: Reply | None = None
         problem: ModelError | None = None
         for exchange in exchanges:

@@ -13,7 +13,7 @@ from asterism.app.verbs import verbs
 from asterism.config.rules import read_rules
 from asterism.errors import Conflict, InvalidInput, NotFound
 from asterism.permissions import Act
-from asterism.store import rules as rows
+from asterism.store import agents as rows
 from asterism.store.database import Connection
 from asterism.tools.tool import Toolbox
 from asterism.turns.rule_conflicts import contradiction

@@ -7,8 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from typing import Any
 
 from asterism.turns.watch import Hub
-from asterism.types.messages import Receipt
-from asterism.types.turns import Outcome, Signal, TurnState
+from asterism.types.turns import Outcome, Receipt, Signal, TurnState
 
 
 async def signals_of_turn(

@@ -17,9 +17,8 @@ from asterism.permissions import Act
 from asterism.sources.folder import Folder, Progress, Synced
 from asterism.store import documents
 from asterism.store.database import Connection
-from asterism.types.agents import Agent
+from asterism.types.agents import Agent, new_id
 from asterism.types.documents import Document, DocumentSource
-from asterism.types.ids import new_id
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from asterism.app.verbs import verbs
 from asterism.config import Settings
 from asterism.errors import AsterismError, Conflict, NotFound
 from asterism.permissions import Act
-from asterism.store import events, registered
+from asterism.store import agents, events
 from asterism.store.database import Connection
 from asterism.tools.file import Files, file_tool
 from asterism.tools.registered import checked_spec, registered_tool
@@ -24,9 +24,9 @@ from asterism.tools.shell import Spawned, shell_tool
 from asterism.tools.tool import Tool, Toolbox
 from asterism.tools.web.tool import clear_pages
 from asterism.tools.workplace import Standing, Workplace, standing
+from asterism.types.agents import HttpCall, RegisteredTool, ToolSpec
 from asterism.types.events import Event, home_chain
 from asterism.types.people import OWNER
-from asterism.types.registered import HttpCall, RegisteredTool, ToolSpec
 
 _log = logging.getLogger(__name__)
 _TOPIC = "tools"
@@ -87,7 +87,7 @@ class OfferedTools:
     async def refresh(self) -> None:
         """Offer what is registered now, also by another process, and nothing that was removed."""
         found = await self._reach.database.read(
-            lambda tx: registered.listing(tx, self._reach.constellation)
+            lambda tx: agents.registered_tools(tx, self._reach.constellation)
         )
         there = {one.spec.name: one for one in found}
         for name in list(self._offered):
@@ -193,7 +193,7 @@ class Tools:
         now = self._reach.clock()
 
         async def work(tx: Connection) -> RegisteredTool:
-            made = await registered.put(tx, self._reach.constellation, spec, by, now)
+            made = await agents.put_tool(tx, self._reach.constellation, spec, by, now)
             body = {"tool": name, "version": made.version, "kind": "python" if python else "http"}
             event = Event("tool.registered", str(self._reach.actor), now, body)
             await events.append(tx, home_chain(self._reach.constellation), [event])
@@ -210,7 +210,7 @@ class Tools:
 
     async def _registered(self) -> Sequence[RegisteredTool]:
         return await self._reach.database.read(
-            lambda tx: registered.listing(tx, self._reach.constellation)
+            lambda tx: agents.registered_tools(tx, self._reach.constellation)
         )
 
     def _shown(self, found: Sequence[RegisteredTool]) -> builtins.list[RegisteredTool]:
@@ -227,7 +227,7 @@ class Tools:
     async def versions(self, name: str) -> list[RegisteredTool]:
         """Return all versions of a registered tool, the newest first."""
         found = await self._reach.database.read(
-            lambda tx: registered.versions(tx, self._reach.constellation, name)
+            lambda tx: agents.tool_versions(tx, self._reach.constellation, name)
         )
         if not found:
             raise NotFound(no_such("tool", name, [one.spec.name for one in await self.list()]))
@@ -238,7 +238,7 @@ class Tools:
         now = self._reach.clock()
 
         async def work(tx: Connection) -> bool:
-            if not await registered.remove(tx, self._reach.constellation, name, now):
+            if not await agents.remove_tool(tx, self._reach.constellation, name, now):
                 return False
             event = Event("tool.removed", str(self._reach.actor), now, {"tool": name})
             await events.append(tx, home_chain(self._reach.constellation), [event])

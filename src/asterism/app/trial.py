@@ -10,8 +10,7 @@ from asterism.app.vendor_keys import Secret
 from asterism.config import Settings
 from asterism.errors import InvalidInput
 from asterism.ports import Emit, ModelRequest
-from asterism.types.turns import Usage
-from asterism.types.wire import message_wire
+from asterism.types.turns import Usage, message_wire
 
 QUESTION = "In one sentence: what is a constellation?"
 

@@ -24,31 +24,28 @@ from asterism.app.spend import read_spend, standings
 from asterism.app.verbs import verbs
 from asterism.errors import Conflict, InvalidInput, NotFound
 from asterism.permissions import Act
-from asterism.store import agents, approvals, blobs, inbox, journal, notices, outbox, schedules
+from asterism.store import agents, approvals, inbox, journal, outbox, schedules
 from asterism.store.database import Connection
 from asterism.turns.replay import replay as replay_turn
 from asterism.turns.watch import time_of
-from asterism.types.agents import Agent
+from asterism.types.agents import Agent, Schedule, image
 from asterism.types.approvals import Approval
-from asterism.types.blobs import image
-from asterism.types.messages import (
-    Delivery,
-    InboxItem,
-    Notice,
-    Receipt,
-)
 from asterism.types.people import audience_of
-from asterism.types.schedules import Schedule
 from asterism.types.spending import Spend, Standing
 from asterism.types.turns import (
+    Delivery,
     Entry,
+    InboxItem,
+    Notice,
     Outcome,
+    Receipt,
     Replay,
     Signal,
     TurnRecord,
     TurnState,
+    images_in,
+    text_of,
 )
-from asterism.types.wire import images_in, text_of
 
 _MOST_DAYS = 36_500
 
@@ -369,7 +366,11 @@ class TurnVerbs(AgentVerbs):
         said = next(entry for entry in entries if entry.key == "in")
         opening = orjson.loads(said.meta or "{}")
         named = images_in(said.body)
-        shown = await self._engine.database.read(lambda tx: blobs.get(tx, named)) if named else {}
+        shown = (
+            await self._engine.database.read(lambda tx: journal.get_blob(tx, named))
+            if named
+            else {}
+        )
         outcome = await self.ask(
             copy,
             text_of(said.body),
@@ -435,7 +436,7 @@ class TurnVerbs(AgentVerbs):
         if not self._reach.sees_all:
             return []
         return await self._engine.database.read(
-            lambda tx: notices.listing(
+            lambda tx: agents.list_notices(
                 tx, self._engine.settings.constellation, unseen=unseen, most=limit
             )
         )
@@ -443,7 +444,7 @@ class TurnVerbs(AgentVerbs):
     async def notices_seen(self, ids: Sequence[str]) -> None:
         """Note that the owner has seen these."""
         at = self._engine.clock()
-        await self._engine.database.write(lambda tx: notices.mark_seen(tx, list(ids), at))
+        await self._engine.database.write(lambda tx: agents.mark_notice_seen(tx, list(ids), at))
 
     # -- money ---------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from asterism.cli.moment import read_first
 from asterism.cli.text import at
 from asterism.errors import InvalidInput
-from asterism.types.call_text import (
+from asterism.types.approvals import (
     amount_in_words,
     argument_lines,
     call_lines,
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from asterism.app.approvals import Shown
-    from asterism.types.approvals import Approval
-    from asterism.types.grants import Grant, Wish
+    from asterism.types.approvals import Approval, Grant, Wish
 
 ONCE = "once"
 """What a yes is for that grants nothing beyond its call."""
@@ -99,7 +98,7 @@ def read_wish(
     patterns: Sequence[str] | None = None,
 ) -> Wish | None:
     """Return what is granted with a yes for `once`, `turn`, `recipient` or `always`."""
-    from asterism.types.grants import Extent, Wish
+    from asterism.types.approvals import Extent, Wish
 
     if reach == ONCE:
         if limits or until or patterns:

@@ -109,7 +109,7 @@ def _answered(house: Household, who: Agent, text: str, given: dict[str, Any]) ->
 
 
 def _standard_input() -> str:
-    from asterism.types.messages import LONGEST_MESSAGE
+    from asterism.types.turns import LONGEST_MESSAGE
 
     most = LONGEST_MESSAGE * 4  # bytes that as many characters take at most
     raw = sys.stdin.buffer.read(most + 1)
@@ -412,7 +412,7 @@ class Chat:
 
 async def _said(home: Asterism, turn_id: str) -> str:
     """Return the message that a turn answers."""
-    from asterism.types.wire import text_of
+    from asterism.types.turns import text_of
 
     for item in await home.waiting():
         if item.turn_id == turn_id:

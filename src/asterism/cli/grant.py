@@ -18,7 +18,7 @@ from asterism.errors import InvalidInput
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
-    from asterism.types.grants import Grant
+    from asterism.types.approvals import Grant
 
 app = group("See what agents may do without asking each time, and change it.")
 

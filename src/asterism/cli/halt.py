@@ -14,7 +14,7 @@ from asterism.cli.text import at
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
-    from asterism.types.halts import Halt
+    from asterism.types.agents import Halt
 
 
 def halt(

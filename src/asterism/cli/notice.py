@@ -13,7 +13,7 @@ from asterism.cli.text import when
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
-    from asterism.types.messages import Notice
+    from asterism.types.turns import Notice
 
 app = group("Read what agents could not settle by themselves.")
 

@@ -14,8 +14,7 @@ from asterism.cli.text import at
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
-    from asterism.types.agents import Agent
-    from asterism.types.schedules import Schedule
+    from asterism.types.agents import Agent, Schedule
 
 app = group("See what agents have planned.")
 

@@ -16,7 +16,7 @@ from asterism.errors import InvalidInput
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
-    from asterism.types.registered import RegisteredTool
+    from asterism.types.agents import RegisteredTool
 
 app = group("See the tools there are, and register your own.")
 
@@ -96,7 +96,7 @@ def add(
     ] = "owner",
 ) -> None:
     """Register a tool, or a new version of one: Python that runs in the sandbox, or a request."""
-    from asterism.types.registered import HttpCall
+    from asterism.types.agents import HttpCall
 
     form: Any = _json_of(read_text(schema), str(schema))
     if not isinstance(form, dict):

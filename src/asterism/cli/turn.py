@@ -282,8 +282,7 @@ def _told(
     entry: Entry, record: TurnRecord, who: str, called: dict[str, str]
 ) -> Iterator[tuple[str, str]]:
     """Yield speaker and text of what an entry records; `called` gathers the names of calls."""
-    from asterism.types.turns import EntryKind, Reply
-    from asterism.types.wire import text_of
+    from asterism.types.turns import EntryKind, Reply, text_of
 
     key = entry.key.removesuffix("/begun").removesuffix("/approved")
     match entry.kind:

@@ -14,7 +14,7 @@ from asterism.memory.likeness import Kind, compare
 from asterism.memory.words import digest, terms
 from asterism.store import journal, passages, summaries
 from asterism.store.database import Connection
-from asterism.types.ids import now_ms
+from asterism.types.agents import now_ms
 from asterism.types.memory import Passage
 from asterism.types.people import OWNER_ALONE, Participants
 

@@ -21,8 +21,8 @@ from asterism.sources.readers.decode import open_regular
 from asterism.sources.walk import Found, Walk
 from asterism.store import documents
 from asterism.store.database import Connection, Database
+from asterism.types.agents import now_ms
 from asterism.types.documents import Document, DocumentSource, DocumentState
-from asterism.types.ids import now_ms
 from asterism.types.memory import Origin, OriginKind, Source
 from asterism.types.people import Trust
 

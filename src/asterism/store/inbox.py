@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asterism.store.database import Connection, Row
-from asterism.types.messages import InboxItem
+from asterism.types.turns import InboxItem
 
 _GIVEN = "agent_id, arrival, id, kind, channel, body, at, sender, reply_to, schema, participants"
 _COLUMNS = f"{_GIVEN}, stopped"

@@ -25,7 +25,7 @@ from asterism.types.spending import NANO
 
 if TYPE_CHECKING:
     from asterism.telemetry.counts import Counts, Spread, Spreads, Tally
-    from asterism.types.figures import Figures
+    from asterism.types.events import Figures
 
 _PREFIX = "asterism_"
 

@@ -17,7 +17,7 @@ from asterism.tools.tool import Tool, ToolContext, tool
 from asterism.types.effects import ToolEffect
 from asterism.types.memory import Source
 from asterism.types.people import Audience, Participants
-from asterism.types.summaries import Summary, days, spoken
+from asterism.types.turns import Summary, days, spoken
 
 _PAGE = 6_000
 """Bytes of wire form on a page; the text of a message is no longer than its wire form."""

@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from asterism.errors import ToolError
-from asterism.store import halts, notices
+from asterism.store import agents
 from asterism.tools.spellings import TEXT, WORD, also, unless_null
 from asterism.tools.tool import Tool, ToolContext, tool
+from asterism.types.agents import Halt, new_id
 from asterism.types.effects import Effect, EffectKind
-from asterism.types.halts import Halt
-from asterism.types.ids import new_id
-from asterism.types.messages import Notice
+from asterism.types.turns import Notice
 
 
 def _effects_of(arguments: Mapping[str, Any]) -> list[Effect]:
@@ -31,12 +30,12 @@ async def halt(
     """Stop all agents at once, until the owner lets them go on. Only for real danger."""
     if not reason.strip():
         raise ToolError("Why shall everything stop? Give `reason`; the owner reads it.")
-    await halts.put(
+    await agents.put_halt(
         ctx.tx,
         ctx.constellation,
         Halt(new_id("halt"), ctx.agent.id, ctx.turn_id, severity, reason, ctx.now),
     )
-    await notices.put(
+    await agents.put_notice(
         ctx.tx,
         Notice(
             new_id("ntc"),

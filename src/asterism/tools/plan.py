@@ -11,14 +11,18 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from asterism.errors import ToolError
-from asterism.store import events, grants
+from asterism.store import approvals, events
 from asterism.tools.tool import Tool, Toolbox, ToolContext
-from asterism.types.agents import Agent
-from asterism.types.call_text import effects_in_words
+from asterism.types.agents import Agent, new_id
+from asterism.types.approvals import (
+    Grant,
+    arguments_json,
+    effects_in_words,
+    exact_arguments,
+    told_of,
+)
 from asterism.types.effects import Effect
 from asterism.types.events import Event, home_chain
-from asterism.types.grants import Grant, arguments_json, exact_arguments, told_of
-from asterism.types.ids import new_id
 from asterism.types.people import OWNER, Audience, Participants
 from asterism.types.turns import RetrySafety
 
@@ -157,7 +161,7 @@ class PlanTool(Tool):
             for one in calls
         ]
         for grant in given:
-            await grants.put(ctx.tx, grant)
+            await approvals.put_grant(ctx.tx, grant)
         actor = by if by == OWNER else f"person:{by}"
         about = (ctx.agent.id, ctx.turn_id)
         told = [Event("grant.given", actor, ctx.now, told_of(one), *about) for one in given]

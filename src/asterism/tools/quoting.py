@@ -5,7 +5,7 @@ from __future__ import annotations
 from asterism.types.memory import Source
 from asterism.types.people import Trust
 from asterism.types.search import Hit, HitKind
-from asterism.types.summaries import day
+from asterism.types.turns import day
 
 LONGEST = 1_000
 _FROM = {

@@ -18,7 +18,7 @@ from asterism.tools.tool import NeedsApproval, Tool, ToolContext, tool
 from asterism.types.effects import Effect, EffectKind
 from asterism.types.memory import AppendPassage, Insert, Passage, Retract, Tag
 from asterism.types.search import Query
-from asterism.types.summaries import day
+from asterism.types.turns import day
 
 _MOST_FOUND = 20
 

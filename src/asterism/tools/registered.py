@@ -18,9 +18,9 @@ from asterism.tools.given import SchemaTool
 from asterism.tools.schemas import checked_schema, checked_tool_name
 from asterism.tools.tool import ToolContext, as_text
 from asterism.tools.workplace import Workplace
+from asterism.types.agents import HttpCall, ToolSpec
 from asterism.types.effects import ToolEffect
 from asterism.types.people import Audience, Trust
-from asterism.types.registered import HttpCall, ToolSpec
 from asterism.types.turns import RetrySafety
 
 LONGEST_SOURCE = 100_000

@@ -13,12 +13,11 @@ from asterism.permissions import Act, Resource
 from asterism.store import inbox, schedules
 from asterism.tools.spellings import OPERATION, TEXT, WORD, also
 from asterism.tools.tool import Tool, ToolContext, tool
+from asterism.types.agents import Schedule, new_id
 from asterism.types.effects import Effect, EffectKind, ToolEffect
-from asterism.types.ids import new_id
-from asterism.types.labels import label_of
 from asterism.types.memory import Permission, Source
-from asterism.types.schedules import Schedule
-from asterism.types.wire import message_wire
+from asterism.types.people import label_of
+from asterism.types.turns import message_wire
 
 _SPAN = re.compile(r"^(\d+(?:\.\d+)?)\s*(s|sec|seconds?|m|min|minutes?|h|hours?|d|days?|w|weeks?)$")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}

@@ -10,15 +10,14 @@ from pydantic.json_schema import SkipJsonSchema
 
 from asterism.errors import NotFound, ToolError
 from asterism.memory import people
-from asterism.store import agents, inbox, notices, outbox
+from asterism.store import agents, inbox, outbox
 from asterism.store import people as accounts
 from asterism.tools.spellings import TEXT, also
 from asterism.tools.tool import Tool, ToolContext, tool
+from asterism.types.agents import new_id
 from asterism.types.effects import Effect, EffectKind
-from asterism.types.ids import new_id
-from asterism.types.messages import Delivery, Notice
 from asterism.types.people import OWNER, Account, Participants, Person
-from asterism.types.wire import message_wire
+from asterism.types.turns import Delivery, Notice, message_wire
 
 _OWNER = ("", OWNER, "user", "me", "partner", "human")
 _COOLDOWN = 30_000
@@ -136,7 +135,7 @@ async def _to_person(ctx: ToolContext, name: str, content: str) -> str:
     place = _place(ctx, person)
     if place is None and person.id == OWNER:
         notice = Notice(new_id("ntc"), ctx.agent.id, ctx.turn_id, "message", content, ctx.now)
-        await notices.put(ctx.tx, notice)
+        await agents.put_notice(ctx.tx, notice)
         return "Your owner finds it among the notices, since no channel leads to them."
     if place is None and not ctx.participants.owner_alone:
         raise _not_reached(name)

@@ -14,8 +14,8 @@ from asterism.sandbox import Ran, Running
 from asterism.tools.spellings import OPERATION, TEXT, WORD, also, unless_null
 from asterism.tools.tool import Tool, ToolContext, tool
 from asterism.tools.workplace import Workplace
+from asterism.types.agents import new_id
 from asterism.types.effects import Effect, EffectKind
-from asterism.types.ids import new_id
 from asterism.types.people import OWNER, Participants, Trust
 
 LONGEST_COMMAND = 100_000

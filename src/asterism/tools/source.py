@@ -11,7 +11,7 @@ from asterism.tools.spellings import OPERATION, TEXT, WORD, also
 from asterism.tools.tool import Tool, ToolContext, tool
 from asterism.types.documents import DocumentSource
 from asterism.types.effects import Effect, EffectKind
-from asterism.types.summaries import day
+from asterism.types.turns import day
 
 
 def _effects_of(arguments: Mapping[str, Any]) -> list[Effect]:

@@ -25,7 +25,6 @@ from asterism.store.database import Connection
 from asterism.telemetry.redaction import redact
 from asterism.types.agents import Agent
 from asterism.types.effects import Declared, Effect, EffectKind, ToolEffect, effects_of
-from asterism.types.labels import Label
 from asterism.types.memory import Source
 from asterism.types.people import (
     OWNER,
@@ -33,6 +32,7 @@ from asterism.types.people import (
     OWNER_ONLY,
     PUBLIC,
     Audience,
+    Label,
     Participants,
     Trust,
     least_trusted,

@@ -28,9 +28,9 @@ from asterism.permissions import (
     Wanted,
     decide,
 )
-from asterism.permissions.decision import names_one_of
+from asterism.permissions.decide import names_one_of
 from asterism.ports import Clock
-from asterism.store import agents, approvals, events, grants, inbox, journal, notices, outbox
+from asterism.store import agents, approvals, events, inbox, journal, outbox
 from asterism.store import people as stored
 from asterism.store import people as stored_people
 from asterism.store.database import Connection, Database
@@ -38,17 +38,34 @@ from asterism.tools.plan import PLAN_TOOL
 from asterism.tools.tool import Tool
 from asterism.turns.context import Meeting, who
 from asterism.turns.lanes import Pump
-from asterism.types.approvals import Answer, Approval, plain_effects, read_effects, write_effects
-from asterism.types.call_text import announcement
+from asterism.types.agents import new_id, turn_id_for
+from asterism.types.approvals import (
+    Answer,
+    Approval,
+    Extent,
+    Grant,
+    Wish,
+    announcement,
+    exact_arguments,
+    limits_of,
+    plain_effects,
+    read_effects,
+    told_of,
+    write_effects,
+)
 from asterism.types.effects import Effect
 from asterism.types.events import Event, home_chain
-from asterism.types.grants import Extent, Grant, Wish, exact_arguments, limits_of, told_of
-from asterism.types.ids import new_id, turn_id_for
-from asterism.types.labels import Label
-from asterism.types.messages import Delivery, Notice, Receipt, check_field
-from asterism.types.people import OWNER, PUBLIC, Account, Participant, Participants, Person, Trust
-from asterism.types.turns import TurnRecord
-from asterism.types.wire import plain
+from asterism.types.people import (
+    OWNER,
+    PUBLIC,
+    Account,
+    Label,
+    Participant,
+    Participants,
+    Person,
+    Trust,
+)
+from asterism.types.turns import Delivery, Notice, Receipt, TurnRecord, check_field, plain
 
 NO_APPROVAL = (
     'There is no approval {id!r}. "asterism approval list" shows what waits for an answer.'
@@ -645,7 +662,7 @@ class Announcing:
             notice = Notice(
                 new_id("note"), approval.agent_id, approval.turn_id, "approval.unheard", text, now
             )
-            await notices.put(tx, notice)
+            await agents.put_notice(tx, notice)
 
 
 def _escalations(
@@ -732,7 +749,7 @@ async def settle(
     )
     await tell_others(tx, decided, record, answer, at)
     if grant is not None:
-        await grants.put(tx, grant)
+        await approvals.put_grant(tx, grant)
     await _audit(tx, constellation, decided, answer, at, grant)
     return Receipt(message_id, approval.turn_id, approval.agent_id)
 

@@ -12,8 +12,8 @@ import orjson
 
 from asterism.errors import StoreError, ToolError, TurnLimit
 from asterism.permissions import Allow, Ask, Deny, Verdict
-from asterism.permissions.decision import has_outside_effect
-from asterism.store import rules
+from asterism.permissions.decide import has_outside_effect
+from asterism.store import agents
 from asterism.store.database import Connection
 from asterism.store.journal import Draft
 from asterism.telemetry import ToolWatch, here, within
@@ -22,15 +22,19 @@ from asterism.tools.tool import Decision, NeedsApproval, Tool, ToolContext
 from asterism.turns.judge import judge, note_question
 from asterism.turns.rules import RUN, Attempt, Due, Refusal
 from asterism.turns.turn import Turn
-from asterism.types.approvals import Approval, plain_effects, write_effects
-from asterism.types.call_text import effects_in_words, spell_call, visible
+from asterism.types.agents import new_id
+from asterism.types.approvals import (
+    Approval,
+    arguments_json,
+    effects_in_words,
+    plain_effects,
+    spell_call,
+    visible,
+    write_effects,
+)
 from asterism.types.effects import EffectKind
-from asterism.types.grants import arguments_json
-from asterism.types.ids import new_id
-from asterism.types.labels import Label
-from asterism.types.marks import unmarked
 from asterism.types.memory import Origin, OriginKind
-from asterism.types.people import OWNER, Audience, Trust
+from asterism.types.people import OWNER, Audience, Label, Trust
 from asterism.types.rules import rules_text
 from asterism.types.turns import (
     Call,
@@ -41,8 +45,10 @@ from asterism.types.turns import (
     ResultState,
     RetrySafety,
     ToolResult,
+    plain,
+    result_wire,
+    unmarked,
 )
-from asterism.types.wire import plain, result_wire
 
 _log = logging.getLogger(__name__)
 _LONGEST_RESULT = 100_000
@@ -718,7 +724,7 @@ async def begin_rules(turn: Turn) -> None:
         return
     ran: dict[str, int] = {}
     if course.looks_back:
-        ran = await turn.means.database.read(lambda tx: rules.ran(tx, turn.agent.id))
+        ran = await turn.means.database.read(lambda tx: agents.runs_of(tx, turn.agent.id))
         course.look_back(ran)
     if GIVEN not in turn.recorded:
         kept = {"rules": rules_text(turn.agent.rules), "tools": course.tools, "ran": ran}

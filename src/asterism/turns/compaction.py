@@ -31,13 +31,23 @@ from asterism.turns.context import (
     load_context,
 )
 from asterism.turns.turn import Means, Turn
-from asterism.types.ids import new_id
-from asterism.types.marks import MARK
+from asterism.types.agents import new_id
 from asterism.types.memory import Insert, Origin, OriginKind, Source
 from asterism.types.people import Audience, Trust, least_trusted
-from asterism.types.summaries import Strategy, Summary, day, days, quote_lines, spoken
-from asterism.types.turns import WIRE_KINDS, EntryKind
-from asterism.types.wire import message_wire, plain, text_of
+from asterism.types.turns import (
+    MARK,
+    WIRE_KINDS,
+    EntryKind,
+    Strategy,
+    Summary,
+    day,
+    days,
+    message_wire,
+    plain,
+    quote_lines,
+    spoken,
+    text_of,
+)
 
 _log = logging.getLogger(__name__)
 

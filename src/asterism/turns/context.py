@@ -17,22 +17,39 @@ from asterism.permissions import Actor
 from asterism.permissions.readings import Reading
 from asterism.ports import Profile
 from asterism.store import agents as agents_at_rest
-from asterism.store import blobs, epochs, journal, summaries
+from asterism.store import epochs, journal, summaries
 from asterism.store import people as people_at_rest
 from asterism.store.database import Connection, Database
 from asterism.store.epochs import Epoch
 from asterism.store.journal import Draft, Told
-from asterism.types.agents import Agent
-from asterism.types.blobs import Blob
+from asterism.types.agents import Agent, Blob
 from asterism.types.effects import EffectKind
-from asterism.types.labels import Label
-from asterism.types.marks import MARK, unmarked
 from asterism.types.memory import BlockType
-from asterism.types.people import OWNER, OWNER_ALONE, Audience, Participants, Trust, least_trusted
+from asterism.types.people import (
+    OWNER,
+    OWNER_ALONE,
+    Audience,
+    Label,
+    Participants,
+    Trust,
+    least_trusted,
+)
 from asterism.types.rules import told
-from asterism.types.summaries import Summary, summary_message
-from asterism.types.turns import Call, Entry, EntryKind, Reply, ResultMeta
-from asterism.types.wire import images_in, message_wire, text_of, with_images
+from asterism.types.turns import (
+    MARK,
+    Call,
+    Entry,
+    EntryKind,
+    Reply,
+    ResultMeta,
+    Summary,
+    images_in,
+    message_wire,
+    summary_message,
+    text_of,
+    unmarked,
+    with_images,
+)
 
 BYTES_PER_TOKEN = 4
 _COMPACT_TOKENS = 1_200
@@ -206,7 +223,7 @@ class LiveAgent:
         named = {id for wire in self.context.tail.wires for id in images_in(wire)}
         self._images = {id: blob for id, blob in self._images.items() if id in named}
         if lacking := sorted(named - self._images.keys()):
-            self._images |= await database.read(lambda tx: blobs.get(tx, lacking))
+            self._images |= await database.read(lambda tx: journal.get_blob(tx, lacking))
 
     def put(self, context: Context) -> None:
         """Keep a context as that of the turn; the one unused for longest makes room."""

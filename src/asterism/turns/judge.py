@@ -36,20 +36,20 @@ from asterism.permissions.intent import (
     intents_wire,
     question_for,
     read_intents,
+    read_literally,
     verified,
 )
-from asterism.permissions.literal import read_literally
 from asterism.permissions.provenance import Evidence, reading_of
 from asterism.permissions.readings import Reading
 from asterism.ports import ModelRequest, Profile, Question
-from asterism.store import approvals, grants, journal, quotas
+from asterism.store import approvals, journal
 from asterism.store import people as stored_people
 from asterism.store.database import Connection
 from asterism.store.journal import Told
 from asterism.turns.context import Account, Declares, Said, held, speaker_of
+from asterism.types.approvals import Grant
 from asterism.types.effects import Doubt, Effect, EffectKind, amount_of, results_of
 from asterism.types.events import Event
-from asterism.types.grants import Grant
 from asterism.types.people import OWNER, Audience, Participants, Trust
 from asterism.types.turns import Call, EntryKind, Usage, trust_of
 
@@ -150,12 +150,12 @@ async def _decide(turn: Turn, key: str, actor: Actor, wanted: Wanted) -> Verdict
     if isinstance(verdict, Allow) and verdict.grant:
         turn.use_grant(verdict.grant)
         if verdict.grant in used:
-            turn.use_quota(quotas.Use(actor.id, verdict.grant, now, 0.0))
+            turn.use_quota(approvals.Use(actor.id, verdict.grant, now, 0.0))
     elif isinstance(verdict, Allow) and quota is not None and verdict.policy == quota.policy:
         amount = amount_of(wanted.effects)
         # A quota of calls may let one pass whose amount cannot be read.
         amount = amount if math.isfinite(amount) else 0.0
-        turn.use_quota(quotas.Use(actor.id, quota.policy, now, amount))
+        turn.use_quota(approvals.Use(actor.id, quota.policy, now, amount))
     return verdict
 
 
@@ -172,7 +172,7 @@ async def _granted_and_used(
     async def read(
         tx: Connection,
     ) -> tuple[list[Grant], dict[str, float], dict[str, frozenset[str]]]:
-        live = await grants.live(tx, turn.live.constellation, actor.id, now, turn.id)
+        live = await approvals.live_grants(tx, turn.live.constellation, actor.id, now, turn.id)
         if opener != OWNER:
             live = [one for one in live if await _given_for(tx, one, turn.id, opener)]
         if not wanted.participants.can_see(wanted.audience):
@@ -180,10 +180,12 @@ async def _granted_and_used(
         used: dict[str, float] = {}
         for one in live:
             if one.per_day is not None:
-                used[one.id] = await quotas.used(tx, actor.id, one.id, now - _DAY, "calls")
+                used[one.id] = await approvals.quota_used(tx, actor.id, one.id, now - _DAY, "calls")
         if quota is not None:
             since = now - quota.span
-            used[quota.policy] = await quotas.used(tx, actor.id, quota.policy, since, quota.of)
+            used[quota.policy] = await approvals.quota_used(
+                tx, actor.id, quota.policy, since, quota.of
+            )
         others = {one.given_by for one in live} - {OWNER}
         givers = {one: await _names_of(tx, turn.live.constellation, one) for one in others}
         return live, used, givers

@@ -11,7 +11,7 @@ from contextvars import Context
 from typing import Protocol
 
 from asterism.ports import Clock
-from asterism.types.messages import InboxItem
+from asterism.types.turns import InboxItem
 
 _log = logging.getLogger(__name__)
 _MOST_IN_MEMORY = 256

@@ -23,7 +23,7 @@ from asterism.store import outbox
 from asterism.store.database import Connection
 from asterism.store.inbox import busy_agents
 from asterism.store.postgres import LANE_QUEUE, Postgres
-from asterism.types.messages import InboxItem
+from asterism.types.turns import InboxItem
 
 log = logging.getLogger(__name__)
 

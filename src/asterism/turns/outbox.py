@@ -12,12 +12,12 @@ from dataclasses import replace
 from asterism.config import OutboxSettings
 from asterism.errors import DeliveryError, NotFound, StoreError
 from asterism.ports import Channel, Clock
-from asterism.store import notices, outbox
+from asterism.store import agents, outbox
 from asterism.store.database import Connection, Database
 from asterism.telemetry import Telemetry
 from asterism.turns.lanes import Pump
-from asterism.types.ids import new_id
-from asterism.types.messages import Delivery, Notice
+from asterism.types.agents import new_id
+from asterism.types.turns import Delivery, Notice
 
 _log = logging.getLogger(__name__)
 _AT_ONCE = 16
@@ -156,7 +156,7 @@ class Outbox:
                     f"after {delivery.attempts} tries: {said} It is kept; "
                     f'"asterism outbox retry {delivery.key}" tries it again.'
                 )
-                await notices.put(
+                await agents.put_notice(
                     tx,
                     Notice(
                         new_id("note"),

@@ -18,7 +18,7 @@ import orjson
 from asterism.errors import Conflict, InvalidInput, ModelError, NotFound
 from asterism.memory import people
 from asterism.ports import Profile, Question
-from asterism.store import agents, approvals, inbox, journal, rules
+from asterism.store import agents, approvals, inbox, journal
 from asterism.store.database import Connection, Database
 from asterism.store.journal import Draft
 from asterism.store.sqlite import open_sqlite
@@ -29,19 +29,18 @@ from asterism.turns.runtime import Runtime
 from asterism.turns.shown import Past, past_of
 from asterism.turns.turn import Means
 from asterism.turns.watch import Hub
-from asterism.types.agents import Agent
+from asterism.types.agents import Agent, new_id, turn_id_for
 from asterism.types.approvals import Answer
 from asterism.types.effects import ToolEffect
-from asterism.types.ids import new_id, turn_id_for
-from asterism.types.marks import unmarked
-from asterism.types.messages import Imported, PastMessage, check_field, check_text
 from asterism.types.people import OWNER, Account, Trust, least_trusted
 from asterism.types.rules import stored_rules
 from asterism.types.turns import (
     WIRE_KINDS,
     Entry,
     EntryKind,
+    Imported,
     Outcome,
+    PastMessage,
     Replay,
     Reply,
     ResultMeta,
@@ -50,8 +49,12 @@ from asterism.types.turns import (
     ToolResult,
     TurnRecord,
     TurnState,
+    check_field,
+    check_text,
+    message_wire,
+    text_of,
+    unmarked,
 )
-from asterism.types.wire import message_wire, text_of
 
 _OF_THE_CONTEXT = ("epoch", "skipped", "compact", "trust")
 
@@ -202,7 +205,7 @@ async def _lay_out(tx: Connection, agent: Agent, record: TurnRecord, entries: li
     given = _given(next((entry for entry in entries if entry.key == GIVEN), None))
     agent = replace(agent, limits=limits, rules=stored_rules(given["rules"]))
     await agents.create(tx, "replay", agent)
-    await rules.have_run(tx, agent.id, given["ran"])
+    await agents.have_run(tx, agent.id, given["ran"])
     await tx.run("UPDATE agents SET length = ? WHERE id = ?", (record.first_seq - 1, agent.id))
     said = next(entry for entry in entries if entry.key == "in")
     opening: dict[str, Any] = orjson.loads(said.meta or "{}")

@@ -13,7 +13,7 @@ import orjson
 
 from asterism.errors import AsterismError, LaneLost, NotFound
 from asterism.memory import people
-from asterism.store import approvals, blobs, halts, inbox, journal
+from asterism.store import agents, approvals, inbox, journal
 from asterism.store.database import Connection, Database
 from asterism.telemetry.redaction import redact
 from asterism.turns.approvals import Approvals, read_answer
@@ -23,13 +23,22 @@ from asterism.turns.lanes import Lanes, LocalLanes
 from asterism.turns.loop import run_turn
 from asterism.turns.turn import EMPTY_ANSWER, Means, StoppedBefore, Turn
 from asterism.turns.watch import Bridge, Hub
-from asterism.types.blobs import Blob
-from asterism.types.halts import Halt
-from asterism.types.ids import new_id, turn_id_for
-from asterism.types.messages import InboxItem, Receipt, check_field, check_text
+from asterism.types.agents import Blob, Halt, new_id, turn_id_for
 from asterism.types.people import Account
-from asterism.types.turns import Entry, Outcome, Reply, TurnRecord, TurnState
-from asterism.types.wire import message_wire, plain, text_of
+from asterism.types.turns import (
+    Entry,
+    InboxItem,
+    Outcome,
+    Receipt,
+    Reply,
+    TurnRecord,
+    TurnState,
+    check_field,
+    check_text,
+    message_wire,
+    plain,
+    text_of,
+)
 
 _log = logging.getLogger(__name__)
 _MOST_LIVE_BYTES = 48 * 1024 * 1024
@@ -95,7 +104,9 @@ class Runtime:
             await self._bridge.start()
         self._lanes = lanes
         await self._halting.start()
-        await self._database.listen(halts.TOPIC, lambda _: self._in_background(self._stand_still()))
+        await self._database.listen(
+            agents.TOPIC, lambda _: self._in_background(self._stand_still())
+        )
         await self._database.listen("memory", self._memory_changed)
         if lanes is not None:
             if isinstance(lanes, LocalLanes):
@@ -192,7 +203,7 @@ class Runtime:
                 if former is not None:
                     return Receipt(former[0], turn_id_for(former[0]), former[1], duplicate=True)
             for one in images:
-                await blobs.put(tx, one, at)
+                await journal.put_blob(tx, one, at)
             participants = (
                 people.alone_with(speaker)
                 if speaker is not None
@@ -675,7 +686,7 @@ class Halting:
 
     async def start(self) -> None:
         """Begin to listen."""
-        await self._database.listen(halts.TOPIC, self._heard)
+        await self._database.listen(agents.TOPIC, self._heard)
 
     def _heard(self, constellation: str) -> None:
         if constellation == self._constellation:
@@ -691,4 +702,4 @@ class Halting:
         return self._halt
 
     async def _read(self, tx: Connection) -> Halt | None:
-        return await halts.current(tx, self._constellation)
+        return await agents.current_halt(tx, self._constellation)

@@ -10,9 +10,8 @@ from asterism.store import inbox, schedules
 from asterism.store.database import Connection, Database
 from asterism.tools.schedule import next_time
 from asterism.turns.lanes import Pump
-from asterism.types.ids import new_id
-from asterism.types.schedules import Schedule
-from asterism.types.wire import message_wire
+from asterism.types.agents import Schedule, new_id
+from asterism.types.turns import message_wire
 
 _AT_ONCE = 100
 

@@ -12,8 +12,7 @@ from asterism.errors import AsterismError, BudgetReached
 from asterism.ports import Clock, Hold, ModelRequest
 from asterism.store import spending as at_rest
 from asterism.store.database import Connection, Database
-from asterism.types.ids import new_id
-from asterism.types.messages import Notice
+from asterism.types.agents import new_id
 from asterism.types.spending import (
     Budget,
     Cap,
@@ -25,7 +24,7 @@ from asterism.types.spending import (
     Total,
     dollars,
 )
-from asterism.types.turns import Reply
+from asterism.types.turns import Notice, Reply
 
 # What vendors add to what they are sent, such as a prompt about tools: of 530 tokens for one model
 # of Anthropic's (docs.anthropic.com/en/docs/tool-use-pricing-and-tokens, 2026-11).

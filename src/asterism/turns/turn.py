@@ -20,20 +20,10 @@ from asterism.config import Settings
 from asterism.config.contacts import Contacts
 from asterism.errors import LaneLost, StoreUnavailable
 from asterism.permissions import Authority
-from asterism.permissions.texts import is_quoted_from
+from asterism.permissions.readings import is_quoted_from
 from asterism.ports import Clock, Profile, Question
-from asterism.store import (
-    approvals,
-    epochs,
-    events,
-    grants,
-    inbox,
-    journal,
-    notices,
-    outbox,
-    quotas,
-    rules,
-)
+from asterism.store import agents, approvals, epochs, events, inbox, journal, outbox
+from asterism.store.approvals import Use
 from asterism.store.database import Connection, Database
 from asterism.store.epochs import Epoch
 from asterism.store.journal import Draft
@@ -43,38 +33,43 @@ from asterism.tools.tool import Toolbox
 from asterism.turns.context import LiveAgent, Note
 from asterism.turns.rules import Course
 from asterism.turns.spending import Spending, TurnPurse
-from asterism.types.approvals import PRESENT, Approval
-from asterism.types.call_text import announcement
+from asterism.types.agents import new_id
+from asterism.types.approvals import PRESENT, Approval, announcement
 from asterism.types.effects import Effect, EffectKind
 from asterism.types.events import Event
-from asterism.types.ids import new_id
-from asterism.types.labels import Label
-from asterism.types.marks import MARK, unmarked, unmarked_wire
 from asterism.types.memory import Source
-from asterism.types.messages import Delivery, InboxItem, Notice
 from asterism.types.people import (
     OWNER,
     Audience,
+    Label,
     Participants,
     Trust,
     planned_for,
 )
 from asterism.types.search import Found, Query
 from asterism.types.spending import Charge, Payer
-from asterism.types.summaries import Folds
 from asterism.types.turns import (
+    MARK,
     WIRE_KINDS,
     Call,
+    Delivery,
     Entry,
     EntryKind,
+    Folds,
+    InboxItem,
+    Notice,
     Outcome,
     Reply,
     ResultMeta,
     TurnRecord,
     TurnState,
     Usage,
+    message_wire,
+    plain,
+    text_of,
+    unmarked,
+    unmarked_wire,
 )
-from asterism.types.wire import message_wire, plain, text_of
 
 T = TypeVar("T")
 
@@ -137,7 +132,7 @@ class Page:
     events: list[Event] = field(default_factory=list[Event])
     granted: list[str] = field(default_factory=list[str])
     """Grants that calls were made on."""
-    uses: list[quotas.Use] = field(default_factory=list[quotas.Use])
+    uses: list[Use] = field(default_factory=list[Use])
     state: TurnState = TurnState.OPEN
     error: str | None = None
     ran: dict[str, int] = field(default_factory=dict[str, int])
@@ -393,7 +388,7 @@ class Turn:
         """Count a call that a grant covers, with the next flush."""
         self._page.granted.append(grant_id)
 
-    def use_quota(self, use: quotas.Use) -> None:
+    def use_quota(self, use: Use) -> None:
         """Count a call that a policy's quota covers, with the next flush."""
         self._page.uses.append(use)
 
@@ -403,7 +398,7 @@ class Turn:
         return self._page.granted
 
     @property
-    def uses(self) -> Sequence[quotas.Use]:
+    def uses(self) -> Sequence[Use]:
         """What counts for quotas and the store does not know of yet."""
         return self._page.uses
 
@@ -568,19 +563,19 @@ class Turn:
     async def _send_off(self, tx: Connection, page: Page) -> None:
         """Write what others are to hear of a page, and what it cost."""
         for notice in page.notices:
-            await notices.put(tx, notice)
+            await agents.put_notice(tx, notice)
         for approval in page.approvals:
             await approvals.put(tx, approval)
         for delivery in page.deliveries:
             await outbox.put(tx, delivery)
         for grant_id in page.granted:
-            await grants.use(tx, grant_id)
+            await approvals.use_grant(tx, grant_id)
         for use in page.uses:
-            await quotas.put(tx, use)
+            await approvals.put_quota(tx, use)
         if page.events:
             await events.append(tx, self.agent.id, page.events)
         if page.ran:
-            await rules.have_run(tx, self.agent.id, page.ran)
+            await agents.have_run(tx, self.agent.id, page.ran)
         if page.charges and self._purse is not None:
             await self._purse.record(tx, page.charges)
         if page.state is not TurnState.OPEN and self.means.database.distributed:

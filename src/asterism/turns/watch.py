@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 
 from asterism.store.database import Connection, Database
-from asterism.types.ids import new_id, now_ms
+from asterism.types.agents import new_id, now_ms
 from asterism.types.turns import Signal
 
 _KEPT = 4_096

@@ -24,8 +24,7 @@ from asterism.store.forgetting import ForgetRequest
 from asterism.types.events import ANCHORED, home_chain
 from asterism.types.events import EMPTIED as EMPTIED_BODIES
 from asterism.types.people import Audience
-from asterism.types.turns import EntryKind
-from asterism.types.wire import message_wire, result_wire, text_of
+from asterism.types.turns import EntryKind, message_wire, result_wire, text_of
 
 REPEATED = 24
 """What was said in so many characters or more is looked for wherever it was repeated."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from asterism.memory.search.hits import Shown, matched
 from asterism.memory.search.looking import ALIKE, ALIKE_ENCODED, DATED, Looking, Ranked, Why
 from asterism.types.search import Found, Hit, Neighbour, Reason, ReasonKind
-from asterism.types.summaries import days
+from asterism.types.turns import days
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

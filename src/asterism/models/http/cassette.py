@@ -25,7 +25,7 @@ import orjson
 from asterism import plugins
 from asterism.errors import ConfigError, ModelError, ModelGarbled, ModelRefused, ModelUnavailable
 from asterism.private import read_regular
-from asterism.types.ids import now_ms
+from asterism.types.agents import now_ms
 
 if TYPE_CHECKING:
     from asterism.ports import ModelRequest

@@ -25,7 +25,7 @@ from asterism.tools.mcp.trouble import (
     wants_person,
 )
 from asterism.tools.tool import ToolContext
-from asterism.types.ids import now_ms
+from asterism.types.agents import now_ms
 
 if TYPE_CHECKING:
     from mcp import Client

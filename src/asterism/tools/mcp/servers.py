@@ -15,7 +15,7 @@ from asterism.tools.mcp.offers import Offer, offers
 from asterism.tools.mcp.reach import Means
 from asterism.tools.mcp.server import Backoff, Server
 from asterism.tools.tool import Tool, Toolbox
-from asterism.types.ids import now_ms
+from asterism.types.agents import now_ms
 
 _log = logging.getLogger(__name__)
 

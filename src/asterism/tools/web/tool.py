@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator
 
 from asterism.errors import ToolError
-from asterism.permissions.policies import Policy, Ruling, Wanted
+from asterism.permissions.decide import Policy, Ruling, Wanted
 from asterism.tools.addresses import Allowed, checked
 from asterism.tools.spellings import OPERATION, TEXT, WORD, also, unless_null
 from asterism.tools.tool import Tool, ToolContext, tool
