@@ -406,7 +406,7 @@ async def test_after_its_rest_one_request_tries_a_failing_server(
     server: FaultServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     clock = Minutes()
-    monkeypatch.setattr("asterism.app.parts.Server", partial(Server, breaker=Breaker(clock)))
+    monkeypatch.setattr("asterism.app.engine.Server", partial(Server, breaker=Breaker(clock)))
     server.stays = FAULTS["500"]
     async with opened(tmp_path, configured(OPENAI, server.base_url)) as home:
         names = [f"agent{n}" for n in range(10)]
@@ -499,7 +499,7 @@ async def test_agents_that_wait_for_a_rate_limit_take_turns(
     server: FaultServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     seats = Seats()
-    monkeypatch.setattr("asterism.app.parts.Pace", seats.pace)
+    monkeypatch.setattr("asterism.app.engine.Pace", seats.pace)
     settings = configured(OPENAI, server.base_url) | {"models.first.requests_per_minute": 3}
     names = ("busy", "calm", "late")
     async with opened(tmp_path, settings) as home:

@@ -14,7 +14,7 @@ import orjson
 import pytest
 
 from asterism import plugins
-from asterism.app.parts import make_model
+from asterism.app.engine import make_model
 from asterism.config import Settings
 from asterism.errors import (
     ConfigError,

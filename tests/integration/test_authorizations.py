@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from asterism import Asterism, NotAllowed, Tool, TurnState, tool
-from asterism.app.authority import Authorities
+from asterism.app.engine import Authorities
 from asterism.config import LiveSettings, load
 from asterism.errors import ConfigError
 from asterism.permissions import Act, Actor

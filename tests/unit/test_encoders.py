@@ -12,7 +12,7 @@ import numpy as np
 import orjson
 import pytest
 
-from asterism.app.parts import Parts, make_encoder
+from asterism.app.engine import Parts, make_encoder
 from asterism.config import Settings
 from asterism.errors import AsterismError, ConfigError, ModelGarbled, ModelRefused
 from asterism.memory.search.encoders import (

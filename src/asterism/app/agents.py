@@ -8,14 +8,8 @@ from dataclasses import fields, replace
 from typing import Any
 
 from asterism.app.audit import note
-from asterism.app.checks import (
-    checked_model,
-    checked_name,
-    checked_system,
-    no_such,
-)
 from asterism.app.nouns import Nouns
-from asterism.app.verbs import verbs
+from asterism.app.session import checked_model, checked_name, checked_system, no_such, verbs
 from asterism.errors import AsterismError, Conflict, InvalidInput, NotFound
 from asterism.permissions import Act
 from asterism.ports import ModelRequest, Warm
@@ -272,15 +266,15 @@ class AgentVerbs(Nouns):
         """
         agent_id = agent.id if isinstance(agent, Agent) else (await self.agent(agent)).id
         at, constellation = self._engine.clock(), self._engine.settings.constellation
-        reach = self._reach
-        past = read_past(messages, at, OWNER if reach.writes_as_owner else reach.actor.id)
+        session = self._session
+        past = read_past(messages, at, OWNER if session.writes_as_owner else session.actor.id)
 
         async def work(tx: Connection) -> Imported:
-            trust = (await reach.writer(tx, "api")).source.trust
+            trust = (await session.writer(tx, "api")).source.trust
             imported = await append_past(tx, constellation, agent_id, past, at, trust)
             count = len(imported.messages)
             await note(
-                tx, self._reach, "messages.imported", by="api", agent_id=agent_id, count=count
+                tx, self._session, "messages.imported", by="api", agent_id=agent_id, count=count
             )
             return imported
 
@@ -293,4 +287,4 @@ class AgentVerbs(Nouns):
 
     async def _note(self, tx: Connection, kind: str, agent: Agent, **body: Any) -> None:
         """Leave in the audit log what was done to an agent."""
-        await note(tx, self._reach, kind, by="api", agent_id=agent.id, what=agent.name, **body)
+        await note(tx, self._session, kind, by="api", agent_id=agent.id, what=agent.name, **body)

@@ -12,10 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
-from asterism.app.authority import Authorities
-from asterism.app.engine import Engine
-from asterism.app.observe import begin_spans
-from asterism.app.parts import forgets_again, make_toolbox, open_database
+from asterism.app.engine import (
+    Authorities,
+    Engine,
+    begin_spans,
+    forgets_again,
+    make_toolbox,
+    open_database,
+)
 from asterism.app.spend import presume_orphans
 from asterism.app.tools import Workshop
 from asterism.app.turns import TurnVerbs
@@ -50,7 +54,7 @@ class Asterism(TurnVerbs):
 
     def __init__(self, engine: Engine) -> None:
         """Make the owner's home, which opens and closes the engine."""
-        super().__init__(engine, engine.reach)
+        super().__init__(engine, engine.session)
         self._listening: list[asyncio.Task[None]] = []
         self._retention = Pump("retention", self._retain, engine.clock, longest_sleep=_RETAIN_EVERY)
         self._watching: asyncio.Task[None] | None = None
@@ -60,7 +64,7 @@ class Asterism(TurnVerbs):
 
     def acting_as(self, actor: Actor) -> ActingHome:
         """Return the same home for somebody else, who may do only what they may."""
-        return ActingHome(self._engine, replace(self._reach, actor=actor))
+        return ActingHome(self._engine, replace(self._session, actor=actor))
 
     # -- parts, for whoever runs the process -------------------------------------------------------
 
@@ -171,7 +175,7 @@ class Asterism(TurnVerbs):
         engine = self._engine
         await presume_orphans(engine.database, self.settings.constellation, engine.clock())
         await engine.database.listen(FORGOTTEN, self._heard_forgetting)
-        if forgets_again(self._reach.data):
+        if forgets_again(self._session.data):
             # An older copy of the database may have brought back what was forgotten.
             await self.memory.forget_again()
         if work:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from asterism import plugins
-from asterism.app.parts import make_model
+from asterism.app.engine import make_model
 from asterism.config import ModelSettings, Settings
 from asterism.errors import ModelError
 from asterism.models.http.cassette import Asked, Cassette, Exchange, Playing, first_difference

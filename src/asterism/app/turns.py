@@ -11,17 +11,11 @@ from typing import Any
 import orjson
 
 from asterism.app.agents import AgentVerbs
-from asterism.app.arguments import AnyText
 from asterism.app.audit import note
-from asterism.app.checks import (
-    checked_schema,
-)
-from asterism.app.observe import metrics
-from asterism.app.reach import enough
+from asterism.app.engine import metrics
 from asterism.app.replay import replay_tape
-from asterism.app.signals import last_signal, signals_of_turn
-from asterism.app.spend import read_spend, standings
-from asterism.app.verbs import verbs
+from asterism.app.session import AnyText, checked_schema, enough, verbs
+from asterism.app.spend import last_signal, read_spend, signals_of_turn, standings
 from asterism.errors import Conflict, InvalidInput, NotFound
 from asterism.permissions import Act
 from asterism.store import agents, approvals, inbox, journal, outbox, schedules
@@ -117,7 +111,7 @@ class TurnVerbs(AgentVerbs):
         """
         speaker = (
             None
-            if self._reach.is_owner
+            if self._session.is_owner
             else self._speaker(
                 channel=channel != "api",
                 sender=sender,
@@ -143,7 +137,7 @@ class TurnVerbs(AgentVerbs):
 
     def _speaker(self, **given: object) -> str:
         """Return who speaks where somebody acts who is not the owner: they themselves."""
-        actor = self._reach.actor
+        actor = self._session.actor
         said = [name for name, value in given.items() if value]
         if said:
             raise InvalidInput(
@@ -163,7 +157,7 @@ class TurnVerbs(AgentVerbs):
 
     async def _must_hear(self, turn_id: str) -> None:
         """Return if whoever acts may see a turn; else there is none for them."""
-        if not await self._reach.sees_turn(turn_id):
+        if not await self._session.sees_turn(turn_id):
             raise NotFound(
                 f'There is no turn {turn_id!r}. "asterism turn list" shows the latest ones.'
             )
@@ -208,7 +202,7 @@ class TurnVerbs(AgentVerbs):
     ) -> AsyncGenerator[Signal, None]:
         """Yield the signals of all turns of an agent, from the one after `after` on.
 
-        If the log of signals does not reach back that far, the turns that ended since are told from
+        If the log of signals does not session back that far, the turns that ended since are told from
         the journal first, after a signal `gap`.
         """
         who = agent if isinstance(agent, Agent) else await self.agent(agent)
@@ -222,12 +216,12 @@ class TurnVerbs(AgentVerbs):
             )
             told = {record.id for record in missed}
             for record in missed:
-                if not await self._reach.sees_turn(record.id):
+                if not await self._session.sees_turn(record.id):
                     continue
                 yield last_signal(await self._engine.runtime.outcome(record.id))
         async with contextlib.aclosing(self._engine.hub.watch(who.id, after)) as signals:
             async for signal in signals:
-                if signal.turn_id not in told and await self._reach.sees_turn(signal.turn_id):
+                if signal.turn_id not in told and await self._session.sees_turn(signal.turn_id):
                     yield signal
 
     async def stop_turn(self, turn_id: str, reason: str = "Stopped.") -> None:
@@ -268,7 +262,7 @@ class TurnVerbs(AgentVerbs):
 
         async def read(tx: Connection) -> list[TurnRecord]:
             async def heard(found: Sequence[TurnRecord]) -> list[TurnRecord]:
-                ids = await self._reach.visible_turns(tx, [one.id for one in found])
+                ids = await self._session.visible_turns(tx, [one.id for one in found])
                 return [one for one in found if one.id in ids]
 
             return await enough(
@@ -286,7 +280,7 @@ class TurnVerbs(AgentVerbs):
 
         async def read(tx: Connection) -> tuple[TurnRecord, list[Entry]] | None:
             record = await journal.turn(tx, turn_id)
-            if record is None or not await self._reach.visible_turns(tx, [turn_id]):
+            if record is None or not await self._session.visible_turns(tx, [turn_id]):
                 return None
             return record, await journal.entries_of(tx, record)
 
@@ -350,11 +344,11 @@ class TurnVerbs(AgentVerbs):
             if not await agents.create(tx, self._engine.settings.constellation, copy):
                 return False
             await journal.copy_before(tx, origin.id, record.first_seq, copy.id)
-            writer = await self._reach.writer(tx, "fork", f"as it stood before {turn_id}")
+            writer = await self._session.writer(tx, "fork", f"as it stood before {turn_id}")
             await fork_memory(tx, writer, origin.id, copy.id, moment=record.opened_at - 1)
             of = {"what": copy.name, "of": origin.name}
             await note(
-                tx, self._reach, "agent.forked", by="api", agent_id=copy.id, turn_id=turn_id, **of
+                tx, self._session, "agent.forked", by="api", agent_id=copy.id, turn_id=turn_id, **of
             )
             return True
 
@@ -387,7 +381,7 @@ class TurnVerbs(AgentVerbs):
     async def _waiting(self, tx: Connection) -> list[InboxItem]:
         """Return what waits in the inbox and whoever acts may see."""
         found = await inbox.waiting(tx, self._engine.settings.constellation)
-        heard = await self._reach.visible_turns(tx, [one.turn_id for one in found])
+        heard = await self._session.visible_turns(tx, [one.turn_id for one in found])
         return [one for one in found if one.turn_id in heard]
 
     async def counts(self) -> tuple[int, int]:
@@ -396,7 +390,7 @@ class TurnVerbs(AgentVerbs):
 
         async def read(tx: Connection) -> tuple[int, int]:
             there = await agents.count(tx, constellation)
-            if not self._reach.sees_all:
+            if not self._session.sees_all:
                 return there, len(await self._waiting(tx))
             return there, await inbox.count(tx, constellation)
 
@@ -421,7 +415,7 @@ class TurnVerbs(AgentVerbs):
             waiting = await inbox.waiting(tx, constellation)
             ids = [one.turn_id for one in waiting if one.kind == "message" and not one.stopped]
             ids += [record.id for record in await journal.all_interrupted(tx, constellation)]
-            return sorted(await self._reach.visible_turns(tx, ids))
+            return sorted(await self._session.visible_turns(tx, ids))
 
         return await self._engine.database.read(read)
 
@@ -433,7 +427,7 @@ class TurnVerbs(AgentVerbs):
 
     async def notices(self, *, unseen: bool = True, limit: int = 100) -> list[Notice]:
         """Return what the owner must be told, which is for nobody else."""
-        if not self._reach.sees_all:
+        if not self._session.sees_all:
             return []
         return await self._engine.database.read(
             lambda tx: agents.list_notices(
@@ -472,7 +466,7 @@ class TurnVerbs(AgentVerbs):
 
         async def read(tx: Connection) -> list[Delivery]:
             async def heard(found: Sequence[Delivery]) -> list[Delivery]:
-                ids = await self._reach.visible_turns(tx, [one.turn_id for one in found])
+                ids = await self._session.visible_turns(tx, [one.turn_id for one in found])
                 return [one for one in found if one.turn_id in ids]
 
             return await enough(
@@ -490,7 +484,7 @@ class TurnVerbs(AgentVerbs):
         async def work(tx: Connection) -> bool:
             revived = await outbox.revive(tx, key, at)
             if revived:
-                await note(tx, self._reach, "delivery.retried", by="api", what=key)
+                await note(tx, self._session, "delivery.retried", by="api", what=key)
             return revived
 
         if not await self._engine.database.write(work):
@@ -502,7 +496,7 @@ class TurnVerbs(AgentVerbs):
         agent_id = agent.id if isinstance(agent, Agent) else (await self.agent(agent)).id
 
         async def read(tx: Connection) -> list[Schedule]:
-            participants = await self._reach.participants(tx)
+            participants = await self._session.participants(tx)
             found = await schedules.of_agent(tx, agent_id)
             return [one for one in found if participants.can_see(audience_of(one.participants))]
 

@@ -26,7 +26,7 @@ from asterism.errors import (
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
-    from asterism.app.mcp_import import Imported
+    from asterism.app.mcp import Imported
     from asterism.tools.mcp.offers import Offer
     from asterism.tools.mcp.servers import Standing
 
@@ -301,7 +301,7 @@ def import_servers(
 
     Tokens and keys in the file are stored encrypted; the configuration only names them.
     """
-    from asterism.app.mcp_import import read_foreign
+    from asterism.app.mcp import read_foreign
     from asterism.config import load
 
     if file.exists():

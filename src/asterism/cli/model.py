@@ -19,8 +19,8 @@ from asterism.cli.text import one_line
 from asterism.errors import AsterismError, InvalidInput
 
 if TYPE_CHECKING:
-    from asterism.app.trial import Trial
-    from asterism.app.vendor_keys import KeyPlace, StoredKeys
+    from asterism.app.discovery import Trial
+    from asterism.app.keys import KeyPlace, StoredKeys
     from asterism.config import Settings
     from asterism.models.embedded.weights import Weights
 
@@ -222,7 +222,7 @@ def _weights(settings: Settings) -> list[dict[str, Any]]:
 
 async def _vendors(options: Options, settings: Settings) -> list[dict[str, Any]]:
     from asterism import plugins
-    from asterism.app.vendor_keys import key_place
+    from asterism.app.keys import key_place
     from asterism.config.vendors import vendors
 
     used = {one.partition(":")[0] for one in _default_chain(settings)}
@@ -325,7 +325,7 @@ async def _check(settings: Settings, model: str, keys: StoredKeys) -> None:
 
 def _missing(settings: Settings, model: str, keys: StoredKeys) -> str:
     """Say what a model still lacks before it can answer."""
-    from asterism.app.vendor_keys import key_place
+    from asterism.app.keys import key_place
     from asterism.models.embedded.weights import Shelf
 
     vendor, _, name = model.partition(":")
@@ -359,7 +359,7 @@ def _confirm(weights: Weights) -> None:
 async def _try_all(
     options: Options, settings: Settings, chain: list[str]
 ) -> list[Trial | AsterismError]:
-    from asterism.app.trial import try_model
+    from asterism.app.discovery import try_model
 
     found: list[Trial | AsterismError] = []
     async with stored_keys(options) as keys:
