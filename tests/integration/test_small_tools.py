@@ -20,7 +20,7 @@ from asterism.tools.halt import halt
 from asterism.tools.send import send_message
 from asterism.tools.source import source
 from asterism.tools.think import think
-from asterism.types.turns import EntryKind
+from asterism.types.turns import EntryKind, Origin
 from tests.scenes import PATIENCE, obedient, open_home, until
 
 TOOLS = [send_message, source, think, halt]
@@ -139,12 +139,8 @@ async def test_an_agent_is_not_flooded(tmp_path: Path, clock: ManualClock):
         scene = Scene(home, MemoryChannel(), clock)
 
         async def wait_there(tx: Connection) -> None:
-            await inbox.put(
-                *(tx, bob.id, "msg_1"),
-                kind="message",
-                channel="agent:aria",
-                body=b"{}",
-                at=clock(),
+            await inbox.put_message(
+                *(tx, bob.id, "msg_1", b"{}", Origin("agent:aria"), clock()),
                 announce=False,  # so that it stays in the inbox
             )
 

@@ -37,7 +37,7 @@ from asterism.turns.lanes import Lanes, LocalLanes, Pump
 from asterism.turns.watch import Hub
 from asterism.types.agents import DEFAULT_MODEL, now_ms
 from asterism.types.people import Account
-from asterism.types.turns import Receipt
+from asterism.types.turns import Message, Receipt
 
 _log = logging.getLogger(__name__)
 
@@ -251,26 +251,15 @@ class Asterism(TurnVerbs):
     async def _listen(self, name: str) -> None:
         """Take messages in from a channel; one that fails is started again."""
 
-        async def accept(
-            target: str,
-            text: str,
-            *,
-            external_id: str | None = None,
-            sender: str | None = None,
-            reply_to: str | None = None,
-            room: str | None = None,
-            present: Sequence[str] = (),
-        ) -> Receipt:
-            return await self.send(
-                target,
-                text,
-                channel=name,
-                external_id=external_id,
-                # Whoever does not say who they are is not the owner.
-                sender=sender or reply_to or "somebody",
-                reply_to=reply_to,
-                room=room,
-                present=present,
+        async def accept(message: Message) -> Receipt:
+            origin = message.origin
+            # Whoever does not say who they are is not the owner.
+            sender = origin.sender or origin.reply_to or "somebody"
+            agent = await self.agent(message.target)
+            return await self._engine.runtime.accept(
+                replace(
+                    message, target=agent.id, origin=replace(origin, channel=name, sender=sender)
+                )
             )
 
         async def answer(

@@ -1,7 +1,7 @@
 """The nouns of a home: each has a file of its own, imported when it is first used.
 
-Every noun is made here, for whoever acts: it gets their session, and what it shares with others from
-the engine.
+Every noun is made here, for whoever acts: it gets their session, and what it shares with others
+from the engine.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from asterism.store import agents, approvals, inbox, journal, outbox, schedules
 from asterism.store.database import Connection
 from asterism.turns.replay import replay as replay_turn
 from asterism.turns.watch import time_of
-from asterism.types.agents import Agent, Schedule, image
+from asterism.types.agents import Agent, Schedule, image, message_id_for
 from asterism.types.approvals import Approval
 from asterism.types.people import audience_of
 from asterism.types.spending import Spend, Standing
@@ -30,7 +30,9 @@ from asterism.types.turns import (
     Delivery,
     Entry,
     InboxItem,
+    Message,
     Notice,
+    Origin,
     Outcome,
     Receipt,
     Replay,
@@ -121,19 +123,15 @@ class TurnVerbs(AgentVerbs):
             )
         )
         agent_id = agent.id if isinstance(agent, Agent) else (await self.agent(agent)).id
-        return await self._engine.runtime.accept(
+        message = Message(
             agent_id,
-            text,
-            channel=channel,
-            external_id=external_id,
-            sender=sender,
-            reply_to=reply_to,
-            images=[image(one) for one in images],
-            schema=checked_schema(schema),
-            room=room,
-            present=present,
-            speaker=speaker,
+            (text, *map(image, images)),
+            Origin(channel, sender, reply_to, room),
+            external_id,
+            tuple(present),
+            checked_schema(schema),
         )
+        return await self._engine.runtime.accept(message, speaker)
 
     def _speaker(self, **given: object) -> str:
         """Return who speaks where somebody acts who is not the owner: they themselves."""
@@ -186,7 +184,7 @@ class TurnVerbs(AgentVerbs):
         agent_id = (await self.outcome(turn_id)).agent_id
 
         async def accepted_before() -> Receipt:
-            return Receipt("msg_" + turn_id.partition("_")[2], turn_id, agent_id, duplicate=True)
+            return Receipt(message_id_for(turn_id), turn_id, agent_id, duplicate=True)
 
         async with contextlib.aclosing(self._signals(agent_id, accepted_before)) as signals:
             async for signal in signals:
@@ -202,7 +200,7 @@ class TurnVerbs(AgentVerbs):
     ) -> AsyncGenerator[Signal, None]:
         """Yield the signals of all turns of an agent, from the one after `after` on.
 
-        If the log of signals does not session back that far, the turns that ended since are told from
+        If the log of signals does not reach back that far, the turns that ended since are told from
         the journal first, after a signal `gap`.
         """
         who = agent if isinstance(agent, Agent) else await self.agent(agent)

@@ -17,7 +17,7 @@ from asterism.types.agents import Schedule, new_id
 from asterism.types.effects import Effect, EffectKind, ToolEffect
 from asterism.types.memory import Permission, Source
 from asterism.types.people import label_of
-from asterism.types.turns import message_wire
+from asterism.types.turns import Origin, message_wire
 
 _SPAN = re.compile(r"^(\d+(?:\.\d+)?)\s*(s|sec|seconds?|m|min|minutes?|h|hours?|d|days?|w|weeks?)$")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
@@ -148,15 +148,13 @@ async def heartbeat(ctx: ToolContext, reason: str) -> str:
     Args:
         reason: What you will do in that turn; you will read it then.
     """
-    item = await inbox.put(
+    item = await inbox.put_message(
         ctx.tx,
         ctx.agent.id,
         new_id("msg"),
-        kind="message",
-        channel=ctx.channel if ctx.reply_to else "heartbeat",
-        body=message_wire("user", f"[heartbeat you asked for] {reason}"),
-        at=ctx.now,
-        reply_to=ctx.reply_to,
+        message_wire("user", f"[heartbeat you asked for] {reason}"),
+        Origin(ctx.channel if ctx.reply_to else "heartbeat", reply_to=ctx.reply_to),
+        ctx.now,
         participants=ctx.participants.wire(ctx.source.audience, ctx.source.trust),
     )
     if item is None:

@@ -17,7 +17,7 @@ from asterism.tools.tool import Tool, ToolContext, tool
 from asterism.types.agents import new_id
 from asterism.types.effects import Effect, EffectKind
 from asterism.types.people import OWNER, Account, Participants, Person
-from asterism.types.turns import Delivery, Notice, message_wire
+from asterism.types.turns import Delivery, Notice, Origin, message_wire
 
 _OWNER = ("", OWNER, "user", "me", "partner", "human")
 _COOLDOWN = 30_000
@@ -206,14 +206,13 @@ async def _to_agent(ctx: ToolContext, name: str, content: str) -> str:
             f"{other.name} has a message of yours that it has not read yet. Wait for it, or "
             "tell it more in one message next time. Nothing was sent."
         )
-    item = await inbox.put(
+    item = await inbox.put_message(
         ctx.tx,
         other.id,
         new_id("msg"),
-        kind="message",
-        channel=label,
-        body=message_wire("user", f"[from agent {ctx.agent.name}] {content}"),
-        at=ctx.now,
+        message_wire("user", f"[from agent {ctx.agent.name}] {content}"),
+        Origin(label),
+        ctx.now,
         participants=ctx.participants.wire(ctx.source.audience, ctx.source.trust),
     )
     if item is None:

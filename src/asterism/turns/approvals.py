@@ -38,7 +38,7 @@ from asterism.tools.plan import PLAN_TOOL
 from asterism.tools.tool import Tool
 from asterism.turns.context import Meeting, who
 from asterism.turns.lanes import Pump
-from asterism.types.agents import new_id, turn_id_for
+from asterism.types.agents import message_id_for, new_id, turn_id_for
 from asterism.types.approvals import (
     Answer,
     Approval,
@@ -65,7 +65,7 @@ from asterism.types.people import (
     Person,
     Trust,
 )
-from asterism.types.turns import Delivery, Notice, Receipt, TurnRecord, check_field, plain
+from asterism.types.turns import Delivery, Message, Notice, Receipt, TurnRecord, check_field, plain
 
 NO_APPROVAL = (
     'There is no approval {id!r}. "asterism approval list" shows what waits for an answer.'
@@ -135,23 +135,14 @@ class Approvals:
             raise outcome
         return outcome
 
-    async def take(
-        self,
-        tx: Connection,
-        said: Said,
-        *,
-        agent_id: str,
-        channel: str,
-        sender: str | None,
-        reply_to: str | None,
-        external_id: str | None,
-        at: int,
-    ) -> Receipt | None:
+    async def take(self, tx: Connection, said: Said, message: Message, at: int) -> Receipt | None:
         """Take a message of a channel as an answer; None if there is no question that it means.
 
         Whoever wrote it is told what came of it, in place of a turn of the agent.
         """
-        by: str | Account = OWNER if sender is None else Account(channel, sender)
+        origin, external_id, agent_id = message.origin, message.external_id, message.target
+        channel, reply_to = origin.channel, origin.reply_to
+        by: str | Account = OWNER if origin.sender is None else Account(channel, origin.sender)
         place = f"{channel}:{reply_to}" if reply_to is not None else None
         approval = await self._meant(tx, said, by, place)
         if approval is None and (said.approval_id is None or by == OWNER):
@@ -160,7 +151,7 @@ class Approvals:
         theirs = approval is not None and await self._may_answer(tx, approval, person)
         if approval is not None and theirs:
             # The message that opened the turn: whoever hands it in again finds the turn.
-            message_id, turn_id = "msg_" + approval.turn_id.partition("_")[2], approval.turn_id
+            message_id, turn_id = message_id_for(approval.turn_id), approval.turn_id
             agent_id = approval.agent_id
         else:
             # Nothing of a question is told to those who may not answer it, nor that there is one.
@@ -732,15 +723,9 @@ async def settle(
     }
     if answer.edited is not None:
         told["arguments"] = answer.edited
-    message_id = new_id("msg")
-    item = await inbox.put(
-        tx,
-        approval.agent_id,
-        message_id,
-        kind="decision",
-        channel=approval.turn_id,
-        body=orjson.dumps(told),
-        at=at,
+    decision_id = new_id("msg")
+    item = await inbox.put_decision(
+        tx, approval.agent_id, decision_id, approval.turn_id, orjson.dumps(told), at
     )
     if item is None:
         return NotFound(f"The agent that asked {approval.id} has been deleted.")
@@ -751,7 +736,7 @@ async def settle(
     if grant is not None:
         await approvals.put_grant(tx, grant)
     await _audit(tx, constellation, decided, answer, at, grant)
-    return Receipt(message_id, approval.turn_id, approval.agent_id)
+    return Receipt(decision_id, approval.turn_id, approval.agent_id)
 
 
 async def answered_before(tx: Connection, constellation: str, former: Approval) -> Conflict:

@@ -29,7 +29,7 @@ from asterism.turns.runtime import Runtime
 from asterism.turns.shown import Past, past_of
 from asterism.turns.turn import Means
 from asterism.turns.watch import Hub
-from asterism.types.agents import Agent, new_id, turn_id_for
+from asterism.types.agents import Agent, message_id_for, new_id, turn_id_for
 from asterism.types.approvals import Answer
 from asterism.types.effects import ToolEffect
 from asterism.types.people import OWNER, Account, Trust, least_trusted
@@ -39,6 +39,7 @@ from asterism.types.turns import (
     Entry,
     EntryKind,
     Imported,
+    Origin,
     Outcome,
     PastMessage,
     Replay,
@@ -209,17 +210,10 @@ async def _lay_out(tx: Connection, agent: Agent, record: TurnRecord, entries: li
     await tx.run("UPDATE agents SET length = ? WHERE id = ?", (record.first_seq - 1, agent.id))
     said = next(entry for entry in entries if entry.key == "in")
     opening: dict[str, Any] = orjson.loads(said.meta or "{}")
-    await inbox.put(
-        tx,
-        agent.id,
-        "msg_" + record.id.partition("_")[2],
-        kind="message",
-        channel=record.channel,
-        body=said.body,
-        at=said.at,
-        sender=opening.get("sender"),
-        schema=opening.get("schema"),
-    )
+    origin = Origin(record.channel, opening.get("sender"))
+    message_id = message_id_for(record.id)
+    schema = opening.get("schema")
+    await inbox.put_message(tx, agent.id, message_id, said.body, origin, said.at, schema=schema)
 
 
 def _given(entry: Entry | None) -> dict[str, Any]:

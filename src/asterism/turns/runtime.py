@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NoReturn
 
 import orjson
@@ -23,11 +23,14 @@ from asterism.turns.lanes import Lanes, LocalLanes
 from asterism.turns.loop import run_turn
 from asterism.turns.turn import EMPTY_ANSWER, Means, StoppedBefore, Turn
 from asterism.turns.watch import Bridge, Hub
-from asterism.types.agents import Blob, Halt, new_id, turn_id_for
+from asterism.types.agents import Halt, message_id_for, new_id, turn_id_for
 from asterism.types.people import Account
 from asterism.types.turns import (
     Entry,
     InboxItem,
+    InboxKind,
+    Message,
+    Origin,
     Outcome,
     Receipt,
     Reply,
@@ -158,68 +161,47 @@ class Runtime:
 
     # -- in ------------------------------------------------------------------------------------
 
-    async def accept(
-        self,
-        agent_id: str,
-        text: str,
-        *,
-        channel: str,
-        external_id: str | None = None,
-        sender: str | None = None,
-        reply_to: str | None = None,
-        images: Sequence[Blob] = (),
-        schema: str | None = None,
-        room: str | None = None,
-        present: Sequence[str] = (),
-        speaker: str | None = None,
-    ) -> Receipt:
-        """Store a message; on return it will be answered exactly once, whatever happens.
+    async def accept(self, message: Message, speaker: str | None = None) -> Receipt:
+        """Store a message to an agent, whose id is the target; it will be answered exactly once.
 
         `speaker` is the id of the person who says it in private, where it is known who acts; else
-        `sender` names their account, and nobody is the owner.
+        the sender names their account, and nobody is the owner.
         """
+        text, images, origin = message.text, message.images, message.origin
         body = message_wire("user", redact(check_text(text)), images)
-        beside = {
-            "channel": channel,
-            "external_id": external_id,
-            "sender": sender,
-            "reply_to": reply_to,
-            "room": room,
-        }
-        for name, value in (*beside.items(), *(("present", one) for one in present)):
-            check_field(name, value)
+        _check_fields(message)
+        agent_id, external_id = message.target, message.external_id
         message_id, at = new_id("msg"), self._means.clock()
         # Whoever acts as a person answers questions by the verb for it.
-        words = text if not images and schema is None and speaker is None else ""
-        take = self._as_answer(words, agent_id, channel, sender, reply_to, external_id, at)
+        words = text if not images and message.schema is None and speaker is None else ""
+        answer, approvals_here = read_answer(words), self._approvals
 
         async def work(tx: Connection) -> InboxItem | Receipt:
-            if (answered := await take(tx)) is not None:
-                return answered
+            if answer is not None and approvals_here is not None:
+                answered = await approvals_here.take(tx, answer, message, at)
+                if answered is not None:
+                    return answered
             if external_id is not None:
                 former = await inbox.accept_once(
-                    tx, self._constellation, channel, external_id, message_id, agent_id
+                    tx, self._constellation, origin.channel, external_id, message_id, agent_id
                 )
                 if former is not None:
                     return Receipt(former[0], turn_id_for(former[0]), former[1], duplicate=True)
-            for one in images:
-                await journal.put_blob(tx, one, at)
+            for image in images:
+                await journal.put_blob(tx, image, at)
             participants = (
                 people.alone_with(speaker)
                 if speaker is not None
-                else await self._meet(tx, channel, sender, room, present, at)
+                else await self._meet(tx, origin, message.participants, at)
             )
-            item = await inbox.put(
+            item = await inbox.put_message(
                 tx,
                 agent_id,
                 message_id,
-                kind="message",
-                channel=channel,
-                body=body,
-                at=at,
-                sender=sender,
-                reply_to=reply_to,
-                schema=schema,
+                body,
+                origin,
+                at,
+                schema=message.schema,
                 participants=participants,
                 announce=False,
             )
@@ -241,35 +223,6 @@ class Runtime:
         self._wake(taken)
         return Receipt(taken.id, taken.turn_id, taken.agent_id)
 
-    def _as_answer(
-        self,
-        text: str,
-        agent_id: str,
-        channel: str,
-        sender: str | None,
-        reply_to: str | None,
-        external_id: str | None,
-        at: int,
-    ) -> Callable[[Connection], Awaitable[Receipt | None]]:
-        """Return what takes a message as the answer to a question, if it is one."""
-        said, taking = read_answer(text), self._approvals
-
-        async def take(tx: Connection) -> Receipt | None:
-            if said is None or taking is None:
-                return None
-            return await taking.take(
-                tx,
-                said,
-                agent_id=agent_id,
-                channel=channel,
-                sender=sender,
-                reply_to=reply_to,
-                external_id=external_id,
-                at=at,
-            )
-
-        return take
-
     def _wake(self, item: InboxItem) -> None:
         """Put the lane of an agent to work that got something, if lanes run here."""
         if self._lanes is None:
@@ -284,21 +237,20 @@ class Runtime:
     async def _meet(
         self,
         tx: Connection,
-        channel: str,
-        sender: str | None,
-        room: str | None,
-        present: Sequence[str],
+        origin: Origin,
+        others: Sequence[str],
         at: int,
     ) -> str | None:
         """Return who is present, for the inbox."""
-        if sender is None and room is None and not present:
+        channel, sender, room = origin.channel, origin.sender, origin.room
+        if sender is None and room is None and not others:
             return None
         return await people.meet(
             tx,
             self._constellation,
             Account(channel, sender) if sender is not None else None,
             f"{channel}:{room}" if room is not None else None,
-            [Account(channel, one) for one in present],
+            [Account(channel, name) for name in others],
             at,
         )
 
@@ -397,20 +349,23 @@ class Runtime:
                 self._live.move_to_end(agent_id)
         if item is None:
             record, entries, item = await self._database.read(lambda tx: _first_to_do(tx, agent_id))
-        elif item.kind == "decision":
+        elif item.kind == InboxKind.DECISION:
             record, entries = await self._database.read(
-                lambda tx, turn_id=item.channel: _turn_with_entries(tx, turn_id)
+                lambda tx, turn_id=item.turn_id: _turn_with_entries(tx, turn_id)
             )
         else:
             record, entries = None, None
         if record is None and item is None:
             return None, 0
-        if item is not None and item.kind == "decision" and (record is None or record.ended_at):
+        decision = item is not None and item.kind == InboxKind.DECISION
+        if item is not None and decision and (record is None or record.ended_at):
             await self._pass_over(item)
             return await self._next_turn(agent_id, None)
         if live is None:
             live = await self._load(agent_id, None)
-        told = item.participants if record is None and item is not None else _company_of(entries)
+        told = (
+            item.participants if record is None and item is not None else _participants_of(entries)
+        )
         met = await self._who_is_present(told)
         means = self._means
         # Before its memory is read: whatever it sees of it was there by then.
@@ -555,7 +510,7 @@ class Runtime:
         kept = plain(reason)
 
         async def work(tx: Connection) -> Outcome | None:
-            agent_id = await inbox.stop(tx, _message_of(turn_id), kept)
+            agent_id = await inbox.stop(tx, message_id_for(turn_id), kept)
             if agent_id is not None:
                 # A lane that has it in memory takes it from the store instead, where it is marked.
                 await tx.notify("lane", agent_id)
@@ -618,12 +573,19 @@ def _raise_unknown(turn_id: str) -> NoReturn:
     raise NotFound(f'There is no turn {turn_id!r}. "asterism turn list" shows the latest ones.')
 
 
-def _message_of(turn_id: str) -> str:
-    """Return the id of the message that a turn answers."""
-    return "msg_" + turn_id.partition("_")[2]
+def _check_fields(message: Message) -> None:
+    """Raise `InvalidInput` unless all that stands beside a message's text can be kept as it is."""
+    origin = message.origin
+    check_field("channel", origin.channel)
+    check_field("external_id", message.external_id)
+    check_field("sender", origin.sender)
+    check_field("reply_to", origin.reply_to)
+    check_field("room", origin.room)
+    for name in message.participants:
+        check_field("present", name)
 
 
-def _company_of(entries: list[Entry] | None) -> str | None:
+def _participants_of(entries: list[Entry] | None) -> str | None:
     """Return who was present when a turn was opened."""
     for entry in entries or ():
         if entry.key == "in":
@@ -645,8 +607,8 @@ async def _first_to_do(
     if record is not None:
         return record, await journal.entries_of(tx, record), None
     item = await inbox.first(tx, agent_id)
-    if item is not None and item.kind == "decision":
-        parked, entries = await _turn_with_entries(tx, item.channel)
+    if item is not None and item.kind == InboxKind.DECISION:
+        parked, entries = await _turn_with_entries(tx, item.turn_id)
         return parked, entries, item
     return None, None, item
 
@@ -654,7 +616,7 @@ async def _first_to_do(
 async def _outcome_at_rest(tx: Connection, turn_id: str) -> Outcome | None:
     record = await journal.turn(tx, turn_id)
     if record is None:
-        item = await inbox.find(tx, _message_of(turn_id))
+        item = await inbox.find(tx, message_id_for(turn_id))
         if item is None:
             return None
         if item.stopped is not None:

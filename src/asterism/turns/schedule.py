@@ -11,7 +11,7 @@ from asterism.store.database import Connection, Database
 from asterism.tools.schedule import next_time
 from asterism.turns.lanes import Pump
 from asterism.types.agents import Schedule, new_id
-from asterism.types.turns import message_wire
+from asterism.types.turns import Origin, message_wire
 
 _AT_ONCE = 100
 
@@ -62,15 +62,13 @@ class Schedules:
             )
             if former is not None:
                 return False
-            item = await inbox.put(
+            item = await inbox.put_message(
                 tx,
                 schedule.agent_id,
                 message_id,
-                kind="message",
-                channel=schedule.channel or "schedule",
-                body=message_wire("user", text),
-                at=now,
-                reply_to=schedule.reply_to,
+                message_wire("user", text),
+                Origin(schedule.channel or "schedule", reply_to=schedule.reply_to),
+                now,
                 participants=schedule.participants,
             )
             if item is None:  # the agent has been deleted

@@ -66,6 +66,11 @@ def turn_id_for(message_id: str) -> str:
     return "turn_" + message_id.partition("_")[2]
 
 
+def message_id_for(turn_id: str) -> str:
+    """Return the id of the message that a turn answers."""
+    return "msg_" + turn_id.partition("_")[2]
+
+
 @dataclass(frozen=True, slots=True)
 class HttpCall:
     """A request that carries a call out."""

@@ -374,14 +374,63 @@ class Replay:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a message comes from, and where its answer goes."""
+
+    channel: str = ""
+    sender: str | None = None
+    """Who says it, by their name in the channel; None: the owner."""
+    reply_to: str | None = None
+    """Where in the channel the answer goes; None when whoever asked is waiting or will look."""
+    room: str | None = None
+    """The room of the channel where it is said; None: in private."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """Something said to an agent, as a channel hands it in."""
+
+    target: str
+    """The agent, by its name or id."""
+    parts: tuple[str | Blob, ...]
+    """What is said: a text, and images that belong to it."""
+    origin: Origin = Origin()
+    external_id: str | None = None
+    """The message's id in its channel; the same id again is the same message."""
+    participants: tuple[str, ...] = ()
+    """Who else is there, by their names in the channel."""
+    schema: str | None = None
+    """The JSON schema that the answer must fulfil."""
+
+    @property
+    def text(self) -> str:
+        """What is said in words."""
+        return "".join(part for part in self.parts if isinstance(part, str))
+
+    @property
+    def images(self) -> list[Blob]:
+        """The images among the parts."""
+        return [part for part in self.parts if not isinstance(part, str)]
+
+
+class InboxKind(StrEnum):
+    """What waits in an inbox."""
+
+    MESSAGE = "message"
+    """Opens a turn."""
+    DECISION = "decision"
+    """Puts a parked turn back to work."""
+
+
+@dataclass(frozen=True, slots=True)
 class InboxItem:
-    """Something that waits in an agent's inbox for its turn."""
+    """A message or a decision that waits in an agent's inbox."""
 
     agent_id: str
     arrival: int
     id: str
     kind: str
-    """`message` opens a turn; `decision` puts a parked turn back to work."""
+    """One of `InboxKind`."""
     channel: str
     body: bytes
     """The wire form of the message, or the decision as JSON."""
@@ -393,13 +442,15 @@ class InboxItem:
     """The JSON schema that the answer must fulfil."""
     participants: str | None = None
     """Who is present, as JSON: persons and a room; None: the owner alone."""
+    resumes: str | None = None
+    """Of a decision, the turn that goes on."""
     stopped: str | None = None
     """Why its turn is not to begin, if a person has stopped it."""
 
     @property
     def turn_id(self) -> str:
-        """The turn that this item opens."""
-        return turn_id_for(self.id)
+        """The turn that a message opens or a decision resumes."""
+        return self.resumes or turn_id_for(self.id)
 
 
 @dataclass(frozen=True, slots=True)

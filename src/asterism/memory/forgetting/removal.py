@@ -21,6 +21,7 @@ from asterism.store import shelves
 from asterism.store.blocks import EditRow
 from asterism.store.database import Connection
 from asterism.store.forgetting import ForgetRequest
+from asterism.types.agents import message_id_for
 from asterism.types.events import ANCHORED, home_chain
 from asterism.types.events import EMPTIED as EMPTIED_BODIES
 from asterism.types.people import Audience
@@ -214,7 +215,7 @@ class Place:
         for table in ("approvals", "outbox", "notices") if agent_ids else ():
             await self.remove(table, f"turn_id = ?{whose}", (*own, *agent_ids))
         await self._empty_events("turn_id = ?", own)
-        message_id = "msg_" + turn_id.partition("_")[2]
+        message_id = message_id_for(turn_id)
         await self.remove("inbox", "id = ? AND kind = 'message'", (message_id,))
         if self.has("turns"):
             await store.set_column(
