@@ -1,6 +1,5 @@
 """What is sent to the Messages API, made from chat completions, and what its cache finds."""
 
-import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -497,17 +496,13 @@ def test_conversations_take_no_more_room_than_they_may():
         assert body in port.body(request, streamed=False)
 
 
-def test_a_thousand_known_messages_cost_less_than_a_millisecond():
+def test_a_thousand_known_messages_are_sent_as_before():
+    """`python -m bench.growth` has what they cost."""
     talk: list[bytes | str] = []
     for n in range(250):
         talk += [f"Number {n}. " * 20, calling(f"call_{n}"), result_wire(f"call_{n}", "blue " * 50)]
         talk.append(wire("assistant", f"It is blue, number {n}."))
     port = make()
     request = ask(*talk, "And now?", tools=TOOLS)
-    port.body(request, streamed=True)
-    costs: list[float] = []
-    for _ in range(20):
-        begun = time.perf_counter()
-        port.body(request, streamed=True)
-        costs.append(time.perf_counter() - begun)
-    assert min(costs) < 0.001
+    first = port.body(request, streamed=True)
+    assert port.body(request, streamed=True) == first

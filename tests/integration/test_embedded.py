@@ -25,8 +25,7 @@ from asterism.tools.tool import Tool, tool
 if importlib.util.find_spec("xllamacpp") is None:
     pytest.skip("the extra 'embedded' is not installed", allow_module_level=True)
 
-# One worker: each of them would start children of its own on the same few cores.
-pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("embedded")]
+pytestmark = pytest.mark.timeout(300)
 
 NAME = "smollm2-135m"
 LONG = "Tell me a very long story about the sea, the ships and the people on them."

@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Generator
 from pathlib import Path
@@ -34,9 +33,9 @@ async def sandbox(request: pytest.FixtureRequest) -> Sandbox:
 
 @pytest.fixture
 def view(tmp_path: Path) -> View:
-    for one in (tmp_path, *tmp_path.parents):
-        if one.is_relative_to(Path(tempfile.gettempdir()) / f"pytest-of-{getpass.getuser()}"):
-            one.chmod(0o711)  # so that another user can pass
+    for folder in (tmp_path, *tmp_path.parents):
+        if f"pytest-of-{getpass.getuser()}" in folder.parts:
+            folder.chmod(0o711)  # so that another user can pass
     return View(tmp_path / "data" / "workspaces" / "agent_1")
 
 

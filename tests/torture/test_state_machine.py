@@ -491,7 +491,7 @@ class _Room(MemoryChannel):
 @pytest.mark.promise("T1", "T2", "T3", "T4", "K2")
 @pytest.mark.timeout(3_600 if TORTURE else 180)
 def test_a_household_keeps_its_promises_whatever_happens() -> None:
-    many = settings.get_profile("torture").max_examples if TORTURE else 100
+    many = settings.get_profile("torture").max_examples if TORTURE else 40
     run_state_machine_as_test(
         Household, settings=settings(stateful_step_count=15, max_examples=many)
     )

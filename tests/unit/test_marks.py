@@ -1,7 +1,5 @@
 """The system's mark is kept out of everybody else's texts, however it is written."""
 
-import time
-
 import pytest
 
 from asterism.types.agents import Blob
@@ -64,8 +62,8 @@ def test_a_message_with_images_keeps_them():
     assert body == message_wire("user", "[not asterism] Look.", [shown])
 
 
+@pytest.mark.timeout(30)
 @pytest.mark.parametrize("piece", ["[", "]", "[a", "[" + "a" * 1_990, "[\u200b", "[asteris", "[]"])
 def test_no_text_takes_long(piece: str):
-    began = time.perf_counter()
+    """`python -m bench.growth` has how the time grows with the text."""
     unmarked(piece * (400_000 // len(piece)))
-    assert time.perf_counter() - began < 5
