@@ -1,4 +1,4 @@
-"""Spellings: what models write for the arguments of built-in tools, beside what they are told."""
+"""Arguments of built-in tools: what models write for them, beside what they are told."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ def also(name: str, *others: str) -> Any:
 OPERATION = also("operation", "op", "action")
 
 
-def _word(given: Any) -> Any:
-    return given.strip().casefold().replace("-", "_") if isinstance(given, str) else given
+def _word(value: Any) -> Any:
+    return value.strip().casefold().replace("-", "_") if isinstance(value, str) else value
 
 
 WORD = BeforeValidator(_word)
 """A word of a fixed choice, in any case."""
 
 
-def _text(given: Any) -> Any:
+def _text(value: Any) -> Any:
     """Take nothing as an empty text, and several as a list, since models write them so."""
-    if isinstance(given, list):
-        return ",".join(map(str, cast("list[Any]", given)))
-    if isinstance(given, int | float) and not isinstance(given, bool):
-        return str(given)
-    return "" if given is None else given
+    if isinstance(value, list):
+        return ",".join(map(str, cast("list[Any]", value)))
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    return "" if value is None else value
 
 
 TEXT = BeforeValidator(_text)
 
 
-def unless_null(default: Any) -> BeforeValidator:
+def null_as(default: Any) -> BeforeValidator:
     """Take null as if nothing had been given."""
-    take: Callable[[Any], Any] = lambda given: default if given is None else given  # noqa: E731
+    take: Callable[[Any], Any] = lambda value: default if value is None else value  # noqa: E731
     return BeforeValidator(take)

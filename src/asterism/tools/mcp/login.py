@@ -1,4 +1,4 @@
-"""Logins: OAuth at servers that ask for it, with tokens kept where secrets are kept."""
+"""Logins at MCP servers: OAuth with stored tokens, and the address that a browser comes back to."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from urllib.parse import parse_qs, urlsplit
 
 import orjson
 
 from asterism.config.mcp import SERVER_NAME, OAuthSettings
+from asterism.errors import Conflict, InvalidInput
 from asterism.telemetry.redaction import know
-from asterism.tools.mcp.listing import filed
+from asterism.tools.mcp.tools import file_name
 
 if TYPE_CHECKING:
     import httpx2
@@ -25,13 +27,13 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 _CLIENT_NAME = "asterism"
-_EARLY = 30
+_EARLY_SECONDS = 30
 """Seconds before its end at which a token counts as expired."""
-_PATIENCE = 30.0
+_EXCHANGE_SECONDS = 30.0
 """Seconds in which a server exchanges a token."""
-_NOWHERE = "http://127.0.0.1/callback"
+_NO_REDIRECT = "http://127.0.0.1/callback"
 """Where nobody comes back to from a login, since none is made."""
-_VERSION = "mcp-protocol-version"
+_VERSION_HEADER = "mcp-protocol-version"
 
 
 class Vault(Protocol):
@@ -59,18 +61,18 @@ class LoginNeeded(Exception):
     """Raised where a person would have to log in and none is there."""
 
 
-class LoginStale(Exception):
+class LoginExpired(Exception):
     """Raised where a login has run out, and a new token could not be kept."""
 
     def __init__(self) -> None:
-        super().__init__(STALE)
+        super().__init__(LOGIN_EXPIRED)
 
 
 class RenewalFailed(Exception):
     """Raised where a login could not be renewed this time."""
 
 
-STALE = (
+LOGIN_EXPIRED = (
     "its login has run out and is renewed when an agent next uses it; what is opened for reading "
     "cannot keep a new one"
 )
@@ -101,28 +103,28 @@ class Renewals:
     async def close(self) -> None:
         """Wait for those under way, for as long as a server may take."""
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=_PATIENCE)
+            await asyncio.wait(self._tasks, timeout=_EXCHANGE_SECONDS)
 
 
-Visit = Callable[[str], Awaitable[None]]
+ShowAddress = Callable[[str], Awaitable[None]]
 """Shows a person the address at which to log in."""
-Callback = Callable[[], Awaitable["AuthorizationCodeResult"]]
+WaitForCode = Callable[[], Awaitable["AuthorizationCodeResult"]]
 """Waits until the person comes back from there."""
 
 
-def kept_under(server: str) -> str:
+def login_key(server: str) -> str:
     """Return the name under which the login at a server is kept."""
-    return f"mcp:{server if SERVER_NAME.fullmatch(server) else filed(server)}"
+    return f"mcp:{server if SERVER_NAME.fullmatch(server) else file_name(server)}"
 
 
-class _Login:
+class _StoredLogin:
     """What is kept of a login, in the form that the library asks for."""
 
     def __init__(
         self, vault: Vault, server: str, registered: OAuthClientInformationFull | None
     ) -> None:
         self._vault = vault
-        self.name = kept_under(server)
+        self.name = login_key(server)
         self._registered = registered
         self.kept: dict[str, Any] = {}
         self.provider: OAuthClientProvider | None = None
@@ -132,7 +134,7 @@ class _Login:
         """The access token, unless it has run out or is about to."""
         tokens: dict[str, Any] = self.kept.get("tokens") or {}
         ends = self.kept.get("expires_at")
-        early = min(_EARLY, (tokens.get("expires_in") or 0) / 2)
+        early = min(_EARLY_SECONDS, (tokens.get("expires_in") or 0) / 2)
         return None if ends and time.time() > ends - early else tokens.get("access_token")
 
     async def load(self) -> None:
@@ -145,10 +147,10 @@ class _Login:
 
     def _know(self) -> None:
         """Have the tokens taken out of everything that is logged or shown."""
-        found = {**self.kept.get("tokens", {}), **self.kept.get("client", {})}
+        stored = {**self.kept.get("tokens", {}), **self.kept.get("client", {})}
         for key in ("access_token", "refresh_token", "client_secret"):
-            if isinstance(found.get(key), str):
-                know(f"{self.name} {key}", found[key])
+            if isinstance(stored.get(key), str):
+                know(f"{self.name} {key}", stored[key])
 
     async def get_tokens(self) -> OAuthToken | None:
         from mcp.shared.auth import OAuthToken
@@ -163,8 +165,8 @@ class _Login:
             # Where to refresh is discovered at the login only, and has to be known ever after.
             context = self.provider.context
             self.kept["server"] = context.auth_server_url
-            self.kept["metadata"] = _dumped(context.oauth_metadata)
-            self.kept["resource"] = _dumped(context.protected_resource_metadata)
+            self.kept["metadata"] = _dump(context.oauth_metadata)
+            self.kept["resource"] = _dump(context.protected_resource_metadata)
         await self._save()
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
@@ -184,37 +186,37 @@ class _Login:
         await self._vault.write(self.name, orjson.dumps(self.kept).decode())
 
 
-def _dumped(model: Any) -> Any:
+def _dump(model: Any) -> Any:
     return model.model_dump(mode="json", exclude_none=True) if model is not None else None
 
 
 async def is_logged_in(vault: Vault, server: str) -> bool:
     """Tell whether a login at a server is kept."""
-    login = _Login(vault, server, None)
+    login = _StoredLogin(vault, server, None)
     await login.load()
     return bool(login.kept.get("tokens"))
 
 
-async def is_stale(vault: Vault, server: str) -> bool:
+async def is_login_expired(vault: Vault, server: str) -> bool:
     """Tell whether a login at a server has run out, and cannot be renewed here."""
-    login = _Login(vault, server, None)
+    login = _StoredLogin(vault, server, None)
     await login.load()
     return bool(login.kept.get("tokens")) and login.access is None and not vault.writes
 
 
-async def provider(
+async def login_provider(
     server: str,
     url: str,
     settings: OAuthSettings,
     vault: Vault,
     *,
     secret: str | None = None,
-    visit: Visit,
-    callback: Callback,
+    visit: ShowAddress,
+    callback: WaitForCode,
     redirect: str,
 ) -> OAuthClientProvider:
     """Return what logs in anew while a person is there, and keeps the login."""
-    login = _Login(vault, server, _registered(settings, secret, redirect))
+    login = _StoredLogin(vault, server, _configured_client(settings, secret, redirect))
     await login.load()
     # The way back has another port than the last time.
     login.kept.pop("client", None)
@@ -224,12 +226,12 @@ async def provider(
 
 
 def _provider(
-    login: _Login,
+    login: _StoredLogin,
     url: str,
     settings: OAuthSettings,
     redirect: str,
-    visit: Visit | None = None,
-    callback: Callback | None = None,
+    visit: ShowAddress | None = None,
+    callback: WaitForCode | None = None,
 ) -> OAuthClientProvider:
     from mcp.client.auth import OAuthClientProvider
     from mcp.shared.auth import OAuthClientMetadata
@@ -254,7 +256,7 @@ def _provider(
 # -- logins that are kept --------------------------------------------------------------------------
 
 
-async def kept_login(
+async def stored_login(
     server: str,
     url: str,
     settings: OAuthSettings,
@@ -269,12 +271,12 @@ async def kept_login(
     """
     import httpx2
 
-    login = _Login(vault, server, _registered(settings, secret, _NOWHERE))
+    login = _StoredLogin(vault, server, _configured_client(settings, secret, _NO_REDIRECT))
     await login.load()
 
     async def renewed(stale: str | None, request: httpx2.Request) -> str:
-        version = request.headers.get(_VERSION)
-        work = _renew(login, _provider(login, url, settings, _NOWHERE), vault, stale, version)
+        version = request.headers.get(_VERSION_HEADER)
+        work = _renew(login, _provider(login, url, settings, _NO_REDIRECT), vault, stale, version)
         token = await renewals.run(work)
         if token is None:
             raise LoginNeeded
@@ -292,21 +294,21 @@ async def kept_login(
                 token = await renewed(token, request)
                 request.headers["Authorization"] = f"Bearer {token}"
                 response = yield request
-            if response.status_code == 401 or _wants_more(response):
+            if response.status_code == 401 or _needs_more_scope(response):
                 raise LoginNeeded
 
     return Kept()
 
 
-def _wants_more(response: httpx2.Response) -> bool:
+def _needs_more_scope(response: httpx2.Response) -> bool:
     """Tell whether a server wants a login that lets us do more."""
     challenge = response.headers.get("WWW-Authenticate", "")
     return response.status_code == 403 and "insufficient_scope" in challenge
 
 
 async def _renew(
-    login: _Login,
-    made: OAuthClientProvider,
+    login: _StoredLogin,
+    provider: OAuthClientProvider,
     vault: Vault,
     stale: str | None,
     version: str | None,
@@ -327,8 +329,8 @@ async def _renew(
         if former is None or former.refresh_token is None or client is None:
             return None
         if not vault.writes:
-            raise LoginStale
-        response = await _ask_anew(login, made, former.refresh_token, client, version)
+            raise LoginExpired
+        response = await _exchange_token(login, provider, former.refresh_token, client, version)
         if response.status_code in (400, 401, 403):
             _log.info("%s is not renewed: HTTP %d", login.name, response.status_code)
             return None
@@ -337,7 +339,7 @@ async def _renew(
         try:
             tokens = OAuthToken.model_validate_json(response.content)
         except ValidationError:
-            raise RenewalFailed("its login was not renewed: the answer is no token") from None
+            raise RenewalFailed("its login was not renewed: the answer is not a token") from None
         # What is left out has not changed (RFC 6749, section 6).
         tokens.scope = tokens.scope if tokens.scope is not None else former.scope
         tokens.refresh_token = tokens.refresh_token or former.refresh_token
@@ -345,9 +347,9 @@ async def _renew(
         return tokens.access_token
 
 
-async def _ask_anew(
-    login: _Login,
-    made: OAuthClientProvider,
+async def _exchange_token(
+    login: _StoredLogin,
+    provider: OAuthClientProvider,
     refresh_token: str,
     client: OAuthClientInformationFull,
     version: str | None,
@@ -356,13 +358,13 @@ async def _ask_anew(
     import httpx2
     from mcp.shared.auth import ProtectedResourceMetadata
 
-    context, kept = made.context, login.kept
+    context, stored = provider.context, login.kept
     context.client_info = client
-    if kept.get("resource"):
-        resource = ProtectedResourceMetadata.model_validate(kept["resource"])
+    if stored.get("resource"):
+        resource = ProtectedResourceMetadata.model_validate(stored["resource"])
         context.protected_resource_metadata = resource
     base = context.get_authorization_base_url(context.server_url)
-    metadata: dict[str, Any] = kept.get("metadata") or {}
+    metadata: dict[str, Any] = stored.get("metadata") or {}
     endpoint: str = metadata.get("token_endpoint") or f"{base}/token"
     data = {
         "grant_type": "refresh_token",
@@ -372,11 +374,11 @@ async def _ask_anew(
     if context.should_include_resource_param(version):
         data["resource"] = context.get_resource_url()
     data, headers = context.prepare_token_auth(data, {})
-    async with httpx2.AsyncClient(timeout=_PATIENCE) as http:
+    async with httpx2.AsyncClient(timeout=_EXCHANGE_SECONDS) as http:
         return await http.post(endpoint, data=data, headers=headers)
 
 
-def _registered(
+def _configured_client(
     settings: OAuthSettings, secret: str | None, redirect: str
 ) -> OAuthClientInformationFull | None:
     """Return the client that the server's owner has registered for us, if the settings name one."""
@@ -391,3 +393,89 @@ def _registered(
         redirect_uris=[AnyUrl(redirect)],
         token_endpoint_auth_method="client_secret_basic" if secret else "none",
     )
+
+
+# -- the way back of a browser ---------------------------------------------------------------------
+
+_CALLBACK_HOST = "127.0.0.1"
+_CALLBACK_PATH = "/callback"
+_CALLBACK_PAGE = (
+    b"<!doctype html><meta charset=utf-8><title>asterism</title>"
+    b"<p>You are logged in, and can close this page.</p>"
+)
+_MAX_LINE = 16_384
+
+
+class CallbackServer:
+    """Waits for one browser with a code."""
+
+    def __init__(self, port: int) -> None:
+        self.address = f"http://{_CALLBACK_HOST}:{port}{_CALLBACK_PATH}"
+        self._returned: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def finish(self, address: str) -> None:
+        """Take the address with which a person came back, as it stands in the browser."""
+        if not self._returned.done():
+            self._returned.set_result(address)
+
+    async def wait(self) -> AuthorizationCodeResult:
+        """Wait for the person to come back, and return what came along."""
+        from mcp.client.auth import AuthorizationCodeResult
+
+        query = parse_qs(urlsplit(await self._returned).query)
+
+        def only(name: str) -> str | None:
+            return query.get(name, [None])[0]
+
+        if error := only("error"):
+            reason = only("error_description") or error
+            raise InvalidInput(f"The login was refused: {reason[:300]}. Nothing was stored.")
+        return AuthorizationCodeResult(
+            code=only("code") or "", state=only("state"), iss=only("iss")
+        )
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one visitor."""
+        try:
+            async with asyncio.timeout(10):
+                line = (await reader.readline()).decode("latin-1").split()
+                while (await reader.readline()).strip():
+                    pass
+            target = line[1] if len(line) == 3 and line[0] == "GET" else ""
+            query = parse_qs(urlsplit(target).query)
+            is_callback = urlsplit(target).path == _CALLBACK_PATH and bool(
+                {"code", "error"} & query.keys()
+            )
+            status = b"200 OK" if is_callback else b"404 Not Found"
+            page = _CALLBACK_PAGE if is_callback else b""
+            writer.write(
+                b"HTTP/1.1 %b\r\nContent-Type: text/html\r\nContent-Length: %d\r\n"
+                b"Connection: close\r\n\r\n%b" % (status, len(page), page)
+            )
+            await writer.drain()
+            if is_callback:
+                self.finish(target)
+        except (OSError, ValueError, TimeoutError):
+            return  # whoever that was, it was not a browser that comes back from a login
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def callback_server(port: int) -> AsyncGenerator[CallbackServer, None]:
+    """Listen on a port of this machine, any free one for 0, while the block runs."""
+    servers: list[CallbackServer] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await servers[0].serve(reader, writer)
+
+    try:
+        listener = await asyncio.start_server(serve, _CALLBACK_HOST, port, limit=_MAX_LINE)
+    except OSError as error:
+        raise Conflict(
+            f"Port {port} of this machine cannot be used ({error.strerror or error}). Set "
+            "oauth.callback_port of the server to a free one, or to 0. Nothing was done."
+        ) from None
+    async with listener:
+        servers.append(CallbackServer(listener.sockets[0].getsockname()[1]))
+        yield servers[0]

@@ -16,7 +16,7 @@ from asterism.memory.gate import blocks as gate
 from asterism.memory.gate.writer import NeedsConsent
 from asterism.store import agents
 from asterism.store import blocks as rows
-from asterism.tools.spellings import OPERATION, TEXT, WORD, also, unless_null
+from asterism.tools.builtin.arguments import OPERATION, TEXT, WORD, also, null_as
 from asterism.tools.tool import Tool, ToolContext, tool
 from asterism.types.effects import Effect, EffectKind, ToolEffect
 from asterism.types.memory import (
@@ -58,11 +58,11 @@ EditOperation = Literal[
     "redo",
 ]
 _LABEL = also("label", "name", "block", "block_label")
-Grant = Literal["read_only", "partner", "human", "append", "read_write", "admin"]
+SharePermission = Literal["read_only", "partner", "human", "append", "read_write", "admin"]
 
 
 @contextmanager
-def _told(ctx: ToolContext) -> Generator[list[Seen]]:
+def _tool_errors(ctx: ToolContext) -> Generator[list[Seen]]:
     """Ask a person where one must be asked, and tell the model what else is wrong.
 
     Gives a list for blocks that an error may quote.
@@ -77,11 +77,11 @@ def _told(ctx: ToolContext) -> Generator[list[Seen]]:
         raise
     except AsterismError as error:
         for seen in quoted:
-            _bring_to_light(ctx, seen)
+            _quote_lines(ctx, seen)
         raise ToolError(error.message) from None
 
 
-def _bring_to_light(ctx: ToolContext, seen: Seen) -> None:
+def _quote_lines(ctx: ToolContext, seen: Seen) -> None:
     """Let the turn know of the lines that its model now reads, who may hear and trust them."""
     block = seen.block
     ctx.quotes(
@@ -91,8 +91,8 @@ def _bring_to_light(ctx: ToolContext, seen: Seen) -> None:
     )
 
 
-def _shown(ctx: ToolContext, seen: Seen) -> str:
-    _bring_to_light(ctx, seen)
+def _block_text(ctx: ToolContext, seen: Seen) -> str:
+    _quote_lines(ctx, seen)
     return blocks.shown(seen, ctx.participants) or f"Block {seen.name!r} is empty."
 
 
@@ -104,8 +104,8 @@ async def _find(ctx: ToolContext, label: str) -> Seen:
 
 async def _write(ctx: ToolContext, seen: Seen, write: BlockWrite, reason: str = "") -> Seen:
     await gate.write(ctx.tx, ctx.writer(reason), seen.block.id, write)
-    found = await blocks.seen_by(ctx.tx, ctx.constellation, ctx.agent.id)
-    return next((one for one in found if one.block.id == seen.block.id), seen)
+    all_seen = await blocks.seen_by(ctx.tx, ctx.constellation, ctx.agent.id)
+    return next((other for other in all_seen if other.block.id == seen.block.id), seen)
 
 
 def _size(ctx: ToolContext, seen: Seen) -> int:
@@ -113,7 +113,7 @@ def _size(ctx: ToolContext, seen: Seen) -> int:
     return len("\n".join(blocks.visible_lines(seen, ctx.participants)))
 
 
-def _effects_of(arguments: Mapping[str, Any]) -> list[Effect]:
+def _block_effects(arguments: Mapping[str, Any]) -> list[Effect]:
     label = (str(arguments.get("label") or ""),)
     match arguments.get("operation"):
         case "load" | "list" | "info":
@@ -124,15 +124,15 @@ def _effects_of(arguments: Mapping[str, Any]) -> list[Effect]:
             return [Effect(EffectKind.REMEMBER, things=label)]
 
 
-@tool(transactional=True, trust=None, compact=False, effects=_effects_of, audience="public")
+@tool(transactional=True, trust=None, compact=False, effects=_block_effects, audience="public")
 async def block(
     ctx: ToolContext,
     operation: Annotated[Operation, OPERATION, WORD],
     label: Annotated[str, _LABEL, TEXT] = "",
     agent: Annotated[str, also("agent", "target_agent"), TEXT] = "",
-    permission: Annotated[Grant, unless_null("append"), WORD] = "append",
-    first_line: Annotated[int, also("first_line", "start_line"), unless_null(1)] = 1,
-    lines: Annotated[int, also("lines", "display_lines"), unless_null(0)] = 0,
+    permission: Annotated[SharePermission, null_as("append"), WORD] = "append",
+    first_line: Annotated[int, also("first_line", "start_line"), null_as(1)] = 1,
+    lines: Annotated[int, also("lines", "display_lines"), null_as(0)] = 0,
     other: Annotated[str, also("other", "with", "new_label", "load_label"), TEXT] = "",
 ) -> str:
     """Look after your memory blocks. Blocks of others are named owner/label.
@@ -142,14 +142,14 @@ async def block(
             share with an agent; swap: archive it and pin `other`.
         lines: How many; 0 for all.
     """
-    with _told(ctx):
+    with _tool_errors(ctx):
         if operation == "list":
-            return await _listing(ctx)
+            return await _list_blocks(ctx)
         seen = await _find(ctx, label)
         named = f"Block {seen.name!r}"
         match operation:
             case "load":
-                return _shown(ctx, seen)
+                return _block_text(ctx, seen)
             case "info":
                 return await _info(ctx, seen)
             case "pin" | "unpin":
@@ -163,14 +163,14 @@ async def block(
             case "swap":
                 return await _swap(ctx, seen, other)
             case "share" | "unshare":
-                return await _sharing(ctx, seen, operation, agent, permission)
+                return await _change_share(ctx, seen, operation, agent, permission)
 
 
 async def _viewport(ctx: ToolContext, seen: Seen, first_line: int, lines: int) -> str:
     if not isinstance(seen.block.schema, TextSchema):
-        raise ToolError(f"Block {seen.name!r} is no text, so that it has no viewport.")
+        raise ToolError(f"Block {seen.name!r} is not text, so it has no viewport.")
     window = TextSchema(first_line, lines or None)
-    return _shown(ctx, await _write(ctx, seen, Describe(schema=window)))
+    return _block_text(ctx, await _write(ctx, seen, Describe(schema=window)))
 
 
 async def _swap(ctx: ToolContext, seen: Seen, label: str) -> str:
@@ -182,43 +182,47 @@ async def _swap(ctx: ToolContext, seen: Seen, label: str) -> str:
         raise ToolError(f"Block {seen.name!r} cannot be swapped with itself. Give another one.")
     await _write(ctx, seen, Describe(type=BlockType.ARCHIVAL, pinned=False))
     after = await _write(ctx, instead, Describe(type=BlockType.WORKING, pinned=True))
-    return f"Block {seen.name!r} is archived, and {after.name!r} is pinned.\n{_shown(ctx, after)}"
+    return (
+        f"Block {seen.name!r} is archived, and {after.name!r} is pinned.\n{_block_text(ctx, after)}"
+    )
 
 
-async def _listing(ctx: ToolContext) -> str:
-    found = [
-        f"{one.name}: {one.block.type.value}{', pinned' if one.block.pinned else ''}, "
-        f"{one.permission.value}, {_size(ctx, one):,} of {one.block.limit:,} characters"
-        + (f". {one.block.description}" if one.block.description else "")
-        for one in await blocks.seen_by(ctx.tx, ctx.constellation, ctx.agent.id)
-        if ctx.participants.can_see(one.block.audience)
+async def _list_blocks(ctx: ToolContext) -> str:
+    lines = [
+        f"{seen.name}: {seen.block.type.value}{', pinned' if seen.block.pinned else ''}, "
+        f"{seen.permission.value}, {_size(ctx, seen):,} of {seen.block.limit:,} characters"
+        + (f". {seen.block.description}" if seen.block.description else "")
+        for seen in await blocks.seen_by(ctx.tx, ctx.constellation, ctx.agent.id)
+        if ctx.participants.can_see(seen.block.audience)
     ]
-    return "\n".join(found) or "You have no blocks yet."
+    return "\n".join(lines) or "You have no blocks yet."
 
 
 async def _info(ctx: ToolContext, seen: Seen) -> str:
-    one = (blocks.heard_by(seen, ctx.participants) or seen).block
-    kind = type(one.schema).__name__.removesuffix("Schema").lower()
-    shared = [f"{name} ({permission})" for _, name, permission in await rows.shares(ctx.tx, one.id)]
-    told = [
-        f"{seen.name}: {one.type.value} {kind}{', pinned' if one.pinned else ''}",
-        one.description,
+    block = (blocks.heard_by(seen, ctx.participants) or seen).block
+    kind = type(block.schema).__name__.removesuffix("Schema").lower()
+    shared = [
+        f"{name} ({permission})" for _, name, permission in await rows.shares(ctx.tx, block.id)
+    ]
+    lines = [
+        f"{seen.name}: {block.type.value} {kind}{', pinned' if block.pinned else ''}",
+        block.description,
         f"You may: {seen.permission.value}.",
-        f"Heard by: {one.audience}." if ctx.participants.owner_alone else "",
-        f"{_size(ctx, seen):,} of {one.limit:,} characters, version {one.version}.",
+        f"Heard by: {block.audience}." if ctx.participants.owner_alone else "",
+        f"{_size(ctx, seen):,} of {block.limit:,} characters, version {block.version}.",
         f"Shared with {', '.join(shared)}." if shared else "",
     ]
-    return "\n".join(part for part in told if part)
+    return "\n".join(part for part in lines if part)
 
 
-async def _sharing(
-    ctx: ToolContext, seen: Seen, operation: str, name: str, permission: Grant
+async def _change_share(
+    ctx: ToolContext, seen: Seen, operation: str, name: str, permission: SharePermission
 ) -> str:
     other = await agents.by_name(ctx.tx, ctx.constellation, name)
     if other is None:
-        names = [one.name for one in await agents.everyone(ctx.tx, ctx.constellation)]
-        there = ", ".join(one for one in names if one != ctx.agent.name) or "none but you"
-        raise ToolError(f"There is no agent named {name!r}. There are: {there}.")
+        names = [other.name for other in await agents.everyone(ctx.tx, ctx.constellation)]
+        other_names = ", ".join(name for name in names if name != ctx.agent.name) or "none but you"
+        raise ToolError(f"There is no agent named {name!r}. There are: {other_names}.")
     if operation == "unshare":
         await _write(ctx, seen, Unshare(other.id))
         return f"{other.name} does not see block {seen.name!r} any more."
@@ -226,7 +230,7 @@ async def _sharing(
     return f"{other.name} now sees block {seen.name!r} ({permission})."
 
 
-def _spelled_within(arguments: dict[str, Any]) -> tuple[str, str, int, int]:
+def _read_combined(arguments: dict[str, Any]) -> tuple[str, str, int, int]:
     """Return content, old, number and last, with what older spellings write inside the texts."""
     content, old = str(arguments["content"]), str(arguments["old"])
     number, last = int(arguments["number"]), int(arguments["last"])
@@ -260,10 +264,10 @@ async def block_edit(
     content: Annotated[str, also("content", "new", "patch", "text"), TEXT] = "",
     old: Annotated[str, also("old", "pattern"), TEXT] = "",
     which: Annotated[
-        Literal["first", "all", "nth", "regex"], also("which", "mode"), unless_null("first"), WORD
+        Literal["first", "all", "nth", "regex"], also("which", "mode"), null_as("first"), WORD
     ] = "first",
-    number: Annotated[int, also("number", "index", "first"), unless_null(1)] = 1,
-    last: Annotated[int, unless_null(0)] = 0,
+    number: Annotated[int, also("number", "index", "first"), null_as(1)] = 1,
+    last: Annotated[int, null_as(0)] = 0,
     field: Annotated[str, TEXT] = "",
     value: Any = None,
     section: Annotated[str, TEXT] = "",
@@ -279,7 +283,7 @@ async def block_edit(
         field: For set_field and add (to a counter).
         reason: Why, for the history.
     """
-    content, old, number, last = _spelled_within(
+    content, old, number, last = _read_combined(
         {
             "operation": operation,
             "which": which,
@@ -289,7 +293,7 @@ async def block_edit(
             "last": last,
         }
     )
-    with _told(ctx) as quoted:
+    with _tool_errors(ctx) as quoted:
         seen = await _find(ctx, label)
         quoted.append(seen)
         part = section or None
@@ -316,16 +320,16 @@ async def block_edit(
             case "redo":
                 write = Redo()
         after = await _write(ctx, seen, write, reason)
-    return _holds(ctx, after, seen.block)
+    return _edit_result(ctx, after, seen.block)
 
 
 def _amount(value: Any) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value
-    raise ToolError(f"{value!r} is no number to add. Give `value`, such as 1 or -0.5.")
+    raise ToolError(f"{value!r} is not a number to add. Give `value`, such as 1 or -0.5.")
 
 
-def _holds(ctx: ToolContext, after: Seen, before: Block) -> str:
+def _edit_result(ctx: ToolContext, after: Seen, before: Block) -> str:
     if after.block.version == before.version:
         return f"Block {after.name!r} says that already; nothing was changed."
     return (

@@ -10,15 +10,6 @@ import ctypes
 import os
 import struct
 
-TYPE_CHECKING = False  # typing itself would add some milliseconds to each start
-if TYPE_CHECKING:
-    from asterism.sandbox import calls
-else:  # beside this file, since the launcher does not know the package
-    try:
-        import calls
-    except ImportError:
-        from asterism.sandbox import calls
-
 _libc = ctypes.CDLL(None, use_errno=True)
 
 CLONE_NEWNS, CLONE_NEWCGROUP, CLONE_NEWUTS = 0x00020000, 0x02000000, 0x04000000
@@ -44,7 +35,34 @@ _ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 MACHINE = os.uname().machine
 
 
-def known_machine() -> bool:
+# -- the system's files ---------------------------------------------------------------------------
+# Which of them every program needs, and which only those with a network.
+
+ETC_FILES = (
+    "alternatives",
+    "ca-certificates",
+    "ca-certificates.conf",
+    "crypto-policies",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "localtime",
+    "magic",
+    "mime.types",
+    "nsswitch.conf",
+    "pki",
+    "protocols",
+    "services",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+    "terminfo",
+    "timezone",
+)
+ETC_NETWORK_FILES = ("gai.conf", "host.conf", "hosts", "resolv.conf")
+DEVICES = ("null", "zero", "full", "random", "urandom")
+
+
+def is_known_machine() -> bool:
     """Tell whether numbers of system calls are known for this machine."""
     return MACHINE in _ARCH
 
@@ -77,7 +95,7 @@ def die_with_parent(number: int = 9) -> None:
     prctl(_PR_SET_PDEATHSIG, number)
 
 
-def hide() -> None:
+def forbid_inspection() -> None:
     """Let nobody of the same user look into this process."""
     prctl(_PR_SET_DUMPABLE, 0)
 
@@ -105,7 +123,7 @@ def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = 
     _check(done, f"mount {target}")
 
 
-def seal(target: str, *, writable: bool) -> None:
+def restrict_mount(target: str, *, writable: bool) -> None:
     """Take setuid, devices and (unless writable) writing from a mount and all below it."""
     attributes = 0x2 | 0x4 | (0 if writable else 0x1)
     body = struct.pack("=QQQQ", attributes, 0, 0, 0)
@@ -133,8 +151,8 @@ def loopback_up() -> None:
     import fcntl
     import socket
 
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
-        fcntl.ioctl(one, 0x8914, struct.pack("16sh14x", b"lo", 0x1 | 0x40))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        fcntl.ioctl(sock, 0x8914, struct.pack("16sh14x", b"lo", 0x1 | 0x40))
 
 
 def drop_capabilities() -> None:
@@ -210,6 +228,231 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
     os.close(handle)
 
 
+# -- system calls --------------------------------------------------------------------------------
+# Numbers of those that programs in the sandbox have no business with, from the kernel's tables for
+# x86-64 and for the generic table that arm64 uses (Linux 6.18, 2026-11). From 424 on all
+# architectures share their numbers.
+
+CALLS_X86_64: dict[str, int] = {
+    "clone": 56,
+    "socket": 41,
+    "ioctl": 16,
+    "personality": 135,
+    "setrlimit": 160,
+    "prlimit64": 302,
+    "shmget": 29,
+    "shmat": 30,
+    "shmctl": 31,
+    "semget": 64,
+    "semop": 65,
+    "semctl": 66,
+    "shmdt": 67,
+    "msgget": 68,
+    "msgsnd": 69,
+    "msgrcv": 70,
+    "msgctl": 71,
+    "semtimedop": 220,
+    "mq_open": 240,
+    "mq_unlink": 241,
+    "kill": 62,
+    "tkill": 200,
+    "tgkill": 234,
+    "ptrace": 101,
+    "syslog": 103,
+    "mknod": 133,
+    "ustat": 136,
+    "sysfs": 139,
+    "setpriority": 141,
+    "sched_setparam": 142,
+    "sched_setscheduler": 144,
+    "vhangup": 153,
+    "modify_ldt": 154,
+    "pivot_root": 155,
+    "adjtimex": 159,
+    "chroot": 161,
+    "acct": 163,
+    "settimeofday": 164,
+    "mount": 165,
+    "umount2": 166,
+    "swapon": 167,
+    "swapoff": 168,
+    "reboot": 169,
+    "sethostname": 170,
+    "setdomainname": 171,
+    "iopl": 172,
+    "ioperm": 173,
+    "init_module": 175,
+    "delete_module": 176,
+    "quotactl": 179,
+    "sched_setaffinity": 203,
+    "lookup_dcookie": 212,
+    "clock_settime": 227,
+    "kexec_load": 246,
+    "add_key": 248,
+    "request_key": 249,
+    "keyctl": 250,
+    "ioprio_set": 251,
+    "migrate_pages": 256,
+    "mknodat": 259,
+    "unshare": 272,
+    "move_pages": 279,
+    "perf_event_open": 298,
+    "fanotify_init": 300,
+    "name_to_handle_at": 303,
+    "open_by_handle_at": 304,
+    "clock_adjtime": 305,
+    "setns": 308,
+    "process_vm_readv": 310,
+    "process_vm_writev": 311,
+    "kcmp": 312,
+    "finit_module": 313,
+    "sched_setattr": 314,
+    "kexec_file_load": 320,
+    "bpf": 321,
+    "userfaultfd": 323,
+}
+
+CALLS_ARM64: dict[str, int] = {
+    "clone": 220,
+    "socket": 198,
+    "ioctl": 29,
+    "personality": 92,
+    "setrlimit": 164,
+    "prlimit64": 261,
+    "mq_open": 180,
+    "mq_unlink": 181,
+    "msgget": 186,
+    "msgctl": 187,
+    "msgrcv": 188,
+    "msgsnd": 189,
+    "semget": 190,
+    "semctl": 191,
+    "semtimedop": 192,
+    "semop": 193,
+    "shmget": 194,
+    "shmctl": 195,
+    "shmat": 196,
+    "shmdt": 197,
+    "kill": 129,
+    "tkill": 130,
+    "tgkill": 131,
+    "ptrace": 117,
+    "syslog": 116,
+    "lookup_dcookie": 18,
+    "ioprio_set": 30,
+    "mknodat": 33,
+    "umount2": 39,
+    "mount": 40,
+    "pivot_root": 41,
+    "chroot": 51,
+    "vhangup": 58,
+    "quotactl": 60,
+    "acct": 89,
+    "unshare": 97,
+    "kexec_load": 104,
+    "init_module": 105,
+    "delete_module": 106,
+    "clock_settime": 112,
+    "sched_setparam": 118,
+    "sched_setscheduler": 119,
+    "sched_setaffinity": 122,
+    "setpriority": 140,
+    "reboot": 142,
+    "sethostname": 161,
+    "setdomainname": 162,
+    "settimeofday": 170,
+    "adjtimex": 171,
+    "add_key": 217,
+    "request_key": 218,
+    "keyctl": 219,
+    "swapon": 224,
+    "swapoff": 225,
+    "migrate_pages": 238,
+    "move_pages": 239,
+    "perf_event_open": 241,
+    "fanotify_init": 262,
+    "name_to_handle_at": 264,
+    "open_by_handle_at": 265,
+    "clock_adjtime": 266,
+    "setns": 268,
+    "process_vm_readv": 270,
+    "process_vm_writev": 271,
+    "kcmp": 272,
+    "finit_module": 273,
+    "sched_setattr": 274,
+    "bpf": 280,
+    "userfaultfd": 282,
+    "kexec_file_load": 294,
+}
+
+CALLS_SHARED: dict[str, int] = {
+    "io_uring_setup": 425,
+    "io_uring_enter": 426,
+    "io_uring_register": 427,
+    "open_tree": 428,
+    "move_mount": 429,
+    "fsopen": 430,
+    "fsconfig": 431,
+    "fsmount": 432,
+    "fspick": 433,
+    "pidfd_send_signal": 424,
+    "pidfd_open": 434,
+    "clone3": 435,
+    "pidfd_getfd": 438,
+    "process_madvise": 440,
+    "mount_setattr": 442,
+    "quotactl_fd": 443,
+    "memfd_secret": 447,
+    "process_mrelease": 448,
+    "statmount": 457,
+    "listmount": 458,
+    "lsm_set_self_attr": 460,
+    "open_tree_attr": 467,
+}
+
+NEWEST_CALL = 467
+"""What is newer is unknown here, and answered as if the kernel did not have it."""
+
+PROCESS_CALLS = (
+    "kill",
+    "tkill",
+    "tgkill",
+    "pidfd_send_signal",
+    "setpriority",
+    "ioprio_set",
+    "migrate_pages",
+    "move_pages",
+    "process_madvise",
+    "process_mrelease",
+    "sched_setaffinity",
+    "sched_setattr",
+    "sched_setparam",
+    "sched_setscheduler",
+)
+"""Calls that reach other processes of the same user: refused where these are within sight."""
+
+IPC_CALLS = (
+    "shmget",
+    "shmat",
+    "shmctl",
+    "shmdt",
+    "msgget",
+    "msgsnd",
+    "msgrcv",
+    "msgctl",
+    "semget",
+    "semop",
+    "semtimedop",
+    "semctl",
+    "mq_open",
+    "mq_unlink",
+)
+"""Shared memory, queues and semaphores: refused where they are those of the whole machine."""
+
+CHECKED_CALLS = ("clone", "clone3", "socket", "ioctl", "personality", "setrlimit", "prlimit64")
+"""Calls that are judged by their arguments."""
+
+
 # -- seccomp --------------------------------------------------------------------------------------
 
 _LD, _JEQ, _JGT, _JSET, _RET = 0x20, 0x15, 0x25, 0x45, 0x06
@@ -238,20 +481,23 @@ def filter_program(*, internet: bool, local: bool, others_in_sight: bool, own_ip
         others_in_sight: Processes outside of the sandbox can be reached by their number.
         own_ipc: Shared memory, queues and semaphores are those of the sandbox alone.
     """
-    table = {**(calls.X86_64 if MACHINE == "x86_64" else calls.ARM64), **calls.SHARED}
+    table = {
+        **(CALLS_X86_64 if MACHINE == "x86_64" else CALLS_ARM64),
+        **CALLS_SHARED,
+    }
     parts = [
         _i(_LD, _MACHINE_AT),
         _i(_JEQ, _ARCH[MACHINE], 1, 0),
         _i(_RET, _KILL),
         _i(_LD, _NUMBER),
-        _i(_JGT, calls.NEWEST, 0, 1),  # also the x32 calls of x86-64
+        _i(_JGT, NEWEST_CALL, 0, 1),  # also the x32 calls of x86-64
         _refuse(_ENOSYS),
     ]
-    refused = set(table) - set(calls.JUDGED) - {"pidfd_open"}
+    refused = set(table) - set(CHECKED_CALLS) - {"pidfd_open"}
     if not others_in_sight:
-        refused -= set(calls.AT_OTHERS)
+        refused -= set(PROCESS_CALLS)
     if own_ipc:
-        refused -= set(calls.BETWEEN_PROGRAMS)
+        refused -= set(IPC_CALLS)
     for name in sorted(refused):
         parts += [_i(_JEQ, table[name], 0, 1), _refuse(_EPERM)]
     # The flags of clone3 are out of a filter's sight; told that it is missing, libraries use clone.
@@ -264,7 +510,7 @@ def filter_program(*, internet: bool, local: bool, others_in_sight: bool, own_ip
     allow, forbid = _i(_RET, _ALLOW), _refuse(_EPERM)
     judge("clone", _i(_LD, _FIRST), _i(_JSET, _NEW_NAMESPACES, 0, 1), forbid, allow)
     families = (*(_LOCAL if local else ()), *(_INTERNET if internet else ()))
-    known = [one for family in families for one in (_i(_JEQ, family, 0, 1), allow)]
+    known = [instruction for family in families for instruction in (_i(_JEQ, family, 0, 1), allow)]
     judge("socket", _i(_LD, _FIRST), *known, _refuse(_EAFNOSUPPORT))
     # Both type into a terminal.
     tiocsti, tioclinux = _i(_JEQ, 0x5412, 0, 1), _i(_JEQ, 0x541C, 0, 1)

@@ -21,12 +21,11 @@ TYPE_CHECKING = False  # typing itself would add some milliseconds to each start
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
-    from asterism.sandbox import facts, kernel
+    from asterism.tools.sandbox import kernel
 
     Plan = dict[str, Any]
 else:  # beside this file, since a script does not know the package
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
-    import facts
     import kernel
 
 _stops: list[str] = []
@@ -49,16 +48,16 @@ def main() -> None:
     try:
         # Not killed, it ends the program with all that it has started.
         kernel.die_with_parent(signal.SIGTERM)
-        group = _own_group(plan)
+        group = _enter_control_group(plan)
         try:
-            said = _launch(plan)
-            if said == "exit 137" and any(map(_ran_out, group)):
-                said = "memory"
+            outcome = _launch(plan)
+            if outcome == "exit 137" and any(map(_out_of_memory, group)):
+                outcome = "memory"
         finally:
-            _leave_group(group)
+            _leave_control_group(group)
     except Exception as error:  # noqa: BLE001 - whoever asked is told, whatever it is
-        said = f"failed {type(error).__name__}: {error}"
-    os.write(report, said.encode()[:4_000])
+        outcome = f"failed {type(error).__name__}: {error}"
+    os.write(report, outcome.encode()[:4_000])
 
 
 def _launch(plan: Plan) -> str:
@@ -67,30 +66,30 @@ def _launch(plan: Plan) -> str:
         return _watch(plan, _fork(lambda: _bubblewrap(plan)))
     if plan["kind"] == "namespaces":
         _enter_namespaces(plan)
-        child = _fork(lambda: _be_first(plan))
+        child = _fork(lambda: _run_as_init(plan))
     else:
         # Orphans come to this process, so that none survives the program.
         kernel.adopt_orphans()
-        child = _fork(lambda: _become(plan))
-    said = _watch(plan, child)
+        child = _fork(lambda: _become_program(plan))
+    outcome = _watch(plan, child)
     if plan["kind"] != "namespaces":
         _end_descendants()
-    return said
+    return outcome
 
 
 def _fork(then: Any) -> int:
     """Return the number of a child that does `then` and nothing else."""
-    told, tells = os.pipe()
+    read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:
-        os.close(told)
+        os.close(read_end)
         try:
             then()
         except BaseException as error:  # noqa: BLE001 - the launcher is told
-            os.write(tells, f"{type(error).__name__}: {error}".encode()[:3_000])
+            os.write(write_end, f"{type(error).__name__}: {error}".encode()[:3_000])
         os._exit(125)
-    os.close(tells)
-    with os.fdopen(told, "rb") as reading:
+    os.close(write_end)
+    with os.fdopen(read_end, "rb") as reading:
         # Ends when the program is started, since both ends are closed by that.
         problem = reading.read()
     if problem:
@@ -106,7 +105,7 @@ def _watch(plan: Plan, child: int) -> str:
     """Wait for the program; end it when its time is up or its folder too full."""
     ends = time.monotonic() + plan["seconds"] if plan["seconds"] else float("inf")
     look = time.monotonic() + _FIRST_LOOK
-    room = _Room(plan)
+    room = _WorkspaceSize(plan)
     stop = _stops
     handle = os.pidfd_open(child)
     while not _ended(handle, min(ends, look)):
@@ -131,7 +130,7 @@ def _watch(plan: Plan, child: int) -> str:
     return f"exit {128 + os.WTERMSIG(status) if signalled else os.WEXITSTATUS(status)}"
 
 
-class _Room:
+class _WorkspaceSize:
     """What the workspace holds, against what it may hold.
 
     A program that finds it too full may go on while it makes room.
@@ -139,21 +138,24 @@ class _Room:
 
     def __init__(self, plan: Plan) -> None:
         self._place: str = plan["workspace"]
-        self._most: dict[str, int] = {name: plan[name] for name in ("disk", "files") if plan[name]}
+        self._limits: dict[str, int] = {
+            name: plan[name] for name in ("disk", "files") if plan[name]
+        }
         self._before: dict[str, int] = {}
         self.is_filling = False
         """Whether a tenth of what fits was added since the look before."""
 
     def look(self) -> str:
         """Return what there is too much of, or nothing."""
-        size, count = used(self._place, self._most)
-        found: dict[str, int] = {"disk": size, "files": count}
-        before, self._before = self._before, found
+        size, count = used(self._place, self._limits)
+        current: dict[str, int] = {"disk": size, "files": count}
+        before, self._before = self._before, current
         self.is_filling = any(
-            found[name] - before.get(name, 0) > most // 10 for name, most in self._most.items()
+            current[name] - before.get(name, 0) > limit // 10
+            for name, limit in self._limits.items()
         )
-        for name, most in self._most.items():
-            if found[name] > most and found[name] >= before.get(name, sys.maxsize):
+        for name, limit in self._limits.items():
+            if current[name] > limit and current[name] >= before.get(name, sys.maxsize):
                 return name
         return ""
 
@@ -165,21 +167,21 @@ def _ended(handle: int, until: float) -> bool:
     return bool(select.select([handle], [], [], wait)[0])
 
 
-def used(place: str, most: dict[str, int]) -> tuple[int, int]:
+def used(place: str, limits: dict[str, int]) -> tuple[int, int]:
     """Return how many bytes a folder takes up on the disk, and how many files it holds.
 
     It is counted beyond what it may hold, to see it grow or shrink there, but not endlessly.
     """
     total, count, waiting = 0, 0, [place]
-    last, last_file = (4 * most.get(name, sys.maxsize) for name in ("disk", "files"))
+    last, last_file = (4 * limits.get(name, sys.maxsize) for name in ("disk", "files"))
     while waiting and total <= last and count <= last_file:
         with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
             for entry in entries:
                 count += 1
                 with contextlib.suppress(OSError):
-                    found = entry.stat(follow_symlinks=False)
-                    total += found.st_blocks * 512 + 256
-                    if stat.S_ISDIR(found.st_mode):
+                    status = entry.stat(follow_symlinks=False)
+                    total += status.st_blocks * 512 + 256
+                    if stat.S_ISDIR(status.st_mode):
                         waiting.append(entry.path)
     return total, count
 
@@ -192,29 +194,29 @@ def _end_descendants() -> None:
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
-        left = _below(own)
-        if not left:
+        remaining = _descendants(own)
+        if not remaining:
             return
-        for one in left:
+        for pid in remaining:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(one, signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
         time.sleep(0.005)
 
 
-def _below(root: int) -> list[int]:
+def _descendants(root: int) -> list[int]:
     parents: dict[int, int] = {}
     for name in os.listdir("/proc"):
         if name.isdecimal():
             with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
                 fields = file.read().rpartition(b")")[2].split()
                 parents[int(name)] = int(fields[1])
-    found = {root}
+    descendants = {root}
     grown = True
     while grown:
-        more = {one for one, parent in parents.items() if parent in found} - found
+        more = {pid for pid, parent in parents.items() if parent in descendants} - descendants
         grown = bool(more)
-        found |= more
-    return sorted(found - {root})
+        descendants |= more
+    return sorted(descendants - {root})
 
 
 # -- an own view ----------------------------------------------------------------------------------
@@ -234,25 +236,25 @@ def _enter_namespaces(plan: Plan) -> None:
         ("uid_map", f"{user} {user} 1"),
         ("gid_map", f"{group} {group} 1"),
     ):
-        with open(f"/proc/self/{file}", "w") as told:
-            told.write(text)
+        with open(f"/proc/self/{file}", "w") as mapping:
+            mapping.write(text)
 
 
-def _be_first(plan: Plan) -> NoReturn:
+def _run_as_init(plan: Plan) -> NoReturn:
     """Be the first process of the namespaces: arrange the view, start the program, reap."""
     kernel.die_with_parent()
     if not plan["network"]:
         kernel.loopback_up()
     # Only now, since the launcher still has to see the files of the system.
     kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWCGROUP)
-    _arrange(plan)
-    _become_somebody(plan)
+    _make_root(plan)
+    _become_owner(plan)
     kernel.drop_capabilities()
     kernel.no_new_privileges()
     # A change of user lets go of both.
     kernel.die_with_parent()
-    kernel.hide()
-    child = _fork(lambda: _become(plan))
+    kernel.forbid_inspection()
+    child = _fork(lambda: _become_program(plan))
     # The launcher waits for both ends of its pipe to be closed.
     os.closerange(3, 4096)
     while True:
@@ -264,11 +266,11 @@ def _be_first(plan: Plan) -> NoReturn:
             )
 
 
-def _arrange(plan: Plan) -> None:
+def _make_root(plan: Plan) -> None:
     """Make a root with the system's programs, the workspace and nothing else."""
     kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_SLAVE)
     root = "/tmp"
-    sources = _held(plan)
+    sources = _open_sources(plan)
     plain = kernel.MS_NOSUID | kernel.MS_NODEV
     kernel.mount("tmpfs", root, "tmpfs", plain, "mode=755,size=4m,nr_inodes=4096")
     for target, source in sources:
@@ -276,8 +278,8 @@ def _arrange(plan: Plan) -> None:
     for target, source in plan["links"]:
         _parent(root + target)
         os.symlink(source, root + target)
-    _small_etc(plan, root)
-    _devices(root, plan)
+    _make_etc(plan, root)
+    _make_devices(root, plan)
     os.makedirs(f"{root}/proc", exist_ok=True)
     # Within some containers it is refused; programs do without, and never see the one outside.
     with contextlib.suppress(PermissionError):
@@ -289,21 +291,21 @@ def _arrange(plan: Plan) -> None:
     kernel.mount("none", "/", flags=kernel.MS_BIND | kernel.MS_REMOUNT | kernel.MS_RDONLY | plain)
 
 
-def _held(plan: Plan) -> list[tuple[str, str]]:
+def _open_sources(plan: Plan) -> list[tuple[str, str]]:
     """Return what is shown as (where, source), each source by a descriptor that outlasts mounts.
 
     The new root covers /tmp, and what is to be shown may lie there.
     """
-    shown = [(path, path) for path in plan["readable"]]
-    names = facts.NEEDED_OF_ETC + (facts.NEEDED_FOR_NETWORK if plan["network"] else ())
-    shown += [(f"/etc/{name}", f"/etc/{name}") for name in names]
-    shown.append((INSIDE, plan["workspace"]))
-    held: list[tuple[str, str]] = []
-    for target, source in shown:
+    visible = [(path, path) for path in plan["readable"]]
+    names = kernel.ETC_FILES + (kernel.ETC_NETWORK_FILES if plan["network"] else ())
+    visible += [(f"/etc/{name}", f"/etc/{name}") for name in names]
+    visible.append((INSIDE, plan["workspace"]))
+    sources: list[tuple[str, str]] = []
+    for target, source in visible:
         with contextlib.suppress(FileNotFoundError):
             handle = os.open(source, os.O_PATH | os.O_CLOEXEC)
-            held.append((target, f"/proc/self/fd/{handle}"))
-    return held
+            sources.append((target, f"/proc/self/fd/{handle}"))
+    return sources
 
 
 def _bind(source: str, target: str, *, writable: bool) -> None:
@@ -314,14 +316,14 @@ def _bind(source: str, target: str, *, writable: bool) -> None:
         with open(target, "wb"):
             pass
     kernel.mount(source, target, flags=kernel.MS_BIND | kernel.MS_REC)
-    kernel.seal(target, writable=writable)
+    kernel.restrict_mount(target, writable=writable)
 
 
 def _parent(path: str) -> None:
     os.makedirs(os.path.dirname(path), exist_ok=True)
 
 
-def _small_etc(plan: Plan, root: str) -> None:
+def _make_etc(plan: Plan, root: str) -> None:
     os.makedirs(f"{root}/etc", exist_ok=True)
     user, group = plan["user"], plan["group"]
     lines = {
@@ -336,9 +338,9 @@ def _small_etc(plan: Plan, root: str) -> None:
             file.write(text)
 
 
-def _devices(root: str, plan: Plan) -> None:
+def _make_devices(root: str, plan: Plan) -> None:
     os.makedirs(f"{root}/dev/shm", exist_ok=True)
-    for name in facts.DEVICES:
+    for name in kernel.DEVICES:
         target = f"{root}/dev/{name}"
         with open(target, "wb"):
             pass
@@ -358,7 +360,7 @@ def _devices(root: str, plan: Plan) -> None:
 # -- becoming the program -------------------------------------------------------------------------
 
 
-def _become_somebody(plan: Plan) -> None:
+def _become_owner(plan: Plan) -> None:
     """Become the owner of the workspace, if this is root."""
     if os.geteuid() == 0 and plan["user"] != 0:
         os.setgroups([])
@@ -366,18 +368,18 @@ def _become_somebody(plan: Plan) -> None:
         os.setresuid(plan["user"], plan["user"], plan["user"])
 
 
-def _become(plan: Plan) -> NoReturn:
+def _become_program(plan: Plan) -> NoReturn:
     """Take limits and locks upon this process, and become the program."""
     kernel.die_with_parent()
-    _limit(plan)
+    _set_limits(plan)
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")  # should memory run out, it is the program that ends
     os.chdir(plan["inside"])
     shut_in = plan["kind"] != "unsandboxed"
     kernel.no_new_privileges()
     if shut_in and plan["landlock"]:
-        _lock(plan)
-    _become_somebody(plan)
+        _apply_landlock(plan)
+    _become_owner(plan)
     if shut_in:
         kernel.drop_capabilities()
     # A change of user lets go of it.
@@ -390,20 +392,20 @@ def _become(plan: Plan) -> NoReturn:
     os.execve(plan["command"][0], plan["command"], plan["environment"])
 
 
-def _lock(plan: Plan) -> None:
+def _apply_landlock(plan: Plan) -> None:
     own = plan["kind"] == "namespaces"
     if own:
         readable, writable = ["/"], ["/tmp", "/dev", INSIDE]
     else:
-        of_etc = (*facts.NEEDED_OF_ETC, *facts.NEEDED_FOR_NETWORK, "passwd", "group")
+        of_etc = (*kernel.ETC_FILES, *kernel.ETC_NETWORK_FILES, "passwd", "group")
         readable = [*plan["readable"], *(f"/etc/{name}" for name in of_etc)]
-        devices = [f"/dev/{name}" for name in facts.DEVICES]
+        devices = [f"/dev/{name}" for name in kernel.DEVICES]
         writable = [plan["workspace"], plan["temporary"], *devices]
     network = plan["network"]
     kernel.landlock(readable, writable, network=network, own_network=own and not network)
 
 
-def _limit(plan: Plan) -> None:
+def _set_limits(plan: Plan) -> None:
     """Set what one process may use; a soft limit first, so that it hears of it."""
     cpu, memory = plan["cpu_seconds"], plan["memory"]
     for kind, soft, hard in (
@@ -418,62 +420,64 @@ def _limit(plan: Plan) -> None:
         (resource.RLIMIT_MEMLOCK, 0, 0),
         (resource.RLIMIT_MSGQUEUE, 0, 0),
     ):
-        most = _hard_limit(kind, hard)
-        bound = sys.maxsize if most == resource.RLIM_INFINITY else most
+        hard_limit = _hard_limit(kind, hard)
+        bound = sys.maxsize if hard_limit == resource.RLIM_INFINITY else hard_limit
         resource.setrlimit(kind, (min(soft, bound), min(hard, bound)))
 
 
 def _hard_limit(kind: int, wanted: int) -> int:
     """Return how far a limit can be set; root can also raise it."""
-    most = resource.getrlimit(kind)[1]
-    if 0 <= most < wanted:
+    hard_limit = resource.getrlimit(kind)[1]
+    if 0 <= hard_limit < wanted:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(kind, (wanted, wanted))
             return wanted
-    return most
+    return hard_limit
 
 
 def _bubblewrap(plan: Plan) -> NoReturn:
     """Let bubblewrap arrange the view; limits and the user are set before."""
     kernel.die_with_parent()
-    rebound = _rebind(plan) if os.geteuid() == 0 and plan["user"] != 0 else {}
-    _limit(plan)
-    _become_somebody(plan)
+    rebound = _rebind_folders(plan) if os.geteuid() == 0 and plan["user"] != 0 else {}
+    _set_limits(plan)
+    _become_owner(plan)
     kernel.die_with_parent()
     program = os.memfd_create("filter", 0)
     os.write(program, bytes.fromhex(plan["seccomp"]))
     os.lseek(program, 0, os.SEEK_SET)
-    words: list[str] = [str(program) if one == "@SECCOMP" else one for one in plan["bubblewrap"]]
-    places = [rebound.get(one[5:], one[5:]) if one.startswith("@SRC:") else one for one in words]
+    words: list[str] = [str(program) if word == "@SECCOMP" else word for word in plan["bubblewrap"]]
+    places = [
+        rebound.get(word[5:], word[5:]) if word.startswith("@SRC:") else word for word in words
+    ]
     os.execve(places[0], [*places, "--", *plan["command"]], {})
 
 
-def _rebind(plan: Plan) -> dict[str, str]:
+def _rebind_folders(plan: Plan) -> dict[str, str]:
     """Make what is shown reachable for an ordinary user, whoever may pass the folders above it."""
     kernel.unshare(kernel.CLONE_NEWNS)
     kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_SLAVE)
     places = {path: os.open(path, os.O_PATH) for path in plan["rebound"]}
     kernel.mount("tmpfs", "/tmp", "tmpfs", 0, "mode=755,size=1m")
-    found: dict[str, str] = {}
+    rebound: dict[str, str] = {}
     for index, (path, handle) in enumerate(places.items()):
-        found[path] = f"/tmp/{index}"
-        os.mkdir(found[path])
-        kernel.mount(f"/proc/self/fd/{handle}", found[path], flags=kernel.MS_BIND | kernel.MS_REC)
+        rebound[path] = f"/tmp/{index}"
+        os.mkdir(rebound[path])
+        kernel.mount(f"/proc/self/fd/{handle}", rebound[path], flags=kernel.MS_BIND | kernel.MS_REC)
         os.close(handle)
-    return found
+    return rebound
 
 
 # -- a control group of its own -------------------------------------------------------------------
 
 
-def _own_group(plan: Plan) -> list[str]:
+def _enter_control_group(plan: Plan) -> list[str]:
     """Enter a control group that bounds all processes together, where one can be made."""
-    made: list[str] = []
+    groups: list[str] = []
     for folder in plan["groups"]:
         place = f"{folder}/asterism-{plan['id']}"
         with contextlib.suppress(OSError):
             os.mkdir(place)
-            made.append(place)
+            groups.append(place)
             for name, value in (
                 ("memory.max", plan["memory_in_all"]),
                 ("memory.swap.max", 0),
@@ -485,10 +489,10 @@ def _own_group(plan: Plan) -> list[str]:
                         file.write(str(value))
             with open(f"{place}/cgroup.procs", "w") as file:
                 file.write(str(os.getpid()))
-    return made
+    return groups
 
 
-def _ran_out(place: str) -> bool:
+def _out_of_memory(place: str) -> bool:
     """Tell whether the kernel ended a process of the group for want of memory."""
     for name in ("memory.events", "memory.oom_control"):
         with contextlib.suppress(OSError), open(f"{place}/{name}") as file:
@@ -498,8 +502,8 @@ def _ran_out(place: str) -> bool:
     return False
 
 
-def _leave_group(made: list[str]) -> None:
-    for place in made:
+def _leave_control_group(groups: list[str]) -> None:
+    for place in groups:
         above = os.path.dirname(place)
         with contextlib.suppress(OSError), open(f"{above}/cgroup.procs", "w") as file:
             file.write(str(os.getpid()))

@@ -12,20 +12,20 @@ from asterism.errors import NotFound, ToolError
 from asterism.memory import people
 from asterism.store import agents, inbox, outbox
 from asterism.store import people as accounts
-from asterism.tools.spellings import TEXT, also
+from asterism.tools.builtin.arguments import TEXT, also
 from asterism.tools.tool import Tool, ToolContext, tool
 from asterism.types.agents import new_id
 from asterism.types.effects import Effect, EffectKind
 from asterism.types.people import OWNER, Account, Participants, Person
 from asterism.types.turns import Delivery, Notice, message_wire
 
-_OWNER = ("", OWNER, "user", "me", "partner", "human")
+_OWNER_NAMES = ("", OWNER, "user", "me", "partner", "human")
 _COOLDOWN = 30_000
 """Milliseconds in which an agent is not written to twice by the same one."""
-_LONGEST = 20_000
+_MAX_CONTENT = 20_000
 
 
-class Target(BaseModel):
+class SendTarget(BaseModel):
     """Whom a message is for."""
 
     model_config = ConfigDict(extra="forbid")
@@ -38,36 +38,38 @@ class Target(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _spelled(cls, given: Any) -> Any:
+    def _spelled(cls, value: Any) -> Any:
         """Read `agent:bob`, and a bare name as a person's."""
-        if given is None:
+        if value is None:
             return {}
-        if isinstance(given, str):
-            kind, colon, name = given.partition(":")
-            if kind.strip().casefold() in _KINDS:
+        if isinstance(value, str):
+            kind, colon, name = value.partition(":")
+            if kind.strip().casefold() in _TARGET_TYPES:
                 return {"type": kind.strip().casefold(), "id": name.strip() if colon else ""}
-            return {"type": "channel" if colon else "user", "id": given.strip()}
-        if isinstance(given, dict):
-            told = dict(cast("dict[str, Any]", given))
+            return {"type": "channel" if colon else "user", "id": value.strip()}
+        if isinstance(value, dict):
+            fields = dict(cast("dict[str, Any]", value))
             for key in ("type", "target_type"):
-                if isinstance(told.get(key), str):
-                    told[key] = _KIND_WORDS.get(told[key].strip().casefold(), told[key].casefold())
-            return told
-        return given
+                if isinstance(fields.get(key), str):
+                    fields[key] = _TARGET_WORDS.get(
+                        fields[key].strip().casefold(), fields[key].casefold()
+                    )
+            return fields
+        return value
 
 
-_KINDS = ("user", "agent", "group", "channel", "discord", "bluesky")
-_KIND_WORDS = {"person": "user", "human": "user", "owner": "user", "partner": "user"}
+_TARGET_TYPES = ("user", "agent", "group", "channel", "discord", "bluesky")
+_TARGET_WORDS = {"person": "user", "human": "user", "owner": "user", "partner": "user"}
 
 
-def _is_owner(target: Target) -> bool:
-    return target.type == "user" and target.id.strip().casefold() in _OWNER
+def _is_owner(target: SendTarget) -> bool:
+    return target.type == "user" and target.id.strip().casefold() in _OWNER_NAMES
 
 
 _TARGET: dict[str, Any] = {
     "type": "object",
     "properties": {
-        "type": {"enum": list(_KINDS)},
+        "type": {"enum": list(_TARGET_TYPES)},
         "id": {
             "type": "string",
             "description": "A name; for user, empty means your owner; channel: name:address.",
@@ -77,20 +79,20 @@ _TARGET: dict[str, Any] = {
 }
 
 
-def _effects_of(arguments: Mapping[str, Any]) -> list[Effect]:
+def _send_effects(arguments: Mapping[str, Any]) -> list[Effect]:
     target = arguments.get("target")
     to = OWNER
-    if isinstance(target, Target) and not _is_owner(target):
+    if isinstance(target, SendTarget) and not _is_owner(target):
         to = target.id
     return [
         Effect(EffectKind.SEND, recipients=(to,), content=(str(arguments.get("content") or ""),))
     ]
 
 
-@tool(transactional=True, trust=None, compact=False, effects=_effects_of)
+@tool(transactional=True, trust=None, compact=False, effects=_send_effects)
 async def send_message(
     ctx: ToolContext,
-    target: Annotated[Target, WithJsonSchema(_TARGET)],
+    target: Annotated[SendTarget, WithJsonSchema(_TARGET)],
     content: Annotated[str, also("content", "message", "text"), TEXT],
     metadata: SkipJsonSchema[dict[str, Any] | None] = None,
 ) -> str:
@@ -98,9 +100,10 @@ async def send_message(
     del metadata
     if not content.strip():
         raise ToolError("What shall the message say? Give `content`.")
-    if len(content) > _LONGEST:
+    if len(content) > _MAX_CONTENT:
         raise ToolError(
-            f"The message has {len(content):,} characters; {_LONGEST:,} are the most. Shorten it."
+            f"The message has {len(content):,} characters; {_MAX_CONTENT:,} are the most. "
+            "Shorten it."
         )
     match target.type:
         case "user":
@@ -123,59 +126,59 @@ async def send_message(
 
 
 async def _to_person(ctx: ToolContext, name: str, content: str) -> str:
-    if name.strip().casefold() in _OWNER:
+    if name.strip().casefold() in _OWNER_NAMES:
         person = await _owner(ctx)
     else:
         try:
             person = await people.find(ctx.tx, ctx.constellation, name.strip())
         except NotFound as error:
             if not ctx.participants.owner_alone:
-                raise _not_reached(name) from None
+                raise _unreachable(name) from None
             raise ToolError(f"{error.message} Nothing was sent.") from None
-    place = _place(ctx, person)
+    place = _account_of(ctx, person)
     if place is None and person.id == OWNER:
         notice = Notice(new_id("ntc"), ctx.agent.id, ctx.turn_id, "message", content, ctx.now)
         await agents.put_notice(ctx.tx, notice)
         return "Your owner finds it among the notices, since no channel leads to them."
     if place is None and not ctx.participants.owner_alone:
-        raise _not_reached(name)
+        raise _unreachable(name)
     if place is None:
         raise ToolError(
-            f"{person.name} is reached by no channel that is there. {_channels(ctx)} Nothing was "
-            "sent."
+            f"{person.name} is reached by no channel that is there. {_channel_names(ctx)} "
+            "Nothing was sent."
         )
-    await _ask_unless_heard(ctx, person, content)
+    await _ask_unless_visible(ctx, person, content)
     await _deliver(ctx, place, content)
     return f"Sent to {person.name if person.id != OWNER else 'your owner'} in {place.channel}."
 
 
-def _not_reached(name: str) -> ToolError:
+def _unreachable(name: str) -> ToolError:
     """Say the same of somebody unknown as of somebody out of reach: others are listening."""
     return ToolError(f"Nobody called {name!r} can be reached from here. Nothing was sent.")
 
 
 async def _owner(ctx: ToolContext) -> Person:
-    found = await people.find(ctx.tx, ctx.constellation, OWNER)
+    owner = await people.find(ctx.tx, ctx.constellation, OWNER)
     known = await accounts.accounts_of(ctx.tx, ctx.constellation, OWNER)
-    return Person(found.id, found.name, found.trust, found.roles, tuple(known))
+    return Person(owner.id, owner.name, owner.trust, owner.roles, tuple(known))
 
 
-def _place(ctx: ToolContext, person: Person) -> Account | None:
+def _account_of(ctx: ToolContext, person: Person) -> Account | None:
     """Return where somebody is reached: as the contacts say, here, or where they have written."""
-    there = set(ctx.channels())
+    channels = set(ctx.channels())
     for contact in ctx.contacts().people:
         if contact.person.casefold() in (person.id.casefold(), person.name.casefold()):
             for place in contact.reach:
                 channel, _, address = place.partition(":")
-                if channel in there:
+                if channel in channels:
                     return Account(channel, address)
-    alone = [one.person_id for one in ctx.participants.people] == [person.id]
-    if alone and ctx.reply_to is not None and ctx.channel in there:
+    alone = [participant.person_id for participant in ctx.participants.people] == [person.id]
+    if alone and ctx.reply_to is not None and ctx.channel in channels:
         return Account(ctx.channel, ctx.reply_to)
-    return next((one for one in person.accounts if one.channel in there), None)
+    return next((account for account in person.accounts if account.channel in channels), None)
 
 
-async def _ask_unless_heard(ctx: ToolContext, person: Person, content: str) -> None:
+async def _ask_unless_visible(ctx: ToolContext, person: Person, content: str) -> None:
     """Ask the owner before somebody is told what is made of things that they may not hear."""
     if person.id == OWNER:
         return
@@ -195,13 +198,18 @@ async def _ask_unless_heard(ctx: ToolContext, person: Person, content: str) -> N
 async def _to_agent(ctx: ToolContext, name: str, content: str) -> str:
     other = await agents.by_name(ctx.tx, ctx.constellation, name.strip())
     if other is None or other.id == ctx.agent.id:
-        names = [one.name for one in await agents.everyone(ctx.tx, ctx.constellation)]
-        there = ", ".join(one for one in names if one != ctx.agent.name) or "none but you"
-        hint = f" There are: {there}." if ctx.participants.owner_alone else " Nothing was sent."
+        names = [agent.name for agent in await agents.everyone(ctx.tx, ctx.constellation)]
+        other_names = (
+            ", ".join(other_name for other_name in names if other_name != ctx.agent.name)
+            or "none but you"
+        )
+        hint = (
+            f" There are: {other_names}." if ctx.participants.owner_alone else " Nothing was sent."
+        )
         raise ToolError(f"There is no other agent named {name!r}.{hint}")
     waiting = await inbox.waiting(ctx.tx, ctx.constellation, other.id)
     label = f"agent:{ctx.agent.name}"
-    if any(one.channel == label and ctx.now - one.at < _COOLDOWN for one in waiting):
+    if any(message.channel == label and ctx.now - message.at < _COOLDOWN for message in waiting):
         raise ToolError(
             f"{other.name} has a message of yours that it has not read yet. Wait for it, or "
             "tell it more in one message next time. Nothing was sent."
@@ -226,7 +234,7 @@ async def _to_agent(ctx: ToolContext, name: str, content: str) -> str:
 
 async def _to_channel(ctx: ToolContext, channel: str, address: str, content: str) -> str:
     if channel not in ctx.channels():
-        raise ToolError(f"There is no channel {channel!r}. {_channels(ctx)} Nothing was sent.")
+        raise ToolError(f"There is no channel {channel!r}. {_channel_names(ctx)} Nothing was sent.")
     if not address:
         if channel != ctx.channel or ctx.reply_to is None:
             raise ToolError(
@@ -265,7 +273,7 @@ async def _deliver(ctx: ToolContext, place: Account, content: str) -> None:
     await ctx.tx.notify("outbox", place.channel)
 
 
-def _channels(ctx: ToolContext) -> str:
+def _channel_names(ctx: ToolContext) -> str:
     names = sorted(ctx.channels())
     return f"There are: {', '.join(names)}." if names else "No channels are configured."
 

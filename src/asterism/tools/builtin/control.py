@@ -1,4 +1,4 @@
-"""The tools `schedule` and `heartbeat`: an agent's own future turns, durable like any message."""
+"""The tools `schedule`, `heartbeat`, `halt` and `think`: when to go on, and when all stop."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Annotated, Any, Literal
 from asterism.errors import InvalidInput, ToolError
 from asterism.memory.gate.writer import NeedsConsent, judge
 from asterism.permissions import Act, Resource
-from asterism.store import inbox, schedules
-from asterism.tools.spellings import OPERATION, TEXT, WORD, also
+from asterism.store import agents, inbox, schedules
+from asterism.tools.builtin.arguments import OPERATION, TEXT, WORD, also, null_as
 from asterism.tools.tool import Tool, ToolContext, tool
-from asterism.types.agents import Schedule, new_id
+from asterism.types.agents import Halt, Schedule, new_id
 from asterism.types.effects import Effect, EffectKind, ToolEffect
 from asterism.types.memory import Permission, Source
 from asterism.types.people import label_of
-from asterism.types.turns import message_wire
+from asterism.types.turns import Notice, message_wire
 
 _SPAN = re.compile(r"^(\d+(?:\.\d+)?)\s*(s|sec|seconds?|m|min|minutes?|h|hours?|d|days?|w|weeks?)$")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
@@ -28,16 +28,16 @@ def next_time(cron: str, after_ms: int) -> int:
     from cronsim import CronSim, CronSimError
 
     try:
-        found = next(CronSim(cron, datetime.fromtimestamp(after_ms / 1000, UTC)))
+        moment = next(CronSim(cron, datetime.fromtimestamp(after_ms / 1000, UTC)))
     except (CronSimError, StopIteration) as error:
         raise InvalidInput(
             f"{cron!r} is not a cron rule that comes true ({error}). Write five fields, minute "
             'hour day month weekday, such as "0 9 * * 1-5" for 9:00 UTC on weekdays.'
         ) from None
-    return int(found.timestamp() * 1000)
+    return int(moment.timestamp() * 1000)
 
 
-def _when(when: str, now_ms: int) -> int:
+def _read_time(when: str, now_ms: int) -> int:
     """Read "20 minutes" or "2026-12-24T18:00" as a time in milliseconds."""
     text = when.strip().lower().removeprefix("in ")
     match = _SPAN.match(text)
@@ -48,7 +48,7 @@ def _when(when: str, now_ms: int) -> int:
         moment = datetime.fromisoformat(when.strip())
     except ValueError:
         raise ToolError(
-            f"{when!r} is no time I can read. Write a span such as '20 minutes' or '2 hours', or a "
+            f"{when!r} is not a valid time. Write a span such as '20 minutes' or '2 hours', or a "
             "time such as '2026-12-24T18:00' (UTC)."
         ) from None
     if moment.tzinfo is None:
@@ -56,19 +56,19 @@ def _when(when: str, now_ms: int) -> int:
     return int(moment.timestamp() * 1000)
 
 
-def _said(moment_ms: int) -> str:
+def _utc_text(moment_ms: int) -> str:
     return f"{datetime.fromtimestamp(moment_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _effects_of(arguments: Mapping[str, Any]) -> list[Effect]:
+def _schedule_effects(arguments: Mapping[str, Any]) -> list[Effect]:
     if arguments.get("operation") == "list":
         return [Effect(EffectKind.READ)]
-    said = str(arguments.get("message") or "")
+    text = str(arguments.get("message") or "")
     amends = arguments.get("operation") == "cancel"
-    return [Effect(EffectKind.REMEMBER, content=(said,) if said else (), amends=amends)]
+    return [Effect(EffectKind.REMEMBER, content=(text,) if text else (), amends=amends)]
 
 
-@tool(transactional=True, trust=None, effects=_effects_of, audience="public")
+@tool(transactional=True, trust=None, effects=_schedule_effects, audience="public")
 async def schedule(
     ctx: ToolContext,
     operation: Annotated[Literal["at", "in", "every", "list", "cancel"], OPERATION, WORD],
@@ -84,39 +84,40 @@ async def schedule(
         message: What to tell yourself then.
         id: For cancel: which schedule.
     """
-    found: list[Schedule] = []
+    entries: list[Schedule] = []
     if operation in ("list", "cancel"):
         # What was scheduled among others is theirs alone.
-        found = [
-            one
-            for one in await schedules.of_agent(ctx.tx, ctx.agent.id)
-            if label_of(one.participants).flows_to(ctx.participants)
+        entries = [
+            entry
+            for entry in await schedules.of_agent(ctx.tx, ctx.agent.id)
+            if label_of(entry.participants).flows_to(ctx.participants)
         ]
     if operation == "list":
-        if not found:
+        if not entries:
             return "Nothing is scheduled."
-        labels = (label_of(one.participants) for one in found)
-        ctx.quotes(Source((), one.audience, one.trust) for one in labels)
+        labels = (label_of(entry.participants) for entry in entries)
+        ctx.quotes(Source((), label.audience, label.trust) for label in labels)
         return "\n".join(
-            f"{one.id}: {_said(one.due_at)}{f' (every {one.cron})' if one.cron else ''}: {one.text}"
-            for one in found
+            f"{entry.id}: {_utc_text(entry.due_at)}"
+            f"{f' (every {entry.cron})' if entry.cron else ''}: {entry.text}"
+            for entry in entries
         )
     if operation == "cancel":
-        one = next((one for one in found if one.id == id), None)
-        if one is not None:
-            _may_cancel(ctx, one)
-        if one is None or not await schedules.cancel(ctx.tx, ctx.agent.id, id):
+        entry = next((entry for entry in entries if entry.id == id), None)
+        if entry is not None:
+            _check_cancel(ctx, entry)
+        if entry is None or not await schedules.cancel(ctx.tx, ctx.agent.id, id):
             raise ToolError(f"There is no schedule {id!r}. Use operation list to see them.")
         return f"Schedule {id} is cancelled."
     if not message.strip():
         raise ToolError("What should the message say? Give `message`.")
     try:
-        due = next_time(when, ctx.now) if operation == "every" else _when(when, ctx.now)
+        due = next_time(when, ctx.now) if operation == "every" else _read_time(when, ctx.now)
     except InvalidInput as error:
         raise ToolError(error.message) from None
     if due > ctx.now + int(timedelta(days=36_500).total_seconds() * 1000):
         raise ToolError(f"{when!r} is more than a hundred years away.")
-    one = Schedule(
+    entry = Schedule(
         id=new_id("sch"),
         agent_id=ctx.agent.id,
         text=message,
@@ -127,16 +128,16 @@ async def schedule(
         created_at=ctx.now,
         participants=ctx.participants.wire(ctx.source.audience, ctx.source.trust),
     )
-    await schedules.put(ctx.tx, one)
-    await ctx.tx.notify("schedule", one.id)
-    return f"Scheduled as {one.id} for {_said(due)}."
+    await schedules.put(ctx.tx, entry)
+    await ctx.tx.notify("schedule", entry.id)
+    return f"Scheduled as {entry.id} for {_utc_text(due)}."
 
 
-def _may_cancel(ctx: ToolContext, one: Schedule) -> None:
+def _check_cancel(ctx: ToolContext, entry: Schedule) -> None:
     """Return if a plan may be cancelled; else park the turn and ask, as for an edit of a block."""
-    plan = Resource("schedule", one.id, Permission.READ_WRITE, label_of(one.participants).trust)
+    plan = Resource("schedule", entry.id, Permission.READ_WRITE, label_of(entry.participants).trust)
     try:
-        judge(ctx.writer(), Act.OVERWRITE, plan, f"cancel schedule {one.id}: {one.text[:200]}")
+        judge(ctx.writer(), Act.OVERWRITE, plan, f"cancel schedule {entry.id}: {entry.text[:200]}")
     except NeedsConsent as needed:
         ctx.ask(needed.question, needed.reviewers)
 
@@ -164,4 +165,47 @@ async def heartbeat(ctx: ToolContext, reason: str) -> str:
     return "You will get another turn after this one."
 
 
-TOOLS: list[Tool] = [schedule, heartbeat]
+def _halt_effects(arguments: Mapping[str, Any]) -> list[Effect]:
+    del arguments
+    return [Effect(EffectKind.WRITE, things=("the whole constellation",))]
+
+
+@tool(transactional=True, trust=None, compact=False, reserved=True, effects=_halt_effects)
+async def halt(
+    ctx: ToolContext,
+    reason: Annotated[str, also("reason", "message"), TEXT],
+    severity: Annotated[
+        Literal["warning", "high", "critical"], null_as("critical"), WORD
+    ] = "critical",
+) -> str:
+    """Stop all agents at once, until the owner lets them go on. Only for real danger."""
+    if not reason.strip():
+        raise ToolError("Why shall everything stop? Give `reason`; the owner reads it.")
+    await agents.put_halt(
+        ctx.tx,
+        ctx.constellation,
+        Halt(new_id("halt"), ctx.agent.id, ctx.turn_id, severity, reason, ctx.now),
+    )
+    await agents.put_notice(
+        ctx.tx,
+        Notice(
+            new_id("ntc"),
+            ctx.agent.id,
+            ctx.turn_id,
+            "halt",
+            f"{ctx.agent.name} has halted everything ({severity}): {reason} No agent takes a turn "
+            'until you say "asterism resume".',
+            ctx.now,
+        ),
+    )
+    return "Everything is halted after this turn. The owner has been told."
+
+
+@tool(repeatable=True, trust=None, compact=False, effects=ToolEffect("read"), audience="public")
+async def think(ctx: ToolContext, thought: Annotated[str, also("thought", "content"), TEXT]) -> str:
+    """Think something through before you act. Nothing else happens."""
+    del ctx, thought  # the call itself is in the log
+    return "Noted."
+
+
+TOOLS: list[Tool] = [schedule, heartbeat, halt, think]
