@@ -570,14 +570,14 @@ def checked_spec(spec: ToolSpec) -> ToolSpec:
     return spec
 
 
-def registered_tool(spec: ToolSpec, workplace: Workspaces, reveal: RevealSecret) -> SchemaTool:
+def registered_tool(spec: ToolSpec, workspaces: Workspaces, reveal: RevealSecret) -> SchemaTool:
     """Return a registered tool, ready to be called."""
 
     async def carry(ctx: ToolContext, arguments: dict[str, Any]) -> str:
         if spec.python is not None:
-            return await _run_python(spec, workplace, ctx, arguments)
+            return await _run_python(spec, workspaces, ctx, arguments)
         assert spec.http is not None
-        return await _send_request(spec, spec.http, workplace, reveal, arguments)
+        return await _send_request(spec, spec.http, workspaces, reveal, arguments)
 
     return SchemaTool(
         spec.name,
@@ -634,16 +634,16 @@ def _check_source(name: str, source: str) -> None:
 
 
 async def _run_python(
-    spec: ToolSpec, workplace: Workspaces, ctx: ToolContext, arguments: Mapping[str, Any]
+    spec: ToolSpec, workspaces: Workspaces, ctx: ToolContext, arguments: Mapping[str, Any]
 ) -> str:
     mark = f"result-{secrets.token_hex(16)}:"
     request = {"source": spec.python, "name": spec.name, "arguments": arguments, "mark": mark}
     try:
-        box = await workplace.sandbox()
+        box = await workspaces.sandbox()
         ran = await box.run(
             (box.python(), "-I", "-S", "-c", _RUNNER),
-            workplace.view(ctx.agent.id),
-            replace(workplace.bounds(spec.timeout), tail_bytes=MAX_RESULT),
+            workspaces.view(ctx.agent.id),
+            replace(workspaces.bounds(spec.timeout), tail_bytes=MAX_RESULT),
             orjson.dumps(request),
         )
     except SandboxError as error:
@@ -738,7 +738,7 @@ def _leaves_segment(segment: str) -> bool:
 async def _send_request(
     spec: ToolSpec,
     call: HttpCall,
-    workplace: Workspaces,
+    workspaces: Workspaces,
     reveal: RevealSecret,
     arguments: Mapping[str, Any],
 ) -> str:
@@ -756,7 +756,7 @@ async def _send_request(
             "out. Nothing was sent."
         )
     address = _fill_address(call.url, arguments)
-    allowed = AllowedHosts(workplace.settings().web.allow)
+    allowed = AllowedHosts(workspaces.settings().web.allow)
     try:
         headers = {key: reveal(value) for key, value in call.headers.items()}
     except AsterismError as error:

@@ -84,31 +84,10 @@ async def schedule(
         message: What to tell yourself then.
         id: For cancel: which schedule.
     """
-    entries: list[Schedule] = []
-    if operation in ("list", "cancel"):
-        # What was scheduled among others is theirs alone.
-        entries = [
-            entry
-            for entry in await schedules.of_agent(ctx.tx, ctx.agent.id)
-            if label_of(entry.participants).flows_to(ctx.participants)
-        ]
     if operation == "list":
-        if not entries:
-            return "Nothing is scheduled."
-        labels = (label_of(entry.participants) for entry in entries)
-        ctx.quotes(Source((), label.audience, label.trust) for label in labels)
-        return "\n".join(
-            f"{entry.id}: {_utc_text(entry.due_at)}"
-            f"{f' (every {entry.cron})' if entry.cron else ''}: {entry.text}"
-            for entry in entries
-        )
+        return await _list_schedules(ctx)
     if operation == "cancel":
-        entry = next((entry for entry in entries if entry.id == id), None)
-        if entry is not None:
-            _check_cancel(ctx, entry)
-        if entry is None or not await schedules.cancel(ctx.tx, ctx.agent.id, id):
-            raise ToolError(f"There is no schedule {id!r}. Use operation list to see them.")
-        return f"Schedule {id} is cancelled."
+        return await _cancel_schedule(ctx, id)
     if not message.strip():
         raise ToolError("What should the message say? Give `message`.")
     try:
@@ -131,6 +110,37 @@ async def schedule(
     await schedules.put(ctx.tx, entry)
     await ctx.tx.notify("schedule", entry.id)
     return f"Scheduled as {entry.id} for {_utc_text(due)}."
+
+
+async def _visible_schedules(ctx: ToolContext) -> list[Schedule]:
+    """Return what those present may know of: what was scheduled among others is theirs alone."""
+    return [
+        entry
+        for entry in await schedules.of_agent(ctx.tx, ctx.agent.id)
+        if label_of(entry.participants).flows_to(ctx.participants)
+    ]
+
+
+async def _list_schedules(ctx: ToolContext) -> str:
+    entries = await _visible_schedules(ctx)
+    labels = (label_of(entry.participants) for entry in entries)
+    ctx.quotes(Source((), label.audience, label.trust) for label in labels)
+    lines = [
+        f"{entry.id}: {_utc_text(entry.due_at)}"
+        f"{f' (every {entry.cron})' if entry.cron else ''}: {entry.text}"
+        for entry in entries
+    ]
+    return "\n".join(lines) or "Nothing is scheduled."
+
+
+async def _cancel_schedule(ctx: ToolContext, id: str) -> str:
+    entries = await _visible_schedules(ctx)
+    entry = next((entry for entry in entries if entry.id == id), None)
+    if entry is not None:
+        _check_cancel(ctx, entry)
+    if entry is None or not await schedules.cancel(ctx.tx, ctx.agent.id, id):
+        raise ToolError(f"There is no schedule {id!r}. Use operation list to see them.")
+    return f"Schedule {id} is cancelled."
 
 
 def _check_cancel(ctx: ToolContext, entry: Schedule) -> None:

@@ -247,8 +247,8 @@ class _Loaded:
 class Files:
     """What agents have loaded, by which a change by others is noticed."""
 
-    def __init__(self, workplace: Workspaces) -> None:
-        self._workplace = workplace
+    def __init__(self, workspaces: Workspaces) -> None:
+        self._workspaces = workspaces
         self._loaded: dict[tuple[str, str, str], _Loaded] = {}
         """By agent, those present and path: what others have loaded is not theirs to compare."""
 
@@ -304,7 +304,7 @@ class Files:
     def delete(self, ctx: ToolContext, path: str) -> str:
         """Delete a file or an empty folder."""
         place = self._permitted_path(ctx, path, "delete")
-        if place.path == self._workplace.folder(ctx.agent.id):
+        if place.path == self._workspaces.folder(ctx.agent.id):
             raise ToolError("That is your own folder itself, which stays. Nothing was deleted.")
         loaded = self._loaded.get(_key(ctx, place))
         if loaded is not None:
@@ -389,15 +389,15 @@ class Files:
     def _resolve(self, agent: Agent, path: str) -> ResolvedPath:
         return resolve_path(
             path,
-            workspace=self._workplace.folder(agent.id),
-            data=self._workplace.data,
-            settings=self._workplace.settings().files,
+            workspace=self._workspaces.folder(agent.id),
+            data=self._workspaces.data,
+            settings=self._workspaces.settings().files,
             agent=agent.name,
         )
 
     def _permitted_path(self, ctx: ToolContext, path: str, wanted: str = "") -> ResolvedPath:
         """Return a place where the agent may do what it wants; ask if a person has to."""
-        workspace = self._workplace.folder(ctx.agent.id)
+        workspace = self._workspaces.folder(ctx.agent.id)
         if not workspace.exists():
             prepare_workspace(workspace)
         place = self._resolve(ctx.agent, path)
@@ -414,7 +414,7 @@ class Files:
         return place
 
     def _largest(self) -> int:
-        return self._workplace.settings().files.largest_kb << 10
+        return self._workspaces.settings().files.largest_kb << 10
 
     def _read(self, place: ResolvedPath) -> str:
         body = read_file(place, self._largest())

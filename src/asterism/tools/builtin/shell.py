@@ -28,7 +28,7 @@ from asterism.types.agents import new_id
 from asterism.types.effects import Effect, EffectKind
 from asterism.types.people import OWNER, Participants, Trust
 
-_SHUT_IN = (SandboxKind.BUBBLEWRAP, SandboxKind.NAMESPACES, SandboxKind.LANDLOCK)
+_ISOLATED = (SandboxKind.BUBBLEWRAP, SandboxKind.NAMESPACES, SandboxKind.LANDLOCK)
 
 
 class Workspaces:
@@ -47,7 +47,7 @@ class Workspaces:
     async def sandbox(self) -> Sandbox:
         """Return the sandbox in force; raise `SandboxError` if there is none."""
         wanted = self.settings().sandbox
-        kinds = _SHUT_IN if wanted.kind == "auto" else (SandboxKind(wanted.kind),)
+        kinds = _ISOLATED if wanted.kind == "auto" else (SandboxKind(wanted.kind),)
         if wanted.allow_unsandboxed:
             kinds = (*kinds, SandboxKind.UNSANDBOXED)
         async with self._finding:
@@ -82,10 +82,10 @@ class SandboxStatus:
     problem: str = ""
 
 
-async def sandbox_status(workplace: Workspaces) -> SandboxStatus:
+async def sandbox_status(workspaces: Workspaces) -> SandboxStatus:
     """Say which sandbox is in force, and what it cannot do."""
     try:
-        sandbox = await workplace.sandbox()
+        sandbox = await workspaces.sandbox()
     except SandboxError as error:
         return SandboxStatus("none", problem=error.message)
     return SandboxStatus(sandbox.kind.value, sandbox.limitations)
@@ -166,7 +166,7 @@ class BackgroundPrograms:
         self._all.clear()
 
 
-def shell_tool(workplace: Workspaces, spawned: BackgroundPrograms) -> Tool:
+def shell_tool(workspaces: Workspaces, programs: BackgroundPrograms) -> Tool:
     """Return the tool `shell` for the agents of a home."""
 
     def effects(arguments: Mapping[str, Any]) -> tuple[Effect, ...]:
@@ -177,7 +177,7 @@ def shell_tool(workplace: Workspaces, spawned: BackgroundPrograms) -> Tool:
             return (Effect(EffectKind.REMEMBER, things=(str(arguments.get("task_id")),)),)
         command = str(arguments.get("command"))
         run = Effect(EffectKind.RUN, things=(command,))
-        if workplace.settings().sandbox.network:
+        if workspaces.settings().sandbox.network:
             # With a network, whatever the command names may be told to anybody.
             return (run, Effect(EffectKind.FETCH, hosts=(command,), content=(command,)))
         return (run,)
@@ -205,28 +205,28 @@ def shell_tool(workplace: Workspaces, spawned: BackgroundPrograms) -> Tool:
             timeout: Seconds.
         """
         if operation == "status":
-            return _status(spawned.of(ctx.agent.id, ctx.participants))
+            return _status(programs.of(ctx.agent.id, ctx.participants))
         if operation == "kill":
-            return await _kill(spawned.of(ctx.agent.id, ctx.participants), task_id)
+            return await _kill(programs.of(ctx.agent.id, ctx.participants), task_id)
         if not command.strip() or "\0" in command or len(command) > MAX_COMMAND:
             raise ToolError(
                 f"shell {operation} needs a command of 1 to {MAX_COMMAND:,} characters, such "
                 'as "ls -l". Nothing was run.'
             )
-        if operation == "spawn" and spawned.running(ctx.agent.id) >= _MAX_RUNNING:
+        if operation == "spawn" and programs.running(ctx.agent.id) >= _MAX_RUNNING:
             raise ToolError(
                 f"No more than {_MAX_RUNNING} programs can run in the background. End one with "
                 "kill. Nothing was run."
             )
         try:
-            box = await workplace.sandbox()
+            box = await workspaces.sandbox()
             running = await box.start(
                 ("/bin/sh", "-c", command),
-                workplace.view(ctx.agent.id),
-                workplace.bounds(timeout if operation == "execute" else 0),
+                workspaces.view(ctx.agent.id),
+                workspaces.bounds(timeout if operation == "execute" else 0),
             )
             if operation == "spawn":
-                key = spawned.add(ctx.agent.id, ctx.participants, command, running)
+                key = programs.add(ctx.agent.id, ctx.participants, command, running)
                 return f"Started as {key}. It runs until it ends, you kill it, or the home stops."
             return describe_result(await running.wait(), timeout)
         except SandboxError as error:

@@ -122,16 +122,7 @@ def make_plan(
         kernel.landlock_version() if kind in (SandboxKind.NAMESPACES, SandboxKind.LANDLOCK) else 0
     )
     own_network = inside == INSIDE and not view.network
-    seccomp = b""
-    if kind is not SandboxKind.UNSANDBOXED and kernel.is_known_machine():
-        seccomp = kernel.filter_program(
-            internet=own_network or view.network,
-            # Sockets of other programs have names that no mount hides, but a network namespace or
-            # Landlock does.
-            local=own_network or version >= 6,
-            others_in_sight=inside != INSIDE and version < 6,
-            own_ipc=inside == INSIDE,
-        )
+    seccomp = _call_filter(kind, own_network=own_network, network=view.network, landlock=version)
     readable, links = _system_folders(view)
     temporary = "/tmp" if inside == INSIDE else f"{view.workspace}/.tmp"
     plan = {
@@ -173,6 +164,23 @@ def make_plan(
         plan["rebound"] = [str(view.workspace), *map(str, _extra_folders(view))]
         plan["bubblewrap"] = _bubblewrap_command(plan, bwrap)
     return plan
+
+
+def _call_filter(kind: SandboxKind, *, own_network: bool, network: bool, landlock: int) -> bytes:
+    """Return the filter of system calls for a kind of sandbox; empty where there is none."""
+    from asterism.tools.sandbox import kernel
+
+    if kind is SandboxKind.UNSANDBOXED or not kernel.is_known_machine():
+        return b""
+    own_root = kind in (SandboxKind.BUBBLEWRAP, SandboxKind.NAMESPACES)
+    return kernel.filter_program(
+        internet=own_network or network,
+        # Sockets of other programs have names that no mount hides, but a network namespace or
+        # Landlock does.
+        local=own_network or landlock >= 6,
+        others_in_sight=not own_root and landlock < 6,
+        own_ipc=own_root,
+    )
 
 
 def python_inside() -> str:
