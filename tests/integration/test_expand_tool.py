@@ -18,7 +18,7 @@ from asterism.store.journal import Draft
 from asterism.store.postgres import open_postgres
 from asterism.store.sqlite import open_sqlite
 from asterism.testing.postgres import postgres_server
-from asterism.tools.expand import expand, originals_exact
+from asterism.tools.builtin.memory import expand, originals_exact
 from asterism.tools.tool import ToolContext
 from asterism.turns.compaction import Strategy, Told, choose, rule_digest
 from asterism.types.memory import Source

@@ -16,10 +16,9 @@ from asterism.store import agents, inbox, journal, outbox
 from asterism.store.database import Connection
 from asterism.testing.channel import MemoryChannel
 from asterism.testing.clock import ManualClock
-from asterism.tools.halt import halt
-from asterism.tools.send import send_message
-from asterism.tools.source import source
-from asterism.tools.think import think
+from asterism.tools.builtin.control import halt, think
+from asterism.tools.builtin.memory import source
+from asterism.tools.builtin.send import send_message
 from asterism.types.turns import EntryKind, Origin
 from tests.scenes import PATIENCE, obedient, open_home, until
 

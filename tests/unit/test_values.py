@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from asterism.errors import ToolError
-from asterism.tools.addresses import Allowed, checked
+from asterism.tools.addresses import AllowedHosts, checked_url
 from asterism.types.values import (
     address_of,
     amounts_of,
@@ -135,7 +135,7 @@ def test_names_and_numbers_are_brought_to_one_form(address: str, host: str):
 def test_an_address_that_programs_read_differently_has_no_host(address: str):
     assert host_of(address) is None
     with pytest.raises(ToolError):
-        checked(address, Allowed())
+        checked_url(address, AllowedHosts())
 
 
 _PIECES = st.sampled_from(
@@ -173,7 +173,7 @@ _HOSTILE = st.lists(_PIECES, max_size=12).map("".join) | st.text(max_size=40)
 def test_what_is_connected_to_is_what_was_judged(address: str):
     host = host_of(address)
     try:
-        url = checked(address, Allowed())
+        url = checked_url(address, AllowedHosts())
     except ToolError:
         return
     assert url.host == host

@@ -48,8 +48,7 @@ from asterism.store import events
 from asterism.store.database import Database
 from asterism.store.sqlite import open_sqlite
 from asterism.telemetry import Telemetry
-from asterism.tools.more import lead_to_more
-from asterism.tools.plan import offer_plans
+from asterism.tools.builtin.meta import add_more_tool, add_plan_tool
 from asterism.tools.tool import Tool, Toolbox
 from asterism.turns.approvals import Approvals
 from asterism.turns.lanes import Lanes, LocalLanes
@@ -470,8 +469,8 @@ def make_toolbox(settings: Settings, place: Path, given: Sequence[Tool]) -> Tool
                 toolbox.add(value)
     for one in given:
         toolbox.add(one)
-    offer_plans(toolbox)
-    lead_to_more(toolbox)
+    add_plan_tool(toolbox)
+    add_more_tool(toolbox)
     return toolbox
 
 

@@ -17,14 +17,17 @@ from asterism.config.mcp import SERVER_NAME, McpSettings, OAuthSettings
 from asterism.errors import ConfigError, Conflict, InvalidInput, NotFound
 from asterism.permissions import Act
 from asterism.private import TooLarge, read_regular
-from asterism.tools.mcp.landing import landing
-from asterism.tools.mcp.listing import Listing
-from asterism.tools.mcp.naming import fitted
-from asterism.tools.mcp.oauth import STALE, Vault, is_stale, kept_under, provider
-from asterism.tools.mcp.reach import Elicit, Means
-from asterism.tools.mcp.server import Backoff, Server
-from asterism.tools.mcp.servers import Servers, Standing
-from asterism.tools.mcp.values import filled, looks_secret
+from asterism.tools.mcp.clients import McpBackoff, McpClient, McpClients, McpServerStatus
+from asterism.tools.mcp.connection import Elicit, McpHost, looks_secret, resolve_value
+from asterism.tools.mcp.login import (
+    LOGIN_EXPIRED,
+    Vault,
+    callback_server,
+    is_login_expired,
+    login_key,
+    login_provider,
+)
+from asterism.tools.mcp.tools import ToolListing, safe_name
 from asterism.tools.tool import Toolbox
 
 if TYPE_CHECKING:
@@ -47,13 +50,13 @@ class McpServers:
         vault: Vault,
         *,
         elicit: Elicit | None = None,
-        backoff: Backoff | None = None,
+        backoff: McpBackoff | None = None,
     ) -> None:
         """Prepare; what is kept of servers is in `place`, keys and tokens are in `vault`."""
         self.settings = settings
         self.vault = vault
-        self.means = Means(vault.read, vault, elicit)
-        self.servers = Servers(place, self.means, toolbox, backoff=backoff)
+        self.means = McpHost(vault.read, vault, elicit)
+        self.servers = McpClients(place, self.means, toolbox, backoff=backoff)
 
     def start(self, *, connect: bool) -> None:
         """Offer the tools that are known; with `connect`, ask servers for those that are not."""
@@ -67,9 +70,9 @@ class McpServers:
     def key_changed(self, name: str) -> None:
         """Try a server again at which somebody has logged in, maybe in another process."""
         for server, settings in self.settings().mcp.items():
-            if settings.enabled and kept_under(server) == name:
+            if settings.enabled and login_key(server) == name:
                 with suppress(NotFound):
-                    self.servers.again(server)
+                    self.servers.retry(server)
 
     async def close(self) -> None:
         """Let all servers go."""
@@ -111,26 +114,26 @@ class Mcp:
             )
         return there[name]
 
-    def list(self) -> list[Standing]:
+    def list(self) -> list[McpServerStatus]:
         """Return how the configured servers stand, by name, those that are off as well."""
-        found = {one.name: one for one in self._servers.standings()}
+        found = {one.name: one for one in self._servers.statuses()}
         there = [
-            found.get(name) or Standing(name, one, connected=False, trouble="", listing=None)
+            found.get(name) or McpServerStatus(name, one, connected=False, problem="", listing=None)
             for name, one in sorted(self._settings().mcp.items())
         ]
         return there if self._session.sees_all else [_without_means(one) for one in there]
 
-    async def ask(self, name: str) -> Standing:
+    async def ask(self, name: str) -> McpServerStatus:
         """Ask a server for its tools now."""
         if not self._configured(name).enabled:
             raise InvalidInput(
                 f"MCP server {name!r} is off. Set mcp.{name}.enabled to true. It was not asked."
             )
-        if await is_stale(self._vault, name):
-            raise Conflict(f"MCP server {name!r} was not asked: {STALE}.")
+        if await is_login_expired(self._vault, name):
+            raise Conflict(f"MCP server {name!r} was not asked: {LOGIN_EXPIRED}.")
         return await self._servers.ask(name)
 
-    async def login(self, name: str, show: Show, *, port: int | None = None) -> Listing:
+    async def login(self, name: str, show: Show, *, port: int | None = None) -> ToolListing:
         """Log in at a server: `show` brings a person to the address, who then comes back here."""
         settings = self._configured(name)
         if settings.url is None:
@@ -140,36 +143,36 @@ class Mcp:
             )
         secret = settings.oauth.client_secret
         if secret is not None:
-            secret = await filled(name, "oauth.client_secret", secret, self._vault.read)
-        async with landing(settings.oauth.callback_port if port is None else port) as place:
+            secret = await resolve_value(name, "oauth.client_secret", secret, self._vault.read)
+        async with callback_server(settings.oauth.callback_port if port is None else port) as place:
 
             async def login(url: str, wanted: McpSettings) -> httpx2.Auth:
-                return await provider(
+                return await login_provider(
                     name,
                     url,
                     wanted.oauth,
                     self._vault,
                     secret=secret,
                     visit=show,
-                    callback=place.callback,
+                    callback=place.wait,
                     redirect=place.address,
                 )
 
             patient = settings.model_copy(update={"connect_timeout": _LOGIN_PATIENCE})
-            server = Server(name, patient, replace(self._means, login=login))
+            server = McpClient(name, patient, replace(self._means, login=login))
             try:
                 listing = await server.listing()
             finally:
                 await server.close()
-        self._servers.shelf.write(name, settings, listing)
+        self._servers.cache.write(name, settings, listing)
         if settings.enabled:
-            self._servers.again(name)
+            self._servers.retry(name)
         return listing
 
     async def forget(self, name: str) -> None:
         """Drop what is kept of a server: its list of tools and the login."""
-        self._servers.shelf.forget(name)
-        await self._vault.write(kept_under(name), None)
+        self._servers.cache.forget(name)
+        await self._vault.write(login_key(name), None)
 
 
 def check_server(table: dict[str, object]) -> McpSettings:
@@ -184,7 +187,7 @@ def check_server(table: dict[str, object]) -> McpSettings:
         raise ConfigError(f"{where}: {fault['msg']}. Nothing was changed.") from None
 
 
-def _without_means(one: Standing) -> Standing:
+def _without_means(one: McpServerStatus) -> McpServerStatus:
     """Return how a server stands without how it is reached: that may name paths and hold keys."""
     shown: dict[str, object] = {
         "args": (),
@@ -195,7 +198,7 @@ def _without_means(one: Standing) -> Standing:
         "roots": (),
     }
     settings = one.settings.model_copy(update={**shown, "oauth": OAuthSettings()})
-    return replace(one, settings=settings, trouble="It cannot be reached." if one.trouble else "")
+    return replace(one, settings=settings, problem="It cannot be reached." if one.problem else "")
 
 
 _LARGEST = 1_000_000
@@ -273,7 +276,7 @@ def _servers_in(found: object) -> dict[str, Any] | None:
 
 
 def _one(given_name: str, given: object, folder: Path) -> Imported:
-    name = fitted(given_name)[:32].lstrip("-")
+    name = safe_name(given_name)[:32].lstrip("-")
     if not SERVER_NAME.fullmatch(name):
         return Imported(given_name, refused="its name has none of a-z, A-Z and 0-9")
     if not isinstance(given, dict):
@@ -335,7 +338,7 @@ class _Made:
 
     def _hidden(self, name: str, text: str) -> str:
         """Put a secret aside, so that it is stored encrypted and only named in the table."""
-        stored = f"mcp.{self._name}.{fitted(name)}"
+        stored = f"mcp.{self._name}.{safe_name(name)}"
         before, bearer, rest = text.partition("Bearer ")
         if bearer and not before:
             self.secrets[stored] = rest

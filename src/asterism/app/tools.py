@@ -16,12 +16,17 @@ from asterism.errors import AsterismError, Conflict, NotFound
 from asterism.permissions import Act
 from asterism.store import agents, events
 from asterism.store.database import Connection
-from asterism.tools.file import Files, file_tool
-from asterism.tools.registered import checked_spec, registered_tool
-from asterism.tools.shell import Spawned, shell_tool
+from asterism.tools.builtin.files import Files, file_tool
+from asterism.tools.builtin.shell import (
+    BackgroundPrograms,
+    SandboxStatus,
+    Workspaces,
+    sandbox_status,
+    shell_tool,
+)
+from asterism.tools.builtin.web import clear_pages
+from asterism.tools.schema import checked_spec, registered_tool
 from asterism.tools.tool import Tool, Toolbox
-from asterism.tools.web.tool import clear_pages
-from asterism.tools.workplace import Standing, Workplace, standing
 from asterism.types.agents import HttpCall, RegisteredTool, ToolSpec
 from asterism.types.events import Event, home_chain
 from asterism.types.people import OWNER
@@ -34,8 +39,8 @@ class Workshop:
     """The tools `shell` and `file`, with all that they need: made before the home is open."""
 
     def __init__(self, data: Path, settings: Callable[[], Settings]) -> None:
-        self.workplace = Workplace(data, settings)
-        self._spawned = Spawned()
+        self.workplace = Workspaces(data, settings)
+        self._spawned = BackgroundPrograms()
         self._files = Files(self.workplace)
 
     def tools(self) -> list[Tool]:
@@ -57,7 +62,7 @@ class OfferedTools:
     """The registered tools that are in the toolbox of this process, also by other processes."""
 
     def __init__(
-        self, session: Session, toolbox: Toolbox, workplace: Workplace, keys: Callable[[str], str]
+        self, session: Session, toolbox: Toolbox, workplace: Workspaces, keys: Callable[[str], str]
     ) -> None:
         """Prepare; `keys` returns what `secret:NAME` stands for."""
         self._session = session
@@ -247,6 +252,6 @@ class Tools:
             raise NotFound(no_such("tool", name, [one.spec.name for one in await self.list()]))
         self._offered.withdraw(name)
 
-    async def sandbox(self) -> Standing:
+    async def sandbox(self) -> SandboxStatus:
         """Say which sandbox is in force, and what it cannot do."""
-        return await standing(self._offered.workplace)
+        return await sandbox_status(self._offered.workplace)

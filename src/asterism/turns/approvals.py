@@ -34,7 +34,7 @@ from asterism.store import agents, approvals, events, inbox, journal, outbox
 from asterism.store import people as stored
 from asterism.store import people as stored_people
 from asterism.store.database import Connection, Database
-from asterism.tools.plan import PLAN_TOOL
+from asterism.tools.builtin.meta import PLAN_TOOL
 from asterism.tools.tool import Tool
 from asterism.turns.context import Meeting, who
 from asterism.turns.lanes import Pump

@@ -132,7 +132,7 @@ async def run_calls(turn: Turn, step: int, reply: Reply) -> list[str]:
 
 def _prepare(turn: Turn, key: str, call: Call) -> _Ready | str:
     """Return the call ready to run, or what the model must be told instead."""
-    name, arguments = turn.means.toolbox.meant(call.name, call.arguments)
+    name, arguments = turn.means.toolbox.resolve_call(call.name, call.arguments)
     call = replace(call, name=name, arguments=arguments)
     tool = turn.means.toolbox.get(call.name, turn.agent.tools)
     if tool is None:
@@ -556,7 +556,7 @@ def _as_edited(turn: Turn, call: Call, arguments: str | None) -> Call:
     if arguments is None:
         return call
     # What a person saw and changed is the call that was meant.
-    name, _ = turn.means.toolbox.meant(call.name, call.arguments)
+    name, _ = turn.means.toolbox.resolve_call(call.name, call.arguments)
     return replace(call, name=name, arguments=arguments)
 
 

@@ -427,7 +427,7 @@ def _declares(turn: Turn) -> Declares:
     toolbox = turn.means.toolbox
 
     def reading(call: Call, text: str, trust: Trust, key: str) -> Reading:
-        name, arguments = toolbox.meant(call.name, call.arguments)
+        name, arguments = toolbox.resolve_call(call.name, call.arguments)
         try:
             told: Any = orjson.loads(arguments or "{}")
         except orjson.JSONDecodeError:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from asterism.ports import Clock
 from asterism.store import inbox, schedules
 from asterism.store.database import Connection, Database
-from asterism.tools.schedule import next_time
+from asterism.tools.builtin.control import next_time
 from asterism.turns.lanes import Pump
 from asterism.types.agents import Schedule, new_id
 from asterism.types.turns import Origin, message_wire

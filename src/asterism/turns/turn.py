@@ -220,7 +220,7 @@ class Turn:
         self.course = Course(
             self.agent.rules,
             means.toolbox.names(self.agent.tools) if self.agent.rules else (),
-            meant=means.toolbox.meant,
+            meant=means.toolbox.resolve_call,
         )
         """What the agent's rules for tools say to how the turn goes."""
         self.context.learn(Label(trust))
