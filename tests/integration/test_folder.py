@@ -17,8 +17,8 @@ from asterism.errors import Conflict, InvalidInput, NotFound
 from asterism.memory import archive
 from asterism.sources import child_reader
 from asterism.sources import folder as folders
-from asterism.sources.folder import Folder, Progress, Synced, glob_matches
-from asterism.sources.readers import DocumentRefused, Piece, read
+from asterism.sources.folder import Folder, Progress, SyncResult, glob_matches
+from asterism.sources.readers import DocumentPiece, DocumentRefused, read
 from asterism.store import documents
 from asterism.store.database import Connection, Database, Row, Work
 from asterism.store.postgres import open_postgres
@@ -120,7 +120,7 @@ def story(name: str, paragraphs: int = 12) -> str:
     )
 
 
-async def sync(folder: Folder, database: Database) -> Synced:
+async def sync(folder: Folder, database: Database) -> SyncResult:
     async with asyncio.timeout(30):
         return await folder.sync(database)
 
@@ -464,9 +464,9 @@ async def test_what_was_cut_in_another_way_is_read_anew(
     assert len(await rows(database)) == len(texts_of(place / "a.txt"))
 
 
-def _by_words(path: Path) -> Iterator[Piece]:
+def _by_words(path: Path) -> Iterator[DocumentPiece]:
     """Read as another release of asterism might."""
-    yield from (Piece(word, "somewhere") for word in path.read_text().split())
+    yield from (DocumentPiece(word, "somewhere") for word in path.read_text().split())
 
 
 KILLED = """
@@ -523,7 +523,7 @@ async def test_two_syncs_at_once_store_everything_once(
     for name in "abcdef":
         (place / f"{name}.txt").write_text(story(name, 9))
     ended = await asyncio.gather(*(folder.sync(database) for _ in range(3)), return_exceptions=True)
-    assert all(isinstance(one, Synced | Conflict) for one in ended)
+    assert all(isinstance(one, SyncResult | Conflict) for one in ended)
     await sync(folder, database)
     assert await seen(database) == texts_in(place)
     assert not any(row[6] is not None for row in await rows(database))

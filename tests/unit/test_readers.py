@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from asterism.sources import child_reader, office
 from asterism.sources.pieces import MAX_PIECE
-from asterism.sources.readers import DocumentRefused, Piece, is_known, read
+from asterism.sources.readers import DocumentPiece, DocumentRefused, is_known, read
 from tests.documents import make_docx, make_epub, make_pdf, paragraph, table
 
 pytestmark = pytest.mark.promise("M5")
@@ -35,7 +35,7 @@ def prose(count: int, start: int = 0) -> str:
     return " ".join(SENTENCE.format(number) for number in range(start, start + count))
 
 
-def pieces_of(path: Path, content: str | bytes) -> list[Piece]:
+def pieces_of(path: Path, content: str | bytes) -> list[DocumentPiece]:
     if isinstance(content, str):
         path.write_text(content, encoding="utf-8")
     else:

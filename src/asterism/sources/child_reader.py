@@ -23,9 +23,9 @@ from asterism.sources.pieces import (
     MUST,
     PARAGRAPH,
     Atom,
+    DocumentPiece,
     DocumentRefused,
     Outline,
-    Piece,
     atoms_of,
     cut,
     open_regular,
@@ -56,7 +56,7 @@ _SHEETS = _Kind("sheets", "a spreadsheet", "python_calamine", "save it as a new 
 _MAIL = _Kind("mail", "a mail message", "", "save it anew as .eml")
 
 
-def read_pdf(path: Path) -> Iterator[Piece]:
+def read_pdf(path: Path) -> Iterator[DocumentPiece]:
     """Yield the pieces of a PDF, by page."""
     found = False
     for piece in cut(_pdf_atoms(path), place_by_number("page", "pages")):
@@ -70,12 +70,12 @@ def read_pdf(path: Path) -> Iterator[Piece]:
         )
 
 
-def read_sheets(path: Path) -> Iterator[Piece]:
+def read_sheets(path: Path) -> Iterator[DocumentPiece]:
     """Yield the pieces of a spreadsheet: rows, with sheet and header in front of every piece."""
     return cut(_sheet_atoms(path), place_by_number("row", "rows"))
 
 
-def read_mail(path: Path) -> Iterator[Piece]:
+def read_mail(path: Path) -> Iterator[DocumentPiece]:
     """Yield the pieces of a message under its subject, and of those that are forwarded in it."""
     return cut(_mail_atoms(path), place_by_heading("paragraph", "paragraphs"))
 

@@ -19,7 +19,7 @@ from asterism.memory.gate import passages as gate
 from asterism.memory.gate.passages import NewPassage
 from asterism.memory.gate.writer import Writer
 from asterism.permissions import Actor
-from asterism.sources.pieces import DocumentRefused, Piece, open_regular
+from asterism.sources.pieces import DocumentPiece, DocumentRefused, open_regular
 from asterism.sources.readers import is_known, read
 from asterism.store import documents
 from asterism.store.database import Connection, Database
@@ -201,7 +201,7 @@ class Progress:
 
 
 @dataclass(slots=True)
-class Synced:
+class SyncResult:
     """What a sync has done."""
 
     read: int = 0
@@ -227,22 +227,22 @@ class _Reading:
     """The pieces of one document, taken in threads, one batch after the other."""
 
     def __init__(self, path: Path) -> None:
-        self._pieces: Generator[Piece, None, None] = read(path)
+        self._pieces: Generator[DocumentPiece, None, None] = read(path)
         self._busy = threading.Lock()
         self._closed = False
 
-    def take(self, most: int) -> list[Piece]:
+    def take(self, most: int) -> list[DocumentPiece]:
         """Return the next pieces; fewer than asked for at the end."""
         with self._busy:
             return list(islice(self._until_closed(), most))
 
-    def skip(self, count: int) -> Piece | None:
+    def skip(self, count: int) -> DocumentPiece | None:
         """Pass over pieces; return the last one of them."""
         with self._busy:
             last = deque(islice(self._until_closed(), count), maxlen=1)
         return last[0] if last else None
 
-    def _until_closed(self) -> Iterator[Piece]:
+    def _until_closed(self) -> Iterator[DocumentPiece]:
         for piece in self._pieces:
             yield piece
             if self._closed:
@@ -274,7 +274,7 @@ class Folder:
 
     async def sync(
         self, database: Database, progress: Callable[[Progress], None] | None = None
-    ) -> Synced:
+    ) -> SyncResult:
         """Make the archive say what the files say; go on where a sync before this one ended.
 
         Raises `NotFound` if the folder is not there and `Conflict` if another sync is under way;
@@ -322,7 +322,7 @@ class Folder:
             reason=f"sync of source {self.source.name}",
         )
 
-    def passage(self, path: str, place: int, piece: Piece) -> NewPassage:
+    def passage(self, path: str, place: int, piece: DocumentPiece) -> NewPassage:
         """Return a piece of a document as it is stored."""
         origin = Origin(OriginKind.DOCUMENT, f"{self.source.name}/{path}", piece.place)
         return NewPassage(
@@ -345,12 +345,12 @@ class _Sync:
         self._source = folder.source
         self._database = database
         self._progress = progress
-        self._done = Synced()
+        self._done = SyncResult()
         self._count = 0
         self._bytes = 0
         self._totals = (0, 0)
 
-    async def run(self) -> Synced:
+    async def run(self) -> SyncResult:
         """Look at every file, then at every document whose file may be gone."""
         await asyncio.to_thread(self._walk.check)
         self._totals = await asyncio.to_thread(self._measure)

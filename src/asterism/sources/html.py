@@ -16,8 +16,8 @@ from asterism.sources.pieces import (
     MAX_WORD,
     PARAGRAPH,
     Atom,
+    DocumentPiece,
     Outline,
-    Piece,
     cut,
     detect_encoding,
     open_regular,
@@ -43,7 +43,7 @@ _BLOCKS = frozenset(_BLOCK_NAMES.split())
 _MAX_PARAGRAPH = 1 << 14
 
 
-def read_html(path: Path) -> Iterator[Piece]:
+def read_html(path: Path) -> Iterator[DocumentPiece]:
     """Yield the pieces of an HTML file."""
     with open_regular(path) as file:
         declared = _CHARSET.search(file.read(4096))

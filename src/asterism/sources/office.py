@@ -25,9 +25,9 @@ from asterism.sources.pieces import (
     LINE,
     PARAGRAPH,
     Atom,
+    DocumentPiece,
     DocumentRefused,
     Outline,
-    Piece,
     cut,
     encoding_by_mark,
     open_regular,
@@ -73,17 +73,17 @@ _POWERPOINT = _Format(".pptx", "a PowerPoint presentation", "PowerPoint")
 _EPUB = _Format(".epub", "an EPUB book", "the program that made it")
 
 
-def read_docx(path: Path) -> Iterator[Piece]:
+def read_docx(path: Path) -> Iterator[DocumentPiece]:
     """Yield the pieces of a Word document: headings, paragraphs, lists, tables, then notes."""
     return cut(_docx_atoms(path), place_by_heading("paragraph", "paragraphs"))
 
 
-def read_pptx(path: Path) -> Iterator[Piece]:
+def read_pptx(path: Path) -> Iterator[DocumentPiece]:
     """Yield the pieces of a presentation: the title, text, tables and notes of each slide."""
     return cut(_pptx_atoms(path), place_by_heading("slide", "slides"))
 
 
-def read_epub(path: Path) -> Iterator[Piece]:
+def read_epub(path: Path) -> Iterator[DocumentPiece]:
     """Yield the pieces of a book, chapter by chapter."""
     return cut(_epub_atoms(path), place_by_heading("paragraph", "paragraphs"))
 

@@ -22,7 +22,7 @@ _UNWANTED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class DocumentPiece:
     """A future passage: some text of a document, and where in it."""
 
     text: str
@@ -203,11 +203,11 @@ def decode_chunks(file: BinaryIO, encoding: str) -> Iterator[str]:
         text.detach()
 
 
-Line = tuple[int, int, str]
+TextLine = tuple[int, int, str]
 """Its number, how far into it this part begins, and the text."""
 
 
-def read_lines(path: Path) -> Iterator[Line]:
+def read_lines(path: Path) -> Iterator[TextLine]:
     """Yield a file's lines, long ones in parts that end between words."""
     number, column, rest = 1, 0, ""
     for chunk in read_chunks(path):
@@ -226,7 +226,7 @@ def read_lines(path: Path) -> Iterator[Line]:
 
 def _line_parts(
     path: Path, number: int, column: int, text: str, *, ends: bool
-) -> Generator[Line, None, Line]:
+) -> Generator[TextLine, None, TextLine]:
     """Yield parts of a long line; return the rest of it."""
     start = 0
     while len(text) - start > _MAX_LINE:
@@ -327,7 +327,7 @@ def place_by_heading(singular: str, plural: str) -> PlaceOf:
     return place
 
 
-def cut(atoms: Iterable[Atom], place_of: PlaceOf) -> Iterator[Piece]:
+def cut(atoms: Iterable[Atom], place_of: PlaceOf) -> Iterator[DocumentPiece]:
     """Gather atoms into pieces of about `_GOAL` characters; holds no more than one piece."""
     pending: list[Atom] = []
     size = 0
@@ -349,7 +349,7 @@ def _size(atoms: list[Atom]) -> int:
     return sum(len(atom.text) + len(atom.separator) for atom in atoms)
 
 
-def _cut_rest(pending: list[Atom], place_of: PlaceOf) -> Iterator[Piece]:
+def _cut_rest(pending: list[Atom], place_of: PlaceOf) -> Iterator[DocumentPiece]:
     if len(pending) > 1 and _size(pending) + len(pending[0].heading) > _GOAL * 1.5:
         count = _best_cut(pending)
         yield from _piece(pending[:count], place_of)
@@ -371,7 +371,7 @@ def _best_cut(pending: list[Atom]) -> int:
     return chosen
 
 
-def _piece(atoms: list[Atom], place_of: PlaceOf) -> Iterator[Piece]:
+def _piece(atoms: list[Atom], place_of: PlaceOf) -> Iterator[DocumentPiece]:
     if not atoms:
         return
     first = atoms[0]
@@ -383,7 +383,7 @@ def _piece(atoms: list[Atom], place_of: PlaceOf) -> Iterator[Piece]:
     if not body.strip() and (not heading or first.text):
         return
     text = f"{heading}\n\n{body}" if heading and body else heading or body
-    yield Piece(text, _clean(place_of(first, atoms[-1])))
+    yield DocumentPiece(text, _clean(place_of(first, atoms[-1])))
 
 
 def split_text(text: str) -> Iterator[tuple[int, str, float, str]]:

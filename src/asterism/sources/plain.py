@@ -19,10 +19,10 @@ from asterism.sources.pieces import (
     PARAGRAPH,
     WORD,
     Atom,
+    DocumentPiece,
     DocumentRefused,
-    Line,
     Outline,
-    Piece,
+    TextLine,
     atoms_of,
     cut,
     place_by_heading,
@@ -35,7 +35,7 @@ from asterism.sources.pieces import (
 # -- text ------------------------------------------------------------------------------------------
 
 
-def read_text(path: Path) -> Iterator[Piece]:
+def read_text(path: Path) -> Iterator[DocumentPiece]:
     """Yield the pieces of a text file: paragraphs, with blank lines between them."""
     return cut(_text_atoms(path), place_by_number("line", "lines"))
 
@@ -66,7 +66,7 @@ _LIST_ITEM = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])[ \t]+\S")
 _NOT_A_PARAGRAPH = re.compile(r"\s*(?:[-*+>|#]|\d{1,9}[.)][ \t]|`{3}|~{3})")
 
 
-def read_markdown(path: Path) -> Iterator[Piece]:
+def read_markdown(path: Path) -> Iterator[DocumentPiece]:
     """Yield the pieces of a Markdown file: what is under a heading stays together."""
     return cut(_Markdown().atoms(read_lines(path)), place_by_heading("line", "lines"))
 
@@ -79,10 +79,10 @@ class _Markdown:
         self._fence = ""
         self._after_blank = True
         """Whether nothing but a blank line or a heading came just before."""
-        self._candidate: Line | None = None
+        self._candidate: TextLine | None = None
         """A line that is a heading if the next one underlines it."""
 
-    def atoms(self, lines: Iterator[Line]) -> Iterator[Atom]:
+    def atoms(self, lines: Iterator[TextLine]) -> Iterator[Atom]:
         """Yield the text below headings; fenced code stays in one piece where it can."""
         at = (1, 0)
         for number, column, line in _without_front_matter(lines):
@@ -142,7 +142,7 @@ class _Markdown:
             self._fence = ""
 
 
-def _without_front_matter(lines: Iterator[Line]) -> Iterator[Line]:
+def _without_front_matter(lines: Iterator[TextLine]) -> Iterator[TextLine]:
     """Yield the lines; the rules around a block of metadata at the top are not underlines."""
     inside = False
     for number, column, line in lines:
@@ -169,7 +169,7 @@ _LEADS = ("@", "#[", "//", "/*", "*", "# ", "--", '"""', "[")
 _CLOSES = (")", "]", "}", "end")
 
 
-def read_code(path: Path) -> Iterator[Piece]:
+def read_code(path: Path) -> Iterator[DocumentPiece]:
     """Yield the pieces of a program: functions stay together, with what they are in in front."""
     return cut(_code_atoms(path), place_by_number("line", "lines"))
 
@@ -225,7 +225,7 @@ _MAX_ROW = 1_000_000
 _DELIMITERS = ",;\t|"
 
 
-def read_csv(path: Path) -> Iterator[Piece]:
+def read_csv(path: Path) -> Iterator[DocumentPiece]:
     """Yield the pieces of a CSV or TSV file: rows, with the header in front of every piece."""
     return cut(_csv_atoms(path), place_by_number("row", "rows"))
 
@@ -343,12 +343,12 @@ _CLOSING = {"{": "}", "[": "]", "": ""}
 _SIMPLE_KEY = re.compile(r"[A-Za-z_][\w-]{0,60}\Z")
 
 
-def read_json(path: Path) -> Iterator[Piece]:
+def read_json(path: Path) -> Iterator[DocumentPiece]:
     """Yield the pieces of a JSON file: members and items that fit stay whole."""
     return cut(_JsonDocument(path, by_line=False).atoms(), _json_place)
 
 
-def read_json_lines(path: Path) -> Iterator[Piece]:
+def read_json_lines(path: Path) -> Iterator[DocumentPiece]:
     """Yield the pieces of a file with one JSON value a line."""
     return cut(_JsonDocument(path, by_line=True).atoms(), _json_place)
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Generator, Iterator
 from importlib import import_module
 from pathlib import Path
 
-from asterism.sources.pieces import DocumentRefused, Piece, open_regular
+from asterism.sources.pieces import DocumentPiece, DocumentRefused, open_regular
 
-__all__ = ["DocumentRefused", "Piece", "is_known", "read"]
+__all__ = ["DocumentPiece", "DocumentRefused", "is_known", "read"]
 
 _CODE = (
     "bash bat c cc cfg clj cljs conf cpp cs css cxx dart diff dockerfile el elm env erl ex exs fs"
@@ -53,7 +53,7 @@ def is_known(path: Path) -> bool:
     return _reader(path) is not None
 
 
-def read(path: Path) -> Generator[Piece, None, None]:
+def read(path: Path) -> Generator[DocumentPiece, None, None]:
     """Yield the pieces of a document, always the same ones for the same bytes.
 
     Raises `DocumentRefused`, possibly after some pieces, if it cannot be read to its end.
@@ -63,7 +63,7 @@ def read(path: Path) -> Generator[Piece, None, None]:
     # A name may be wrong; these first bytes are not.
     name = _PDF_READER if start == b"%PDF-" else _reader(path) or _TEXT_READER
     module, _, function = name.partition(":")
-    reader: Callable[[Path], Iterator[Piece]] = getattr(
+    reader: Callable[[Path], Iterator[DocumentPiece]] = getattr(
         import_module(f"asterism.sources.{module}"), function
     )
     yield from reader(path)
