@@ -12,7 +12,7 @@ from asterism.app.session import Session, checked_name, no_such, verbs
 from asterism.errors import Conflict, InvalidInput, NotFound
 from asterism.memory import people
 from asterism.permissions import Act
-from asterism.sources.folder import Folder, Progress, Synced
+from asterism.sources.folder import Folder, Progress, SyncResult
 from asterism.store import documents
 from asterism.store.database import Connection
 from asterism.types.agents import Agent, new_id
@@ -157,7 +157,7 @@ class Sources:
 
     async def sync(
         self, name: str, *, progress: Callable[[Progress], None] | None = None
-    ) -> Synced:
+    ) -> SyncResult:
         """Read what is new or has changed in a source; it goes on where it was cut off before."""
         source = await self.get(name)
         if source.paused:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from asterism.app import Asterism
     from asterism.app.sources import SourceState
-    from asterism.sources.folder import Progress, Synced
+    from asterism.sources.folder import Progress, SyncResult
     from asterism.types.documents import Document
 
 app = group("Let agents search folders of documents.")
@@ -174,7 +174,7 @@ def _sync(options: Options, name: str) -> None:
         def progress(one: Progress) -> None:
             gauge.show(one.bytes, one.bytes_total, _told(one), one.path)
 
-        async def errand(home: Asterism) -> Synced:
+        async def errand(home: Asterism) -> SyncResult:
             return await home.sources.sync(name, progress=progress)
 
         try:
