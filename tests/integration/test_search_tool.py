@@ -196,7 +196,7 @@ async def test_a_message_of_others_cannot_be_read_by_its_id(home: Asterism):
     ("arguments", "told"),
     [
         ({"query": "x", "domain": "dreams"}, "'dreams' cannot be searched. There are: messages,"),
-        ({"query": "x", "since": "whenever"}, "'whenever' is no time I can read."),
+        ({"query": "x", "since": "whenever"}, "'whenever' is not a valid time."),
         ({"query": "x", "role": "system"}, "role"),
     ],
 )

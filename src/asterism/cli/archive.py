@@ -12,7 +12,6 @@ import typer
 from asterism.cli.gauge import Gauge
 from asterism.cli.given import only_one, read_text
 from asterism.cli.home import visit
-from asterism.cli.moment import read_moment
 from asterism.cli.options import Options, command, group
 from asterism.cli.output import Column, Output
 from asterism.cli.problem import INTERRUPTED
@@ -22,6 +21,7 @@ from asterism.cli.shapes import called, heard_by, plain
 from asterism.cli.text import at, one_line, plural, when
 from asterism.cli.whose import Whose, Yes, meant
 from asterism.errors import InvalidInput
+from asterism.times import read_moment
 
 if TYPE_CHECKING:
     from asterism.app import Asterism

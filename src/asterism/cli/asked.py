@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from asterism.cli.moment import read_first
+from asterism.cli.given import read_since
 from asterism.cli.text import at
 from asterism.errors import InvalidInput
 from asterism.types.approvals import (
@@ -115,7 +115,7 @@ def read_wish(
             "Nothing was done."
         ) from None
     amount, per_day = read_limits(limits)
-    last = read_first(until) if until is not None else None
+    last = read_since(until) if until is not None else None
     return Wish(extent, last, read_pattern(patterns), amount, per_day)
 
 

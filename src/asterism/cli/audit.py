@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import orjson
 import typer
 
+from asterism.cli.given import read_since, read_until
 from asterism.cli.home import visit
-from asterism.cli.moment import read_first, read_last
 from asterism.cli.options import Options, command, group
 from asterism.cli.output import Column, Output
 from asterism.cli.problem import FAILED
@@ -58,8 +58,8 @@ def list_events(
     limit: Annotated[int, typer.Option("--limit", min=1, help="How many at most.")] = 50,
 ) -> None:
     """Show events, newest first."""
-    first = read_first(since) if since else None
-    last = read_last(until) if until else None
+    first = read_since(since) if since else None
+    last = read_until(until) if until else None
 
     async def errand(home: Asterism) -> tuple[list[Recorded], dict[str, str]]:
         found = await home.audit.list(
@@ -97,8 +97,8 @@ def autonomy(
     ] = None,
 ) -> None:
     """Count calls with an effect outside: which ran without asking, were asked for, or denied."""
-    first = read_first(since) if since else None
-    last = read_last(until) if until else None
+    first = read_since(since) if since else None
+    last = read_until(until) if until else None
 
     async def errand(home: Asterism) -> Autonomy:
         return await home.audit.autonomy(agent=agent, since=first, until=last)

@@ -10,13 +10,13 @@ import typer
 
 from asterism.cli.given import be_sure, only_one, read_text
 from asterism.cli.home import visit
-from asterism.cli.moment import read_moment
 from asterism.cli.options import Options, command, group
 from asterism.cli.output import Column, Output
 from asterism.cli.shapes import called, first_words, heard_by, plain, share
 from asterism.cli.text import at, one_line, plural, when
 from asterism.cli.whose import Everybodys, Reason, Whose, Yes, block_of, meant
 from asterism.errors import InvalidInput
+from asterism.times import read_moment
 from asterism.types.memory import DEFAULT_LIMIT, BlockType, Permission
 
 if TYPE_CHECKING:

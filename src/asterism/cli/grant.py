@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from asterism.cli.asked import read_limits, read_pattern, spell
+from asterism.cli.given import read_since
 from asterism.cli.home import visit
-from asterism.cli.moment import read_first
 from asterism.cli.options import Options, command, group
 from asterism.cli.output import Column, Output
 from asterism.cli.text import when
@@ -88,7 +88,7 @@ def give(
         raise InvalidInput(
             "Say whose calls are meant: --agent NAME, or --everybody. Nothing was granted."
         )
-    last = read_first(until) if until is not None else None
+    last = read_since(until) if until is not None else None
     globs = read_pattern(pattern)
     amount, per_day = read_limits(limit)
 

@@ -16,13 +16,13 @@ from asterism.cli.forget import Wanted, forget_wanted, print_receipt, print_rece
 from asterism.cli.gauge import Gauge
 from asterism.cli.given import be_sure, read_text, write_bytes
 from asterism.cli.home import visit
-from asterism.cli.moment import read_moment
 from asterism.cli.options import Options, command, group
 from asterism.cli.output import Column, Output, console
 from asterism.cli.shapes import plain
 from asterism.cli.text import as_json, at, one_line, plural, printable, when
 from asterism.cli.whose import Reason, Whose, Yes
 from asterism.errors import InvalidInput, NotFound
+from asterism.times import read_moment
 
 if TYPE_CHECKING:
     from rich.tree import Tree

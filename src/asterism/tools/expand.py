@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Annotated
 
 from asterism.errors import ToolError
@@ -12,12 +11,13 @@ from asterism.store import journal, summaries
 from asterism.store.database import Connection
 from asterism.store.journal import Told
 from asterism.store.summaries import MayHear
+from asterism.times import days_text, to_datetime
 from asterism.tools.spellings import TEXT, also, unless_null
 from asterism.tools.tool import Tool, ToolContext, tool
 from asterism.types.effects import ToolEffect
 from asterism.types.memory import Source
 from asterism.types.people import Audience, Participants
-from asterism.types.turns import Summary, days, spoken
+from asterism.types.turns import Summary, spoken
 
 _PAGE = 6_000
 """Bytes of wire form on a page; the text of a message is no longer than its wire form."""
@@ -163,14 +163,13 @@ def _body(entries: Sequence[Told], page: _Page) -> str:
     for entry in entries:
         if entry.turn_id != turn_id:
             turn_id = entry.turn_id
-            lines.append(f"{turn_id}, {days(entry.at, entry.at)}")
+            lines.append(f"{turn_id}, {days_text(entry.at, entry.at)}")
         who, text = spoken(entry.body)
         if page.parts > 1:
             length = -(-len(text) // page.parts)
             text = text[page.part * length : (page.part + 1) * length]
             who = f"{who} (part {page.part + 1} of {page.parts})"
-        moment = datetime.fromtimestamp(entry.at / 1000, UTC)
-        lines.append(f"{who}, {moment:%H:%M}: {text}")
+        lines.append(f"{who}, {to_datetime(entry.at):%H:%M}: {text}")
     return "\n".join(lines)
 
 

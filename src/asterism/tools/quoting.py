@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from asterism.times import day_text
 from asterism.types.memory import Source
 from asterism.types.people import Trust
 from asterism.types.search import Hit, HitKind
-from asterism.types.turns import day
 
 LONGEST = 1_000
 _FROM = {
@@ -30,7 +30,7 @@ def line(hit: Hit) -> str:
         return f"block {hit.id}{mark(hit.source)}: {shortened(hit)}"
     where = f", {hit.where}" if hit.kind is HitKind.DOCUMENT and hit.where else ""
     who = f", {hit.speaker}" if hit.speaker else ""
-    return f"{hit.id}, {day(hit.at)}{where}{who}{mark(hit.source)}: {shortened(hit)}"
+    return f"{hit.id}, {day_text(hit.at)}{where}{who}{mark(hit.source)}: {shortened(hit)}"
 
 
 def shortened(hit: Hit) -> str:

@@ -12,13 +12,13 @@ from asterism.errors import AsterismError, StoreError, ToolError
 from asterism.memory import archive
 from asterism.memory.gate import passages as gate
 from asterism.memory.gate.writer import NeedsConsent
+from asterism.times import day_text
 from asterism.tools.quoting import line, mark
 from asterism.tools.spellings import OPERATION, TEXT, also, unless_null
 from asterism.tools.tool import NeedsApproval, Tool, ToolContext, tool
 from asterism.types.effects import Effect, EffectKind
 from asterism.types.memory import AppendPassage, Insert, Passage, Retract, Tag
 from asterism.types.search import Query
-from asterism.types.turns import day
 
 _MOST_FOUND = 20
 
@@ -121,7 +121,7 @@ async def _read(ctx: ToolContext, id: str) -> str:
     ctx.quotes([found.source])
     ended = ""
     if found.retracted_at is not None:
-        ended = f" Retracted on {day(found.retracted_at)}: it does not hold any more."
+        ended = f" Retracted on {day_text(found.retracted_at)}: it does not hold any more."
     elif found.superseded_by is not None:
         ended = f" Superseded by {found.superseded_by}: read that instead."
     return f"{_head(found)}{ended}\n{found.text}"
@@ -129,7 +129,7 @@ async def _read(ctx: ToolContext, id: str) -> str:
 
 def _head(passage: Passage) -> str:
     tags = f" [{', '.join(passage.tags)}]" if passage.tags else ""
-    return f"{passage.id}, {day(passage.known_from)}{mark(passage.source)}{tags}"
+    return f"{passage.id}, {day_text(passage.known_from)}{mark(passage.source)}{tags}"
 
 
 async def _search(ctx: ToolContext, text: str, tags: list[str], limit: int) -> str:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC
 from typing import Annotated, Any, Literal
 
 from asterism.errors import InvalidInput, ToolError
 from asterism.memory.gate.writer import NeedsConsent, judge
 from asterism.permissions import Act, Resource
 from asterism.store import inbox, schedules
+from asterism.times import DAY, read_duration, read_iso, to_datetime, to_ms, utc_text
 from asterism.tools.spellings import OPERATION, TEXT, WORD, also
 from asterism.tools.tool import Tool, ToolContext, tool
 from asterism.types.agents import Schedule, new_id
@@ -19,8 +19,7 @@ from asterism.types.memory import Permission, Source
 from asterism.types.people import label_of
 from asterism.types.turns import message_wire
 
-_SPAN = re.compile(r"^(\d+(?:\.\d+)?)\s*(s|sec|seconds?|m|min|minutes?|h|hours?|d|days?|w|weeks?)$")
-_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_MAX_DELAY = 36_500 * DAY
 
 
 def next_time(cron: str, after_ms: int) -> int:
@@ -28,36 +27,28 @@ def next_time(cron: str, after_ms: int) -> int:
     from cronsim import CronSim, CronSimError
 
     try:
-        found = next(CronSim(cron, datetime.fromtimestamp(after_ms / 1000, UTC)))
+        found = next(CronSim(cron, to_datetime(after_ms)))
     except (CronSimError, StopIteration) as error:
         raise InvalidInput(
             f"{cron!r} is not a cron rule that comes true ({error}). Write five fields, minute "
             'hour day month weekday, such as "0 9 * * 1-5" for 9:00 UTC on weekdays.'
         ) from None
-    return int(found.timestamp() * 1000)
+    return to_ms(found)
 
 
 def _when(when: str, now_ms: int) -> int:
     """Read "20 minutes" or "2026-12-24T18:00" as a time in milliseconds."""
-    text = when.strip().lower().removeprefix("in ")
-    match = _SPAN.match(text)
-    if match:
-        seconds = float(match[1]) * _SECONDS[match[2][0]]
-        return now_ms + int(seconds * 1000)
     try:
-        moment = datetime.fromisoformat(when.strip())
+        return now_ms + int(read_duration(when.strip().lower().removeprefix("in ")) * 1000)
+    except ValueError:
+        pass
+    try:
+        return to_ms(read_iso(when, UTC))
     except ValueError:
         raise ToolError(
-            f"{when!r} is no time I can read. Write a span such as '20 minutes' or '2 hours', or a "
-            "time such as '2026-12-24T18:00' (UTC)."
+            f"{when!r} is not a valid time. Write a duration such as '20 minutes' or '2 hours', or "
+            "a time such as '2026-12-24T18:00' (UTC)."
         ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return int(moment.timestamp() * 1000)
-
-
-def _said(moment_ms: int) -> str:
-    return f"{datetime.fromtimestamp(moment_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _effects_of(arguments: Mapping[str, Any]) -> list[Effect]:
@@ -98,7 +89,8 @@ async def schedule(
         labels = (label_of(one.participants) for one in found)
         ctx.quotes(Source((), one.audience, one.trust) for one in labels)
         return "\n".join(
-            f"{one.id}: {_said(one.due_at)}{f' (every {one.cron})' if one.cron else ''}: {one.text}"
+            f"{one.id}: {utc_text(one.due_at)}{f' (every {one.cron})' if one.cron else ''}: "
+            f"{one.text}"
             for one in found
         )
     if operation == "cancel":
@@ -114,7 +106,7 @@ async def schedule(
         due = next_time(when, ctx.now) if operation == "every" else _when(when, ctx.now)
     except InvalidInput as error:
         raise ToolError(error.message) from None
-    if due > ctx.now + int(timedelta(days=36_500).total_seconds() * 1000):
+    if due > ctx.now + _MAX_DELAY:
         raise ToolError(f"{when!r} is more than a hundred years away.")
     one = Schedule(
         id=new_id("sch"),
@@ -129,7 +121,7 @@ async def schedule(
     )
     await schedules.put(ctx.tx, one)
     await ctx.tx.notify("schedule", one.id)
-    return f"Scheduled as {one.id} for {_said(due)}."
+    return f"Scheduled as {one.id} for {utc_text(due)}."
 
 
 def _may_cancel(ctx: ToolContext, one: Schedule) -> None:

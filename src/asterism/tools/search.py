@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
 
 from asterism.errors import AsterismError, StoreError, ToolError
 from asterism.memory.words import words
+from asterism.times import DAY, read_iso, to_ms
 from asterism.tools.quoting import line
 from asterism.tools.spellings import TEXT, also, unless_null
 from asterism.tools.tool import Tool, ToolContext, tool
@@ -117,22 +118,19 @@ def _moment(text: str, now: int, *, last: bool) -> int | None:
     if not text:
         return None
     try:
-        moment = datetime.fromisoformat(text)
+        at = to_ms(read_iso(text, UTC))
     except ValueError:
         from asterism.memory.search.dates import span_of  # its patterns take long to compile
 
         span = span_of(text, now)
         if span is None:
             raise ToolError(
-                f"{text!r} is no time I can read. Write a date such as 2026-12-24, or words such "
+                f"{text!r} is not a valid time. Write a date such as 2026-12-24, or words such "
                 "as 'last week'."
             ) from None
         return span[last]
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    at = int(moment.timestamp() * 1000)
     whole_day = ":" not in text and "T" not in text.upper()
-    return at + int(timedelta(days=1).total_seconds() * 1000) - 1 if last and whole_day else at
+    return at + DAY - 1 if last and whole_day else at
 
 
 TOOLS: list[Tool] = [search]

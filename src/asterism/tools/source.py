@@ -7,11 +7,11 @@ from typing import Annotated, Any, Literal
 
 from asterism.errors import ToolError
 from asterism.store import documents
+from asterism.times import day_text
 from asterism.tools.spellings import OPERATION, TEXT, WORD, also
 from asterism.tools.tool import Tool, ToolContext, tool
 from asterism.types.documents import DocumentSource
 from asterism.types.effects import Effect, EffectKind
-from asterism.types.turns import day
 
 
 def _effects_of(arguments: Mapping[str, Any]) -> list[Effect]:
@@ -62,7 +62,7 @@ async def _line(ctx: ToolContext, one: DocumentSource) -> str:
     parts = [
         f"{one.name}: {read:,} document{'s' * (read != 1)}, {passages:,} passages",
         f"{refused:,} could not be read" if refused else "",
-        f"read on {day(one.synced_at)}" if one.synced_at else "never read to its end",
+        f"read on {day_text(one.synced_at)}" if one.synced_at else "never read to its end",
         "paused" if one.paused else "",
     ]
     return ", ".join(part for part in parts if part)
