@@ -255,7 +255,8 @@ def modulo(left: Value, right: Value) -> Quantity:
         raise division_by_zero()
     if left.dimensions != right.dimensions:
         raise ToolError("mod needs two numbers of the same kind.")
-    return replace(left, value=left.value % right.value, months=None)
+    approximate = left.approximate or right.approximate
+    return replace(left, value=left.value % right.value, approximate=approximate, months=None)
 
 
 def division_by_zero() -> ToolError:
