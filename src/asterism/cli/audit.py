@@ -14,9 +14,10 @@ from asterism.cli.home import visit
 from asterism.cli.options import Options, command, group
 from asterism.cli.output import Column, Output
 from asterism.cli.problem import FAILED
-from asterism.cli.text import at, one_line, plural, printable, when
+from asterism.cli.text import one_line, plural, printable
 from asterism.errors import InvalidInput
 from asterism.private import private
+from asterism.times import local_short, local_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,7 +75,7 @@ def list_events(
         return
     columns: list[Column[Recorded]] = [
         Column("event", lambda one: _ref(one, names)),
-        Column("at", lambda one: when(one.at)),
+        Column("at", lambda one: local_short(one.at)),
         Column("who", lambda one: one.actor, prose=True, least=80),
         Column("kind", lambda one: one.kind),
         Column("what", _told, prose=True),
@@ -150,7 +151,7 @@ def show(
     body = found.body or {}
     rows = [
         ("event", _ref(found, names)),
-        ("at", at(found.at)),
+        ("at", local_text(found.at)),
         ("kind", found.kind),
         ("who", found.actor),
         ("agent", names.get(found.agent_id or "", found.agent_id or "")),

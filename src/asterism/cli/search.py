@@ -15,10 +15,10 @@ from asterism.cli.home import visit
 from asterism.cli.options import Options
 from asterism.cli.output import Output, console
 from asterism.cli.shapes import plain
-from asterism.cli.text import one_line, printable, stamp
+from asterism.cli.text import one_line, printable
 from asterism.cli.whose import Whose, meant
 from asterism.errors import InvalidInput
-from asterism.times import read_moment
+from asterism.times import local_minute, read_moment
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -237,7 +237,7 @@ def _head(hit: Hit, names: dict[str, str]) -> list[str]:
     trust, whose = hit.source.trust, names.get(hit.agent_id)
     parts = [
         hit.kind.value,
-        stamp(hit.at),
+        local_minute(hit.at),
         f"[{whose}]" if whose else "",
         hit.speaker,
         "" if hit.id.startswith(f"{hit.where}:") else hit.where,
