@@ -10,10 +10,11 @@ import pytest
 
 from asterism.memory import archive, history
 from asterism.memory.forgetting import retention
-from asterism.memory.forgetting.retention import DAY, Kind, Rule, enforce
+from asterism.memory.forgetting.retention import Kind, Rule, enforce
 from asterism.memory.gate import blocks, passages
 from asterism.store.database import Connection, Database
 from asterism.store.journal import Draft
+from asterism.times import DAY
 from asterism.types.agents import Blob
 from asterism.types.memory import Append, Field, Insert, MapSchema, Replace, SetField, Source
 from asterism.types.people import Trust

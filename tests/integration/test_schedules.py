@@ -139,7 +139,7 @@ async def test_the_answer_goes_where_the_matter_came_from(tmp_path: Path, clock:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ({"operation": "in", "when": "soon", "message": "x"}, "not a valid time"),
+        ({"operation": "in", "when": "soon", "message": "x"}, "is not a valid time"),
         ({"operation": "every", "when": "99 * * * *", "message": "x"}, "not a cron rule"),
         ({"operation": "every", "when": "0 0 30 2 *", "message": "x"}, "not a cron rule"),
         ({"operation": "in", "when": "90000 weeks", "message": "x"}, "a hundred years"),

@@ -32,6 +32,7 @@ from asterism.store import inbox
 from asterism.store.database import Database
 from asterism.store.forgetting import FORGOTTEN
 from asterism.telemetry import Telemetry
+from asterism.times import DAY
 from asterism.tools.tool import Tool, Toolbox
 from asterism.turns.lanes import Lanes, LocalLanes, Pump
 from asterism.turns.watch import Hub
@@ -41,7 +42,6 @@ from asterism.types.turns import Message, Receipt
 
 _log = logging.getLogger(__name__)
 
-_DAY = 86_400_000
 _RETAIN_EVERY = 3_600.0
 
 
@@ -305,5 +305,5 @@ class Asterism(TurnVerbs):
         """Anchor the chains of events each hour; delete what has grown too old once a day."""
         await self.audit.anchor()
         if self.settings.retention and self._engine.clock() >= self._retain_next:
-            self._retain_next = self._engine.clock() + _DAY
+            self._retain_next = self._engine.clock() + DAY
             await self.memory.retain()

@@ -22,8 +22,9 @@ from asterism.cli.output import Column, Output
 from asterism.cli.prompt import Prompt
 from asterism.cli.screen import Screen
 from asterism.cli.stop import exit_on
-from asterism.cli.text import one_line, plural, printable, when
+from asterism.cli.text import one_line, plural, printable
 from asterism.errors import AsterismError, InvalidInput, NotFound
+from asterism.times import local_short
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
@@ -373,7 +374,7 @@ class Chat:
         columns: list[Column[TurnRecord]] = [
             Column("turn", lambda one: one.id),
             Column("state", lambda one: one.state.value, state=True),
-            Column("opened", lambda one: when(one.opened_at)),
+            Column("opened", lambda one: local_short(one.opened_at)),
         ]
         turns = self._house.run(self._home.turns(self._agent, limit=10))
         Output(json=False).table(columns, turns, empty="No turns yet.")

@@ -14,7 +14,7 @@ from asterism.cli.given import read_bytes
 from asterism.cli.home import visit
 from asterism.cli.options import Options, command, group
 from asterism.cli.output import Column, Output
-from asterism.cli.text import plural, when
+from asterism.cli.text import plural
 from asterism.errors import (
     AsterismError,
     Conflict,
@@ -23,6 +23,7 @@ from asterism.errors import (
     StoreMissing,
     StoreReadOnly,
 )
+from asterism.times import local_short
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
@@ -58,7 +59,7 @@ def list_servers(
         Column("server", lambda one: one[0].name),
         Column("reached by", lambda one: one[0].settings.transport, least=80),
         Column("tools", lambda one: _count(one[0])),
-        Column("asked", lambda one: when(one[0].listing.at) if one[0].listing else "never"),
+        Column("asked", lambda one: local_short(one[0].listing.at) if one[0].listing else "never"),
         Column("state", lambda one: _state(*one), prose=True),
     ]
     out.table(columns, found, empty='No MCP server is configured. "asterism mcp add" adds one.')

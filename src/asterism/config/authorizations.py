@@ -10,20 +10,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from asterism.times import PERIODS
 from asterism.types.effects import EffectKind
 from asterism.types.people import Trust
 
-_PER = re.compile(
-    r"^\s*(?P<most>\d[\d,]*(?:\.\d+)?)\s+per\s+(?P<unit>minute|hour|day|week|month|year)\s*$"
-)
-_SPANS = {
-    "minute": 60_000,
-    "hour": 3_600_000,
-    "day": 86_400_000,
-    "week": 604_800_000,
-    "month": 30 * 86_400_000,
-    "year": 365 * 86_400_000,
-}
+_PER = re.compile(rf"^\s*(?P<most>\d[\d,]*(?:\.\d+)?)\s+per\s+(?P<unit>{'|'.join(PERIODS)})\s*$")
 _PERSON = r"^(owner|known|stranger|(person|role):.+)$"
 _REVIEWER = r"^(owner|present|(person|role):.+)$"
 _DEEDS = "|".join(kind.value for kind in EffectKind)
@@ -155,4 +146,4 @@ def quota_of(words: str) -> tuple[float, int]:
     """Return how much is meant by words such as `10 per day`, and in how many milliseconds."""
     found = _PER.match(words)
     assert found is not None
-    return float(found["most"].replace(",", "")), _SPANS[found["unit"]]
+    return float(found["most"].replace(",", "")), PERIODS[found["unit"]]

@@ -5,7 +5,6 @@ It is a document of its own, `contacts.toml` (or `.yaml`) beside `asterism.toml`
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta, tzinfo
 from functools import cached_property
@@ -14,10 +13,9 @@ from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
-_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d|w)\w*")
-_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-_LONGEST = 100 * 366 * _MS["d"]
-_HOURS = re.compile(r"(\d{1,2}):(\d{2})\s*-\s*(\d{1,2}):(\d{2})")
+from asterism.times import DAY, read_duration, read_hours
+
+_MAX_DURATION = 100 * 366 * DAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,21 +82,24 @@ class _Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
 
 
-def read_span(text: str) -> int:
-    """Return a time such as `4h` or `30 days` in milliseconds; raise `ValueError` if it is none."""
-    found = _SPAN.fullmatch(text.strip().lower())
-    span = int(float(found[1]) * _MS[found[2]]) if found else 0
-    if not 0 < span <= _LONGEST:
-        raise ValueError(f'is "{text[:80]}"; a time is needed, such as "4h", "1d" or "30d".')
-    return span
+def _milliseconds(text: str) -> int:
+    try:
+        duration = int(read_duration(text) * 1000)
+    except ValueError:
+        duration = 0
+    if not 0 < duration <= _MAX_DURATION:
+        raise ValueError(f'is "{text[:80]}"; a duration is needed, such as "4h", "1d" or "30d".')
+    return duration
 
 
-def _span(text: str) -> str:
-    read_span(text)
+def _check_duration(text: str) -> str:
+    _milliseconds(text)
     return text
 
 
-Span = Annotated[str, AfterValidator(_span), Field(description="a time", examples=["4h"])]
+Duration = Annotated[
+    str, AfterValidator(_check_duration), Field(description="a duration", examples=["4h"])
+]
 Text = Annotated[str, Field(min_length=1, pattern=r"\S")]
 
 
@@ -148,24 +149,18 @@ class ContactSettings(_Table):
 
 
 def _hours(text: str) -> tuple[time, time]:
-    found = _HOURS.fullmatch(text.strip())
     try:
-        if found is None:
-            raise ValueError
-        first, last = time(int(found[1]), int(found[2])), time(int(found[3]), int(found[4]))
-        if first == last:
-            raise ValueError
+        return read_hours(text)
     except ValueError:
         raise ValueError(
             f'is "{text[:80]}"; two times of the day are needed, such as "08:00-22:00".'
         ) from None
-    return first, last
 
 
 class EscalationSettings(_Table):
     """Who else is asked when nobody has answered for a time."""
 
-    after: Span
+    after: Duration
     to: tuple[Annotated[str, Field(pattern=r"^\s*(owner|(person|role):.*\S)\s*$")], ...] = Field(
         strict=False,
         min_length=1,
@@ -180,7 +175,7 @@ class EscalationSettings(_Table):
     def escalation(self) -> Escalation:
         """The same in milliseconds."""
         return Escalation(
-            read_span(self.after),
+            _milliseconds(self.after),
             tuple(one.strip() for one in self.to),
             tuple(one.strip() for one in self.tools),
         )
@@ -189,8 +184,8 @@ class EscalationSettings(_Table):
 class ContactsSettings(_Table):
     """The whole document."""
 
-    again: Span | None = Field(default=None, description="a time", examples=["1d"])
-    expire: Span | None = Field(default=None, description="a time", examples=["90d"])
+    again: Duration | None = Field(default=None, description="a duration", examples=["1d"])
+    expire: Duration | None = Field(default=None, description="a duration", examples=["90d"])
     contacts: dict[str, ContactSettings] = {}
     escalation: tuple[EscalationSettings, ...] = Field(
         default=(), strict=False, description="a list of tables, each an [[escalation]],"
@@ -202,6 +197,6 @@ class ContactsSettings(_Table):
         return Contacts(
             tuple(one.contact(name) for name, one in self.contacts.items()),
             tuple(one.escalation for one in self.escalation),
-            None if self.again is None else read_span(self.again),
-            None if self.expire is None else read_span(self.expire),
+            None if self.again is None else _milliseconds(self.again),
+            None if self.expire is None else _milliseconds(self.expire),
         )

@@ -266,18 +266,6 @@ WIDE = word_set(
 )
 """Countries and the like, which hold a town rather than exclude it."""
 
-MONTHS = {
-    name: number
-    for number, names in enumerate(
-        (
-            "january jan", "february feb", "march mar", "april apr", "may", "june jun",
-            "july jul", "august aug", "september sep sept", "october oct", "november nov",
-            "december dec",
-        ),
-        1,
-    )
-    for name in names.split()
-}  # fmt: skip
 NUMBERS = {
     word: str(value)
     for value, words in enumerate(

@@ -8,8 +8,8 @@ from functools import cache
 
 from asterism.memory import lexicon
 from asterism.memory.words import word_set
+from asterism.times import MONTH_NUMBERS, MONTH_PATTERN
 
-_MONTH = "|".join(sorted(lexicon.MONTHS, key=len, reverse=True))
 _UNITS = (
     r"kg|kilograms?|kilos?|km|kilometers?|kilometres?|cm|mm|mg|ml|gb|tb|mb|ghz|grams?|g|litres?"
     r"|liters?"
@@ -21,8 +21,8 @@ _VALUE = rf"""
       (?P<email>[\w.+-]+@[\w-]+(?:\.[\w-]+)+)
     | (?P<url>(?:https?://|www\.)[^\s,;)]+)
     | (?P<iso>\b\d{{4}}-\d\d-\d\d\b)
-    | (?P<date>\b\d{{1,2}}(?:st|nd|rd|th|\.)?\s(?:of\s)?(?:{_MONTH})\b\.?(?:,?\s\d{{4}}\b)?
-        | \b(?:{_MONTH})\b\.?\s\d{{1,2}}(?:st|nd|rd|th)?\b(?!:)(?:,?\s\d{{4}}\b)?)
+    | (?P<date>\b\d{{1,2}}(?:st|nd|rd|th|\.)?\s(?:of\s)?(?:{MONTH_PATTERN})\b\.?(?:,?\s\d{{4}}\b)?
+        | \b(?:{MONTH_PATTERN})\b\.?\s\d{{1,2}}(?:st|nd|rd|th)?\b(?!:)(?:,?\s\d{{4}}\b)?)
     | (?P<time>\b\d{{1,2}}(?::\d\d(?::\d\d)?)\s?(?:[ap]\.?m\b)?
         | \b\d{{1,2}}\s?(?:[ap]\.?m\b|o'clock\b)
         | \b\d{{1,2}}\s?h(?:\d\d)?\b)
@@ -32,7 +32,7 @@ _VALUE = rf"""
     | (?P<measure>\b\d+(?:[.,]\d+)*\s?(?:{_UNITS})(?!\w))
     | (?P<weekday>\b(?:mon|tues|wednes|thurs|fri|satur|sun)day(?:'s|s)?\b)
     | (?P<number>(?<!\w)[-\u2212]?\d+(?:[.,:/-]\d+)*(?:st|nd|rd|th)?\b)
-    | (?P<month>\b(?:{_MONTH})\b(?:\s\d{{4}}\b)?)
+    | (?P<month>\b(?:{MONTH_PATTERN})\b(?:\s\d{{4}}\b)?)
     | (?P<word>[^\W\d_][\w]*(?:[-'][\w]+)*[+#]*)
     | (?P<stop>[,;:])
     """
@@ -104,8 +104,8 @@ def _date(kind: str, shown: str) -> list[Token]:
     if kind == "iso":
         year, month, day = lower.split("-")
         return [Token("date", f"{month}-{day}", shown), Token("year", year, year)]
-    name = re.search(_MONTH, lower)
-    month = lexicon.MONTHS[name[0]] if name else 0
+    name = re.search(MONTH_PATTERN, lower)
+    month = MONTH_NUMBERS[name[0]] if name else 0
     numbers = re.findall(r"\d+", lower)
     years = [one for one in numbers if len(one) == 4]
     days = [one for one in numbers if len(one) < 3]

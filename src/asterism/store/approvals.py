@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from asterism.store.database import Connection, Row
+from asterism.times import DAY
 from asterism.types.approvals import OWNER, Answer, Approval, Grant, read_effects, write_effects
 from asterism.types.turns import TurnRecord
 
@@ -309,7 +310,7 @@ async def revoke_grant(tx: Connection, constellation: str, grant_id: str, at: in
     return changed > 0
 
 
-_KEPT = 366 * 86_400_000
+_KEPT = 366 * DAY
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ from asterism.store import agents, approvals, events, inbox, journal, outbox
 from asterism.store import people as stored
 from asterism.store import people as stored_people
 from asterism.store.database import Connection, Database
+from asterism.times import rounded_duration
 from asterism.tools.builtin.meta import PLAN_TOOL
 from asterism.tools.tool import Tool
 from asterism.turns.context import Meeting, who
@@ -566,7 +567,7 @@ class Announcing:
             await approvals.note_round(tx, approval, replace(approval, next_at=None))
             return
         if approval.expires_at is not None and now >= approval.expires_at:
-            span = _span(approval.expires_at - approval.asked_at)
+            span = rounded_duration(approval.expires_at - approval.asked_at)
             note = f"Nobody answered within {span}, so it ended as denied."
             answer = Answer(approved=False, by=NOBODY_ANSWERED, name=NOBODY_ANSWERED, note=note)
             await settle(tx, self._constellation, approval, record, answer, now)
@@ -667,14 +668,6 @@ def _escalations(
     ]
     due = [rule for rule in fit if now >= approval.asked_at + rule.after]
     return due, [approval.asked_at + rule.after for rule in fit if rule not in due]
-
-
-def _span(ms: int) -> str:
-    for unit, size in (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000)):
-        if ms >= size:
-            count = round(ms / size)
-            return f"{count} {unit}{'' if count == 1 else 's'}"
-    return f"{max(1, ms // 1000)} s"
 
 
 _SHORTEST = 4

@@ -7,7 +7,6 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from itertools import accumulate, groupby
 
 import orjson
@@ -22,6 +21,7 @@ from asterism.ports import ModelRequest, Profile, Purse, Question
 from asterism.store import epochs, journal, summaries
 from asterism.store.database import Connection
 from asterism.telemetry.redaction import redact
+from asterism.times import day_text, days_text, utc_minute
 from asterism.turns.context import (
     BYTES_PER_TOKEN,
     Context,
@@ -40,8 +40,6 @@ from asterism.types.turns import (
     EntryKind,
     Strategy,
     Summary,
-    day,
-    days,
     message_wire,
     plain,
     quote_lines,
@@ -722,7 +720,7 @@ def _new_lines(folded: Iterable[Told]) -> Iterator[_Line]:
         if not _is_said(one):
             continue
         who = "person" if one.kind is EntryKind.MESSAGE else "agent"
-        head = f"- {day(one.at)}, {who}: "
+        head = f"- {day_text(one.at)}, {who}: "
         facts = _facts_of(one)
         for fact in facts:
             yield _Line(head + _short(fact.text), max(fact.weight, _LEAST))
@@ -750,11 +748,11 @@ def _former_lines(former: str) -> Iterator[_Line]:
 def _left_out(folding: Folding) -> str:
     """Return the line of a strategy that does not summarise, taking in the former such line."""
     count, since = folding.messages, folding.first_at
-    span = days(since, folding.last_at)
+    span = days_text(since, folding.last_at)
     for line in folding.former.splitlines():
         if former := _LEFT_OUT.match(line):
             count += int(former[1].replace(",", ""))
-            first, last = former[2], day(folding.last_at)
+            first, last = former[2], day_text(folding.last_at)
             if not first[-4:].isdigit():
                 first = f"{first} {former[3]}"
             same_year = first[-4:] == last[-4:]
@@ -814,7 +812,7 @@ def ask_for_summary(folding: Folding) -> list[bytes]:
     parts: list[str] = []
     if folding.former.strip():
         parts.append(f"Earlier summary, of what came before:\n{quote_lines(folding.former)}")
-    span = days(folding.first_at, folding.last_at)
+    span = days_text(folding.first_at, folding.last_at)
     said = "\n".join(_quoted(one) for one in folding.folded)
     parts.extend((f"Conversation of {span}, in order:\n{said}", _TASK))
     return [message_wire("system", _SYSTEM), message_wire("user", plain("\n\n".join(parts)))]
@@ -873,5 +871,4 @@ def _quoted(one: Told) -> str:
         half = _LONGEST_QUOTE // 2
         left_out = len(text) - 2 * half
         text = f"{text[:half]}\n[… {left_out:,} characters left out …]\n{text[-half:]}"
-    moment = datetime.fromtimestamp(one.at / 1000, UTC)
-    return quote_lines(f"[{moment:%Y-%m-%d %H:%M}] {who}: {text}")
+    return quote_lines(f"[{utc_minute(one.at)}] {who}: {text}")

@@ -46,6 +46,7 @@ from asterism.store import approvals, journal
 from asterism.store import people as stored_people
 from asterism.store.database import Connection
 from asterism.store.journal import Told
+from asterism.times import DAY
 from asterism.turns.context import Account, Declares, Said, held, speaker_of
 from asterism.types.approvals import Grant
 from asterism.types.effects import Doubt, Effect, EffectKind, amount_of, results_of
@@ -58,7 +59,6 @@ if TYPE_CHECKING:
     from asterism.turns.turn import Turn
 
 _LONGEST_ARGUMENT = 500
-_DAY = 86_400_000
 
 
 async def judge(
@@ -180,7 +180,7 @@ async def _granted_and_used(
         used: dict[str, float] = {}
         for one in live:
             if one.per_day is not None:
-                used[one.id] = await approvals.quota_used(tx, actor.id, one.id, now - _DAY, "calls")
+                used[one.id] = await approvals.quota_used(tx, actor.id, one.id, now - DAY, "calls")
         if quota is not None:
             since = now - quota.span
             used[quota.policy] = await approvals.quota_used(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from asterism.store import agents, approvals, inbox, journal
 from asterism.store.database import Connection, Database
 from asterism.store.journal import Draft
 from asterism.store.sqlite import open_sqlite
+from asterism.times import utc_text
 from asterism.tools.tool import Tool, Toolbox, ToolContext
 from asterism.turns.approvals import settle
 from asterism.turns.calls import GIVEN
@@ -406,7 +406,7 @@ def _speaker(index: int, one: PastMessage) -> str | None:
 
 def _shown(at: int) -> str:
     try:
-        return f"{datetime.fromtimestamp(at / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        return utc_text(at)
     except (ValueError, OverflowError, OSError):
         return f"{at} ms"
 

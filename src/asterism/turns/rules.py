@@ -15,7 +15,8 @@ from typing import Any, Protocol
 
 import orjson
 
-from asterism.types.rules import OF_TIME, Rule, RuleKind, fits, one_of, span
+from asterism.times import exact_duration
+from asterism.types.rules import OF_TIME, Rule, RuleKind, fits, one_of
 from asterism.types.turns import Call, EntryKind, Reply, ResultMeta, ResultState, text_of
 
 _TO_ANSWER = "Error: not run, by a rule for your tools: the turn ends with {name}. Answer now."
@@ -460,8 +461,8 @@ def _cooldown(look: Look, rule: Rule, attempt: Attempt) -> Refusal | None:
     if left <= 0:
         return None
     what = (
-        f"{span(rule.seconds)} have to pass between calls of {attempt.name}, and it can be called "
-        f"again in {max(1, round(left))} s"
+        f"{exact_duration(rule.seconds)} have to pass between calls of {attempt.name}, and it can "
+        f"be called again in {max(1, round(left))} s"
     )
     return _refused(rule, what, "Go on without it for now")
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 from asterism.ports import Clock
 from asterism.store import inbox, schedules
 from asterism.store.database import Connection, Database
+from asterism.times import utc_minute
 from asterism.tools.builtin.control import next_time
 from asterism.turns.lanes import Pump
 from asterism.types.agents import Schedule, new_id
@@ -50,8 +50,7 @@ class Schedules:
     async def _fire(self, schedule: Schedule, now: int) -> None:
         # Occasions missed in the meantime are made up for by this one.
         following = next_time(schedule.cron, now) if schedule.cron else None
-        due = datetime.fromtimestamp(schedule.due_at / 1000, UTC)
-        text = f"[scheduled for {due:%Y-%m-%d %H:%M} UTC] {schedule.text}"
+        text = f"[scheduled for {utc_minute(schedule.due_at)} UTC] {schedule.text}"
 
         async def work(tx: Connection) -> bool:
             if not await schedules.advance(tx, schedule, following):

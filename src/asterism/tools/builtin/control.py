@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC
 from typing import Annotated, Any, Literal
 
 from asterism.errors import InvalidInput, ToolError
 from asterism.memory.gate.writer import NeedsConsent, judge
 from asterism.permissions import Act, Resource
 from asterism.store import agents, inbox, schedules
+from asterism.times import DAY, read_duration, read_iso, to_datetime, to_ms, utc_text
 from asterism.tools.builtin.arguments import OPERATION, TEXT, WORD, also, null_as
 from asterism.tools.tool import Tool, ToolContext, tool
 from asterism.types.agents import Halt, Schedule, new_id
@@ -19,8 +19,7 @@ from asterism.types.memory import Permission, Source
 from asterism.types.people import label_of
 from asterism.types.turns import Notice, Origin, message_wire
 
-_SPAN = re.compile(r"^(\d+(?:\.\d+)?)\s*(s|sec|seconds?|m|min|minutes?|h|hours?|d|days?|w|weeks?)$")
-_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_MAX_DELAY = 36_500 * DAY
 
 
 def next_time(cron: str, after_ms: int) -> int:
@@ -28,7 +27,7 @@ def next_time(cron: str, after_ms: int) -> int:
     from cronsim import CronSim, CronSimError
 
     try:
-        moment = next(CronSim(cron, datetime.fromtimestamp(after_ms / 1000, UTC)))
+        moment = next(CronSim(cron, to_datetime(after_ms)))
     except (CronSimError, StopIteration) as error:
         raise InvalidInput(
             f"{cron!r} is not a cron rule that comes true ({error}). Write five fields, minute "
@@ -39,25 +38,17 @@ def next_time(cron: str, after_ms: int) -> int:
 
 def _read_time(when: str, now_ms: int) -> int:
     """Read "20 minutes" or "2026-12-24T18:00" as a time in milliseconds."""
-    text = when.strip().lower().removeprefix("in ")
-    match = _SPAN.match(text)
-    if match:
-        seconds = float(match[1]) * _SECONDS[match[2][0]]
-        return now_ms + int(seconds * 1000)
     try:
-        moment = datetime.fromisoformat(when.strip())
+        return now_ms + int(read_duration(when.strip().lower().removeprefix("in ")) * 1000)
+    except ValueError:
+        pass
+    try:
+        return to_ms(read_iso(when, UTC))
     except ValueError:
         raise ToolError(
-            f"{when!r} is not a valid time. Write a span such as '20 minutes' or '2 hours', or a "
-            "time such as '2026-12-24T18:00' (UTC)."
+            f"{when!r} is not a valid time. Write a duration such as '20 minutes' or '2 hours', or "
+            "a time such as '2026-12-24T18:00' (UTC)."
         ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return int(moment.timestamp() * 1000)
-
-
-def _utc_text(moment_ms: int) -> str:
-    return f"{datetime.fromtimestamp(moment_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _schedule_effects(arguments: Mapping[str, Any]) -> list[Effect]:
@@ -94,7 +85,7 @@ async def schedule(
         due = next_time(when, ctx.now) if operation == "every" else _read_time(when, ctx.now)
     except InvalidInput as error:
         raise ToolError(error.message) from None
-    if due > ctx.now + int(timedelta(days=36_500).total_seconds() * 1000):
+    if due > ctx.now + _MAX_DELAY:
         raise ToolError(f"{when!r} is more than a hundred years away.")
     entry = Schedule(
         id=new_id("sch"),
@@ -109,7 +100,7 @@ async def schedule(
     )
     await schedules.put(ctx.tx, entry)
     await ctx.tx.notify("schedule", entry.id)
-    return f"Scheduled as {entry.id} for {_utc_text(due)}."
+    return f"Scheduled as {entry.id} for {utc_text(due)}."
 
 
 async def _visible_schedules(ctx: ToolContext) -> list[Schedule]:
@@ -126,7 +117,7 @@ async def _list_schedules(ctx: ToolContext) -> str:
     labels = (label_of(entry.participants) for entry in entries)
     ctx.quotes(Source((), label.audience, label.trust) for label in labels)
     lines = [
-        f"{entry.id}: {_utc_text(entry.due_at)}"
+        f"{entry.id}: {utc_text(entry.due_at)}"
         f"{f' (every {entry.cron})' if entry.cron else ''}: {entry.text}"
         for entry in entries
     ]

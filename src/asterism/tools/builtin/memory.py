@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
@@ -22,6 +22,7 @@ from asterism.store import documents, journal, summaries
 from asterism.store.database import Connection
 from asterism.store.journal import Told
 from asterism.store.summaries import MayHear
+from asterism.times import DAY, day_text, days_text, read_iso, to_datetime, to_ms
 from asterism.tools.builtin.arguments import OPERATION, TEXT, WORD, also, null_as
 from asterism.tools.tool import NeedsApproval, Tool, ToolContext, tool
 from asterism.types.documents import DocumentSource
@@ -29,7 +30,7 @@ from asterism.types.effects import Effect, EffectKind, ToolEffect
 from asterism.types.memory import AppendPassage, Insert, Passage, Retract, Source, Tag
 from asterism.types.people import Audience, Participants, Trust
 from asterism.types.search import DOMAINS, MOST_HITS, Hit, HitKind, Query
-from asterism.types.turns import Summary, day, days, spoken
+from asterism.types.turns import Summary, spoken
 
 # -- quoting what a search has found ---------------------------------------------------------------
 
@@ -56,7 +57,7 @@ def hit_line(hit: Hit) -> str:
         return f"block {hit.id}{origin_note(hit.source)}: {hit_text(hit)}"
     where = f", {hit.where}" if hit.kind is HitKind.DOCUMENT and hit.where else ""
     who = f", {hit.speaker}" if hit.speaker else ""
-    return f"{hit.id}, {day(hit.at)}{where}{who}{origin_note(hit.source)}: {hit_text(hit)}"
+    return f"{hit.id}, {day_text(hit.at)}{where}{who}{origin_note(hit.source)}: {hit_text(hit)}"
 
 
 def hit_text(hit: Hit) -> str:
@@ -184,7 +185,7 @@ async def _read_passage(ctx: ToolContext, id: str) -> str:
     ctx.quotes([passage.source])
     ended = ""
     if passage.retracted_at is not None:
-        ended = f" Retracted on {day(passage.retracted_at)}: it does not hold any more."
+        ended = f" Retracted on {day_text(passage.retracted_at)}: it does not hold any more."
     elif passage.superseded_by is not None:
         ended = f" Superseded by {passage.superseded_by}: read that instead."
     return f"{_passage_head(passage)}{ended}\n{passage.text}"
@@ -192,7 +193,7 @@ async def _read_passage(ctx: ToolContext, id: str) -> str:
 
 def _passage_head(passage: Passage) -> str:
     tags = f" [{', '.join(passage.tags)}]" if passage.tags else ""
-    return f"{passage.id}, {day(passage.known_from)}{origin_note(passage.source)}{tags}"
+    return f"{passage.id}, {day_text(passage.known_from)}{origin_note(passage.source)}{tags}"
 
 
 async def _search_archive(ctx: ToolContext, text: str, tags: list[str], limit: int) -> str:
@@ -322,7 +323,7 @@ def _read_moment(text: str, now: int, *, last: bool) -> int | None:
     if not text:
         return None
     try:
-        moment = datetime.fromisoformat(text)
+        at = to_ms(read_iso(text, UTC))
     except ValueError:
         from asterism.memory.search.dates import span_of  # its patterns take long to compile
 
@@ -333,11 +334,8 @@ def _read_moment(text: str, now: int, *, last: bool) -> int | None:
                 "as 'last week'."
             ) from None
         return span[last]
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    at = int(moment.timestamp() * 1000)
     whole_day = ":" not in text and "T" not in text.upper()
-    return at + int(timedelta(days=1).total_seconds() * 1000) - 1 if last and whole_day else at
+    return at + DAY - 1 if last and whole_day else at
 
 
 # -- expand: messages behind a summary -------------------------------------------------------------
@@ -489,14 +487,13 @@ def _page_body(entries: Sequence[Told], page: _MessagePage) -> str:
     for entry in entries:
         if entry.turn_id != turn_id:
             turn_id = entry.turn_id
-            lines.append(f"{turn_id}, {days(entry.at, entry.at)}")
+            lines.append(f"{turn_id}, {days_text(entry.at, entry.at)}")
         who, text = spoken(entry.body)
         if page.parts > 1:
             length = -(-len(text) // page.parts)
             text = text[page.part * length : (page.part + 1) * length]
             who = f"{who} (part {page.part + 1} of {page.parts})"
-        moment = datetime.fromtimestamp(entry.at / 1000, UTC)
-        lines.append(f"{who}, {moment:%H:%M}: {text}")
+        lines.append(f"{who}, {to_datetime(entry.at):%H:%M}: {text}")
     return "\n".join(lines)
 
 
@@ -554,7 +551,7 @@ async def _source_line(ctx: ToolContext, folder: DocumentSource) -> str:
     parts = [
         f"{folder.name}: {read:,} document{'s' * (read != 1)}, {passages:,} passages",
         f"{refused:,} could not be read" if refused else "",
-        f"read on {day(folder.synced_at)}" if folder.synced_at else "never read to its end",
+        f"read on {day_text(folder.synced_at)}" if folder.synced_at else "never read to its end",
         "paused" if folder.paused else "",
     ]
     return ", ".join(part for part in parts if part)
