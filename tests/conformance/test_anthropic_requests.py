@@ -14,10 +14,10 @@ from asterism.errors import ModelRefused
 from asterism.models.anthropic import Anthropic
 from asterism.models.anthropic.conversation import Conversations
 from asterism.ports import ModelRequest
-from asterism.testing.anthropic_rules import refusal, sign
-from asterism.testing.anthropic_server import AnthropicServer
 from asterism.types.turns import Call, Reply, message_wire, result_wire
 from tests.conformance.model_contract import TOOLS, ask, wire
+from tests.servers.anthropic_rules import refusal, sign
+from tests.servers.anthropic_server import AnthropicServer
 
 MARK = {"type": "ephemeral"}
 PIXEL = "iVBORw0KGgo="

@@ -15,7 +15,9 @@ from asterism import Asterism, Limits, Signal, TurnState
 from asterism.models.chain import Breaker, Chain, Server
 from asterism.models.pace import Pace
 from asterism.testing.channel import MemoryChannel
-from asterism.testing.fault_server import (
+from asterism.types.turns import EntryKind, Outcome
+from tests.scenes import until
+from tests.servers.fault_server import (
     ANTHROPIC,
     FAULTS,
     FORMATS,
@@ -24,8 +26,6 @@ from asterism.testing.fault_server import (
     FaultServer,
     closed_port,
 )
-from asterism.types.turns import EntryKind, Outcome
-from tests.scenes import until
 
 TURN_SECONDS = 5.0
 DRIP_SECONDS = 2.0

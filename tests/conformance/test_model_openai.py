@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import os
 import socket
 import subprocess
 import sys
@@ -34,7 +33,9 @@ from asterism.models.http.trouble import Odd, Rejected
 from asterism.models.openai import OpenAI
 from asterism.models.openai.answer import Answer
 from asterism.ports import Model
-from asterism.testing.openai_server import (
+from asterism.types.turns import Call, Reply, Usage
+from tests.conformance.model_contract import TOOLS, ModelContract, Pieces, ask
+from tests.servers.openai_server import (
     HTML,
     MALFORMED,
     NO_CHOICES,
@@ -46,8 +47,8 @@ from asterism.testing.openai_server import (
     events,
     status,
 )
-from asterism.types.turns import Call, Reply, Usage
-from tests.conformance.model_contract import TOOLS, ModelContract, Pieces, ask
+
+ROOT = Path(__file__).parents[2]
 
 KEY = "sk-very-secret-0123456789"
 STREAM = "text/event-stream"
@@ -891,9 +892,9 @@ async def calls_for(work: Awaitable[object]) -> int:
 
 
 async def serve(*arguments: str) -> tuple[subprocess.Popen[bytes], str]:
-    command = [sys.executable, "-m", "asterism.testing.openai_server", *arguments]
+    command = [sys.executable, "-m", "tests.servers.openai_server", *arguments]
     process = await asyncio.to_thread(
-        lambda: subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ)
+        lambda: subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT)
     )
     assert process.stdout is not None
     line = await asyncio.to_thread(process.stdout.readline)

@@ -29,10 +29,10 @@ from asterism.errors import (
 )
 from asterism.models.others import Others
 from asterism.ports import Model, ModelRequest
-from asterism.testing.openai_server import Fault, Raw
 from asterism.types.turns import Call, Reply, Usage
 from tests.conformance.model_contract import TOOLS, ModelContract, Pieces, ask, wire
 from tests.conformance.vendor_server import VendorServer, frame
+from tests.servers.openai_server import Fault, Raw
 
 KEY = "key-very-secret-0123456789"
 VENDORS = ["google", "mistral", "cohere", "bedrock"]

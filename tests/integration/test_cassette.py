@@ -13,7 +13,9 @@ from asterism import Asterism, Signal, ToolContext, TurnState, tool
 from asterism.errors import ConfigError, ModelError, ModelRefused, ModelUnavailable
 from asterism.models.http.cassette import Cassette, read_tape, settings_to_play
 from asterism.ports import Model
-from asterism.testing.fault_server import (
+from asterism.types.turns import Call, Outcome, Reply
+from tests.conformance.model_contract import Pieces, ask
+from tests.servers.fault_server import (
     FAULTS,
     FORMATS,
     OPENAI,
@@ -23,10 +25,8 @@ from asterism.testing.fault_server import (
     Status,
     closed_port,
 )
-from asterism.testing.openai_server import OpenAIServer
-from asterism.testing.openai_server import Raw as OpenAIRaw
-from asterism.types.turns import Call, Outcome, Reply
-from tests.conformance.model_contract import Pieces, ask
+from tests.servers.openai_server import OpenAIServer
+from tests.servers.openai_server import Raw as OpenAIRaw
 
 CANARY = "sk-canary-0123456789"
 
