@@ -28,8 +28,8 @@ from asterism.errors import (
     ModelUnavailable,
 )
 from asterism.models.anthropic import Anthropic
-from asterism.models.anthropic.answer import Answer
-from asterism.models.http.trouble import Odd, Rejected
+from asterism.models.anthropic.answer import MessagesReplyParser
+from asterism.models.http.trouble import MalformedAnswer, RequestRejected
 from asterism.ports import Model, ModelRequest, Profile, Profiled
 from asterism.tools.tool import tool
 from asterism.types.turns import Call, Reply, Usage
@@ -345,7 +345,7 @@ RECORDED = b"".join(events(TWO_CALLS, "m"))
 
 def read(*chunks: bytes) -> tuple[Reply, Pieces]:
     pieces = Pieces()
-    answer = Answer(pieces)
+    answer = MessagesReplyParser(pieces)
     for chunk in chunks:
         answer.feed(chunk)
     answer.end()
@@ -353,7 +353,7 @@ def read(*chunks: bytes) -> tuple[Reply, Pieces]:
 
 
 def read_whole(body: bytes) -> Reply:
-    answer = Answer()
+    answer = MessagesReplyParser()
     answer.take(body)
     return answer.reply(sent=400)
 
@@ -584,7 +584,7 @@ noise = st.lists(st.sampled_from([b"data:", b"event", b"\n", b"{", b"}", b'"', b
 @pytest.mark.promise("X5")
 @given(bodies.map(orjson.dumps) | noise.map(b"".join) | st.binary(), st.lists(stream_events))
 def test_any_answer_is_a_reply_or_a_known_error(body: bytes, stream: list[Any]):
-    known = (Odd, Rejected, ConnectionAbortedError)
+    known = (MalformedAnswer, RequestRejected, ConnectionAbortedError)
     with suppress(*known):
         read_whole(body)
     with suppress(*known):

@@ -29,9 +29,9 @@ from asterism.errors import (
     ModelRefused,
     ModelUnavailable,
 )
-from asterism.models.http.trouble import Odd, Rejected
+from asterism.models.http.trouble import MalformedAnswer, RequestRejected
 from asterism.models.openai import OpenAI
-from asterism.models.openai.answer import Answer
+from asterism.models.openai.answer import ChatReplyParser
 from asterism.ports import Model
 from asterism.types.turns import Call, Reply, Usage
 from tests.conformance.model_contract import TOOLS, ModelContract, Pieces, ask
@@ -408,7 +408,7 @@ async def test_a_server_that_speaks_something_else(connect: Connect):
 async def test_more_than_anyone_could_read(
     server: OpenAIServer, connect: Connect, monkeypatch: pytest.MonkeyPatch, streamed: bool
 ):
-    monkeypatch.setattr("asterism.models.http.endpoint.LONGEST_ANSWER", 1 << 20)
+    monkeypatch.setattr("asterism.models.http.endpoint.MAX_ANSWER_BYTES", 1 << 20)
     server.next(Raw(b"data: " + b"x" * (2 << 20), STREAM if streamed else "application/json"))
     with pytest.raises(ModelGarbled, match="more than 1 MiB"):
         await connect().complete(ask("Hello"), Pieces() if streamed else None)
@@ -504,7 +504,7 @@ async def test_arguments_in_all_the_ways_servers_send_them(
 def test_reasoning_in_tags_is_told_from_text(cut: int):
     text = "\n<think>Hm, 1 < 2.</think>\n\nYes. <think> is a tag."
     pieces = Pieces()
-    answer = Answer(pieces)
+    answer = ChatReplyParser(pieces)
     for start in range(0, len(text), cut):
         delta = {"choices": [{"index": 0, "delta": {"content": text[start : start + cut]}}]}
         answer.feed(b"data: " + orjson.dumps(delta) + b"\n\n")
@@ -614,7 +614,7 @@ RECORDED = b"".join(events(TWO_CALLS, "m", 0))
 
 def read(*chunks: bytes) -> tuple[Reply, Pieces]:
     pieces = Pieces()
-    answer = Answer(pieces)
+    answer = ChatReplyParser(pieces)
     for chunk in chunks:
         answer.feed(chunk)
     answer.end()
@@ -627,7 +627,7 @@ def said(delta: dict[str, Any], finish: str | None = None) -> bytes:
 
 
 def read_whole(body: bytes) -> Reply:
-    answer = Answer()
+    answer = ChatReplyParser()
     answer.take(body)
     return answer.reply(sent=400)
 
@@ -720,7 +720,7 @@ noise = st.lists(st.sampled_from([b"data:", b"event", b"\n", b"{", b"}", b'"', b
 @pytest.mark.promise("X5")
 @given(bodies.map(orjson.dumps) | noise.map(b"".join) | st.binary())
 def test_any_answer_is_a_reply_or_a_known_error(body: bytes):
-    known = (Odd, Rejected, ConnectionAbortedError)
+    known = (MalformedAnswer, RequestRejected, ConnectionAbortedError)
     with suppress(*known):
         read_whole(body)
     with suppress(*known):

@@ -91,7 +91,7 @@ def hasty(person: Command, tmp_path: Path) -> None:
         "import sys\n"
         "if 'pip' not in sys.orig_argv:\n"
         "    from asterism.models.embedded import fetch\n"
-        "    fetch.PAUSE = 0.01\n"
+        "    fetch.FIRST_PAUSE = 0.01\n"
     )
     usual = person.env.get("PYTHONPATH")
     person.env["PYTHONPATH"] = os.pathsep.join([str(place), *([usual] if usual else [])])

@@ -13,28 +13,30 @@ from asterism.ports import Sleep
 class _Bucket:
     """Fills evenly up to a minute's worth; what is taken may put it into debt."""
 
-    __slots__ = ("_at", "_clock", "_level", "_most")
+    __slots__ = ("_capacity", "_clock", "_filled_at", "_level")
 
     def __init__(self, per_minute: float, clock: Callable[[], float]) -> None:
-        self._most = per_minute
+        self._capacity = per_minute
         self._level = per_minute
         self._clock = clock
-        self._at = clock()
+        self._filled_at = clock()
 
     def seconds_until(self, amount: float) -> float:
         """Return how long it takes until so much is there; more than it holds is never asked."""
         now = self._clock()
-        self._level = min(self._most, self._level + (now - self._at) * self._most / 60)
-        self._at = now
-        lacking = min(amount, self._most) - self._level
-        return max(0.0, lacking * 60 / self._most)
+        self._level = min(
+            self._capacity, self._level + (now - self._filled_at) * self._capacity / 60
+        )
+        self._filled_at = now
+        lacking = min(amount, self._capacity) - self._level
+        return max(0.0, lacking * 60 / self._capacity)
 
     def take(self, amount: float) -> None:
         """Take out, or with a negative amount put back."""
-        self._level = min(self._most, self._level - amount)
+        self._level = min(self._capacity, self._level - amount)
 
 
-class Pace:
+class RateLimiter:
     """Lets requests through one after the other; agents that wait take turns."""
 
     def __init__(
@@ -49,41 +51,41 @@ class Pace:
         self._tokens = _Bucket(tokens, clock) if tokens else None
         self._sleep = sleep
         self._waiting: OrderedDict[str, deque[tuple[int, asyncio.Future[None]]]] = OrderedDict()
-        self._usher: asyncio.Task[None] | None = None
+        self._dispatcher: asyncio.Task[None] | None = None
 
     @property
-    def unbounded(self) -> bool:
+    def is_unlimited(self) -> bool:
         """Whether nobody ever has to wait."""
         return self._requests is None and self._tokens is None
 
-    async def enter(self, agent_id: str, tokens: int) -> None:
+    async def acquire(self, agent_id: str, tokens: int) -> None:
         """Return when a request of about so many tokens may be made."""
-        if self.unbounded:
+        if self.is_unlimited:
             return
         if not self._waiting and self._seconds_until(tokens) == 0:
             self._take(tokens)
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(agent_id, deque()).append((tokens, turn))
-        if self._usher is None or self._usher.done():
-            self._usher = asyncio.create_task(self._let_in())
+        if self._dispatcher is None or self._dispatcher.done():
+            self._dispatcher = asyncio.create_task(self._dispatch())
         await turn
 
-    def correct(self, tokens: int) -> None:
+    def adjust(self, tokens: int) -> None:
         """Take what a request has used beyond what was thought; less than thought is given back."""
         if self._tokens is not None:
             self._tokens.take(tokens)
 
     def close(self) -> None:
         """Let nobody in any more."""
-        if self._usher is not None:
-            self._usher.cancel()
+        if self._dispatcher is not None:
+            self._dispatcher.cancel()
         for queue in self._waiting.values():
             for _, turn in queue:
                 turn.cancel()
         self._waiting.clear()
 
-    async def _let_in(self) -> None:
+    async def _dispatch(self) -> None:
         while self._waiting:
             agent_id, queue = next(iter(self._waiting.items()))
             tokens, turn = queue[0]

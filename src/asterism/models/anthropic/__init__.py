@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, cast
 import orjson
 
 from asterism.errors import ConfigError, ContentRefused, ContextTooLong
-from asterism.models.anthropic.answer import REFUSED, WINDOW_FULL, Answer
-from asterism.models.anthropic.conversation import Conversations
+from asterism.models.anthropic.answer import REFUSED, WINDOW_FULL, MessagesReplyParser
+from asterism.models.anthropic.conversation import ConversationCache
 from asterism.models.anthropic.tools import (
     convert_choice,
     convert_schema,
     convert_tools,
-    placeholders,
+    placeholder_tools,
 )
 from asterism.models.http.endpoint import Endpoint
 from asterism.models.http.trouble import shorten
@@ -33,10 +33,10 @@ ANTHROPIC_URL = "https://api.anthropic.com"
 # top_p and top_k any more: https://platform.claude.com/docs/en/api/versioning, 2026-11.
 VERSION = "2023-06-01"
 OWN_FIELDS = frozenset({"model", "messages", "system", "tools", "tool_choice", "stream"})
-USUAL_OUTPUT = 8192
+DEFAULT_OUTPUT_TOKENS = 8192
 """Tokens that an answer may have where nobody says: the API wants a bound, and every model that is
 offered can write that much. Thinking comes on top."""
-_LEAST_BUDGET = 1024
+_MIN_BUDGET = 1024
 """Tokens of thinking below which the API takes no budget."""
 
 
@@ -58,24 +58,24 @@ class Anthropic:
             {**options, "base_url": address},
             path="/v1/messages",
             home=home,
-            headers=_present,
+            headers=_auth_headers,
         )
         fields = dict(options.get("options") or {})
-        self._max_tokens = _bound(vendor, fields.pop("max_tokens", None))
-        self._thinking = _table(vendor, "thinking", fields.pop("thinking", None))
-        self._output = _table(vendor, "output_config", fields.pop("output_config", None))
+        self._max_tokens = _max_tokens(vendor, fields.pop("max_tokens", None))
+        self._thinking = _table_option(vendor, "thinking", fields.pop("thinking", None))
+        self._output = _table_option(vendor, "output_config", fields.pop("output_config", None))
         self._budget = _budget(vendor, self._thinking, self._max_tokens)
         _extra_fields(vendor, {"thinking": self._thinking, "output_config": self._output})
         self._extra = _extra_fields(vendor, fields)
-        self._conversations = Conversations()
+        self._conversations = ConversationCache()
 
     async def complete(self, request: ModelRequest, emit: Emit | None = None) -> Reply:
         """Ask the model once."""
         body = self.body(request, streamed=emit is not None)
-        answer = await self._endpoint.ask(request, body, lambda: Answer(emit))
+        answer = await self._endpoint.ask(request, body, lambda: MessagesReplyParser(emit))
         reply = answer.reply(len(body))
         if not (reply.text or reply.calls):
-            self._check(request.model, answer)
+            self._raise_refusal(request.model, answer)
         return reply
 
     def profile(self, model: str) -> Profile:  # noqa: ARG002
@@ -95,15 +95,15 @@ class Anthropic:
         if tools:
             tools = convert_tools(tools)
         elif conversation.tool_names:
-            tools, choice = placeholders(conversation.tool_names), "none"
+            tools, choice = placeholder_tools(conversation.tool_names), "none"
         forced = choice not in {"auto", "none"}
-        bound = self._output_bound(request)
+        bound = self._max_output(request)
         body = [
             b'{"model":',
             orjson.dumps(request.model),
             b',"max_tokens":%d' % bound,
             self._extra,
-            self._thinking_field(bound, apart=forced or conversation.thoughtless),
+            self._thinking_field(bound, apart=forced or conversation.lacks_thinking),
             self._output_field(request.schema),
         ]
         if request.extra:
@@ -117,7 +117,7 @@ class Anthropic:
         body += (b',"messages":[', messages, b'],"stream":true}' if streamed else b"]}")
         return b"".join(body)
 
-    def _check(self, model: str, answer: Answer) -> None:
+    def _raise_refusal(self, model: str, answer: MessagesReplyParser) -> None:
         """Raise if an answer without a word says why."""
         named = f"The model '{self._vendor}:{model}'"
         if answer.finish == REFUSED:
@@ -132,12 +132,14 @@ class Anthropic:
                 "an answer. Shorten it, or give the agent another model."
             )
 
-    def _output_bound(self, request: ModelRequest) -> int:
+    def _max_output(self, request: ModelRequest) -> int:
         bounds = [bound for bound in (request.max_output, self._max_tokens) if bound]
         if bounds:
             return min(bounds)
         # How much an adaptive model thinks is up to it; it gets as much room again.
-        return USUAL_OUTPUT + (self._budget or (USUAL_OUTPUT if self._thinking else 0))
+        return DEFAULT_OUTPUT_TOKENS + (
+            self._budget or (DEFAULT_OUTPUT_TOKENS if self._thinking else 0)
+        )
 
     def _thinking_field(self, bound: int, *, apart: bool) -> bytes:
         """Return the field `thinking`, unless it does not go with the rest of the request.
@@ -150,7 +152,7 @@ class Anthropic:
         thinking = self._thinking
         if self._budget:
             budget = self._budget if bound > self._budget else bound // 2
-            if apart or budget < _LEAST_BUDGET:
+            if apart or budget < _MIN_BUDGET:
                 return b""
             thinking = {**thinking, "budget_tokens": budget}
         return b',"thinking":' + orjson.dumps(thinking)
@@ -162,21 +164,21 @@ class Anthropic:
         return b',"output_config":' + orjson.dumps({**(self._output or {}), "format": shape})
 
 
-def _present(key: str) -> dict[str, str]:
+def _auth_headers(key: str) -> dict[str, str]:
     headers = {"anthropic-version": VERSION}
     return {"x-api-key": key, **headers} if key else headers
 
 
-def _bound(vendor: str, value: Any) -> int | None:
+def _max_tokens(vendor: str, value: Any) -> int | None:
     if value is None or (isinstance(value, int) and value > 0):
         return value
     raise ConfigError(
         f"models.{vendor}.options.max_tokens is {value!r}; a whole number from 1 up is needed, "
-        f"such as {USUAL_OUTPUT}."
+        f"such as {DEFAULT_OUTPUT_TOKENS}."
     )
 
 
-def _table(vendor: str, name: str, value: Any) -> dict[str, Any] | None:
+def _table_option(vendor: str, name: str, value: Any) -> dict[str, Any] | None:
     if value is None or isinstance(value, dict):
         return cast("dict[str, Any] | None", value)
     raise ConfigError(
@@ -188,10 +190,10 @@ def _table(vendor: str, name: str, value: Any) -> dict[str, Any] | None:
 def _budget(vendor: str, thinking: dict[str, Any] | None, bound: int | None) -> int:
     """Return the tokens that thinking has of its own; 0 if the model decides."""
     budget = (thinking or {}).get("budget_tokens", 0)
-    if not isinstance(budget, int) or (budget and budget < _LEAST_BUDGET):
+    if not isinstance(budget, int) or (budget and budget < _MIN_BUDGET):
         raise ConfigError(
             f"models.{vendor}.options.thinking.budget_tokens is {budget!r}; a whole number from "
-            f"{_LEAST_BUDGET} up is needed."
+            f"{_MIN_BUDGET} up is needed."
         )
     if bound is not None and bound <= budget:
         raise ConfigError(

@@ -8,14 +8,20 @@ from typing import TYPE_CHECKING, Any, cast
 import orjson
 
 from asterism.models import estimate_usage
-from asterism.models.http.text import Lines, Text, mend, mend_all, parse
-from asterism.models.http.trouble import Odd, Rejected
+from asterism.models.http.text import (
+    EventLines,
+    StreamedText,
+    fix_surrogates,
+    fix_surrogates_in,
+    parse_json,
+)
+from asterism.models.http.trouble import MalformedAnswer, RequestRejected
 from asterism.types.turns import Call, Reply, Usage
 
 if TYPE_CHECKING:
     from asterism.ports import Emit
 
-_HINT = "It is the address before /v1/messages."
+_ADDRESS_HINT = "It is the address before /v1/messages."
 REFUSED, WINDOW_FULL = "content_filter", "window_full"
 # https://platform.claude.com/docs/en/build-with-claude/handling-stop-reasons, 2026-11
 _FINISHES = {
@@ -27,10 +33,10 @@ _FINISHES = {
     "refusal": REFUSED,
     "model_context_window_exceeded": WINDOW_FULL,
 }
-_THOUGHTS = frozenset({"thinking", "redacted_thinking"})
+_THINKING = frozenset({"thinking", "redacted_thinking"})
 
 
-class Answer:
+class MessagesReplyParser:
     """A reply in the making. Pieces of it are emitted as they come."""
 
     def __init__(self, emit: Emit | None = None) -> None:
@@ -39,8 +45,8 @@ class Answer:
         self.objection = ""
         """What a refusal is about, if the server says so."""
         self._emit = emit
-        self._lines = Lines()
-        self._blocks: dict[int, _Block] = {}
+        self._lines = EventLines()
+        self._blocks: dict[int, _ReplyBlock] = {}
         self._counts: dict[str, int] = {}
 
     def take(self, body: bytes) -> None:
@@ -50,9 +56,9 @@ class Answer:
             self.feed(body)
             self.end()
             return
-        message = _table(parse(body, _HINT))
+        message = _table(parse_json(body, _ADDRESS_HINT))
         if message.get("type") == "error" or message.get("error"):
-            raise Rejected.from_table(message)
+            raise RequestRejected.from_table(message)
         for index, block in enumerate(_list(message.get("content"))):
             self._begin(index, _table(block))
         self._take_end(message)
@@ -63,7 +69,7 @@ class Answer:
         """Take the next bytes of an event stream, wherever they were cut."""
         for data in self._lines.feed(chunk):
             if data and not self.done:
-                self._take_event(_table(parse(data, _HINT)))
+                self._take_event(_table(parse_json(data, _ADDRESS_HINT)))
 
     def end(self) -> None:
         """Take the last line, which may lack its break, and check that the reply is whole."""
@@ -92,7 +98,7 @@ class Answer:
             reasoning,
             self._usage() or estimate_usage(sent, len(said.encode())),
             "length" if finish == WINDOW_FULL else finish,
-            _thought(blocks) if calls else b"",
+            _thinking_record(blocks) if calls else b"",
         )
 
     def _usage(self) -> Usage | None:
@@ -123,10 +129,10 @@ class Answer:
             case "message_stop":
                 self.done = True
             case "error":
-                raise Rejected.from_table(event)
+                raise RequestRejected.from_table(event)
             case _:
                 if event.get("error"):
-                    raise Rejected.from_table(event)
+                    raise RequestRejected.from_table(event)
                 # Others are pings, ends of blocks, and what is still to be invented.
 
     def _take_end(self, message: dict[str, Any]) -> None:
@@ -146,22 +152,22 @@ class Answer:
                     self._counts[name] = count
 
     def _begin(self, index: int, start: dict[str, Any]) -> None:
-        block = self._blocks[index] = _Block(start)
+        block = self._blocks[index] = _ReplyBlock(start)
         if block.kind in {"text", "thinking"}:
-            self._say(block, _string(start.get(block.kind)))
+            self._add_text(block, _string(start.get(block.kind)))
             block.signature.add(_string(start.get("signature")))
         elif block.kind == "tool_use" and not block.field("name"):
-            raise Odd("with a tool call that names no tool. Ask again.")
+            raise MalformedAnswer("with a tool call that names no tool. Ask again.")
 
     def _extend(self, index: int, delta: dict[str, Any]) -> None:
         block = self._blocks.get(index)
         if block is None:
-            raise Odd("with a piece of a block that was never begun. Ask again.")
+            raise MalformedAnswer("with a piece of a block that was never begun. Ask again.")
         match delta.get("type"):
             case "text_delta" if block.kind == "text":
-                self._say(block, _string(delta.get("text")))
+                self._add_text(block, _string(delta.get("text")))
             case "thinking_delta" if block.kind == "thinking":
-                self._say(block, _string(delta.get("thinking")))
+                self._add_text(block, _string(delta.get("thinking")))
             case "signature_delta":
                 block.signature.add(_string(delta.get("signature")))
             case "input_json_delta":
@@ -169,13 +175,13 @@ class Answer:
             case _:
                 pass
 
-    def _say(self, block: _Block, piece: str) -> None:
+    def _add_text(self, block: _ReplyBlock, piece: str) -> None:
         piece = block.text.add(piece)
         if piece and self._emit is not None:
             self._emit("text" if block.kind == "text" else "reasoning", piece)
 
 
-class _Block:
+class _ReplyBlock:
     """One block of a reply, whose content comes in pieces."""
 
     __slots__ = ("json", "kind", "signature", "start", "text")
@@ -183,13 +189,13 @@ class _Block:
     def __init__(self, start: dict[str, Any]) -> None:
         self.start = start
         self.kind = _string(start.get("type"))
-        self.text = Text()
-        self.signature = Text()
-        self.json = Text()
+        self.text = StreamedText()
+        self.signature = StreamedText()
+        self.json = StreamedText()
 
     def field(self, name: str) -> str:
         """Return a text that the block began with."""
-        return mend(_string(self.start.get(name)))
+        return fix_surrogates(_string(self.start.get(name)))
 
     def arguments(self) -> str:
         """Return the input of a call as JSON text."""
@@ -197,7 +203,7 @@ class _Block:
         if pieces:
             return pieces
         given = self.start.get("input")
-        return mend(json.dumps(given, ensure_ascii=False)) if given else "{}"
+        return fix_surrogates(json.dumps(given, ensure_ascii=False)) if given else "{}"
 
     def whole(self) -> dict[str, Any]:
         """Return the block as the API would have sent it in one."""
@@ -207,32 +213,34 @@ class _Block:
             case "text":
                 content = {"text": str(self.text)}
             case "tool_use":
-                content = {"input": _object(self.arguments())}
+                content = {"input": _arguments_object(self.arguments())}
             case _:
                 content = {}
-        return {**mend_all(self.start), **content}
+        return {**fix_surrogates_in(self.start), **content}
 
 
-def _thought(blocks: list[_Block]) -> bytes:
+def _thinking_record(blocks: list[_ReplyBlock]) -> bytes:
     """Return what the API wants back with this reply, as it sent it.
 
     The thinking that the reply began with, or all blocks if there was thinking later on.
     """
     kinds = [block.kind for block in blocks]
-    count = next((n for n, kind in enumerate(kinds) if kind not in _THOUGHTS), len(kinds))
-    if _THOUGHTS.intersection(kinds[count:]):
+    count = next((n for n, kind in enumerate(kinds) if kind not in _THINKING), len(kinds))
+    if _THINKING.intersection(kinds[count:]):
         kept = [block for block in blocks if block.kind != "text" or str(block.text).strip()]
     else:
         kept = blocks[:count]
     return orjson.dumps([block.whole() for block in kept]) if kept else b""
 
 
-def _object(arguments: str) -> Any:
+def _arguments_object(arguments: str) -> Any:
     try:
         value = json.loads(arguments)
     except (ValueError, RecursionError):
         value = None
-    return mend_all(value) if isinstance(value, dict) else {"malformed_arguments": arguments}
+    return (
+        fix_surrogates_in(value) if isinstance(value, dict) else {"malformed_arguments": arguments}
+    )
 
 
 def _index(event: dict[str, Any]) -> int:
@@ -252,8 +260,8 @@ def _list(value: Any) -> list[Any]:
     raise _other_shape()
 
 
-def _other_shape() -> Odd:
-    return Odd(f"with JSON that is not a message. Is base_url right? {_HINT}")
+def _other_shape() -> MalformedAnswer:
+    return MalformedAnswer(f"with JSON that is not a message. Is base_url right? {_ADDRESS_HINT}")
 
 
 def _string(value: Any) -> str:

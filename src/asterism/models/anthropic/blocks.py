@@ -11,19 +11,19 @@ import orjson
 
 from asterism.models.http.trouble import shorten
 
-_NO_NAME = re.compile(r"[^a-zA-Z0-9_-]")
+_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 _DATA_URL = re.compile(r"data:([\w.+/-]+);base64,(.*)", re.DOTALL)
 _IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
-_LONGEST_NAME = 128
+_MAX_NAME = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class ToolUse:
     """A tool call: its block is `tool_use_block(id, rest)`."""
 
     id: str
     """As the wire form has it; not necessarily unique."""
-    safe: str
+    safe_id: str
     """The same in the characters that an id may have."""
     name: str
     rest: bytes
@@ -31,37 +31,37 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ConvertedMessage:
     """What one message adds to a conversation."""
 
     role: str
     """`system`, `user`, `assistant`, or `tool` for the result of a call."""
     blocks: tuple[bytes, ...]
     """Its blocks; those of a result are what to say if nobody asked for it."""
-    uses: tuple[Use, ...] = ()
-    answers: str = ""
+    uses: tuple[ToolUse, ...] = ()
+    call_id: str = ""
     """The id of the call that a result belongs to."""
     rest: bytes = b""
     """A result's block after that id."""
 
 
-def read_message(wire: bytes) -> Piece:
+def convert_message(wire: bytes) -> ConvertedMessage:
     """Return what a chat-completions message adds to a conversation."""
     message: dict[str, Any] = orjson.loads(wire)
     role, content = message.get("role"), message.get("content")
     if role == "assistant":
-        uses = tuple(_use(call) for call in message.get("tool_calls") or ())
-        return Piece("assistant", _blocks(content, _text_only), uses)
+        uses = tuple(_tool_use(call) for call in message.get("tool_calls") or ())
+        return ConvertedMessage("assistant", _blocks(content, _text_only), uses)
     if role == "tool":
         blocks = _blocks(content, _part)
         told = text_block("[asterism] The result of a call that is no longer shown:")
         rest = b',"content":[%b]}' % b",".join(blocks) if blocks else b"}"
-        return Piece(
-            "tool", (*told, *blocks), answers=str(message.get("tool_call_id") or ""), rest=rest
+        return ConvertedMessage(
+            "tool", (*told, *blocks), call_id=str(message.get("tool_call_id") or ""), rest=rest
         )
     if role == "user":
-        return Piece("user", _blocks(content, _part))
-    return Piece("system", _blocks(content, _text_only))
+        return ConvertedMessage("user", _blocks(content, _part))
+    return ConvertedMessage("system", _blocks(content, _text_only))
 
 
 def text_block(text: str) -> tuple[bytes, ...]:
@@ -82,7 +82,7 @@ def tool_result_block(id: str, rest: bytes) -> bytes:
 def _blocks(content: Any, read: Callable[[dict[str, Any]], tuple[bytes, ...]]) -> tuple[bytes, ...]:
     if isinstance(content, list):
         parts = cast("list[Any]", content)
-        return tuple(block for part in parts for block in read(_table(part)))
+        return tuple(block for part in parts for block in read(_as_table(part)))
     return text_block(content) if isinstance(content, str) else ()
 
 
@@ -96,9 +96,9 @@ def _part(part: dict[str, Any]) -> tuple[bytes, ...]:
     if kind == "text":
         return text_block(str(part.get("text") or ""))
     if kind == "image_url":
-        return _sourced("image", str(_table(part.get("image_url")).get("url") or ""), _IMAGES)
+        return _sourced("image", str(_as_table(part.get("image_url")).get("url") or ""), _IMAGES)
     if kind == "file":
-        data = str(_table(part.get("file")).get("file_data") or "")
+        data = str(_as_table(part.get("file")).get("file_data") or "")
         return _sourced("document", data, frozenset({"application/pdf"}))
     return text_block(f"[asterism] Here was a part of the kind {kind!r}, which cannot be shown.")
 
@@ -118,16 +118,16 @@ def _sourced(kind: str, url: str, types: frozenset[str]) -> tuple[bytes, ...]:
     return (orjson.dumps({"type": kind, "source": source}),)
 
 
-def _use(call: dict[str, Any]) -> Use:
-    function = _table(call.get("function"))
+def _tool_use(call: dict[str, Any]) -> ToolUse:
+    function = _as_table(call.get("function"))
     id, name = str(call.get("id") or ""), str(function.get("name") or "")
     # Hallucinated names are part of the past as well, and the API checks names there too.
-    name = _NO_NAME.sub("_", name)[:_LONGEST_NAME] or "unnamed"
+    name = _NOT_IN_NAMES.sub("_", name)[:_MAX_NAME] or "unnamed"
     rest = b',"name":"%b","input":%b}' % (name.encode(), _input(function.get("arguments")))
-    return Use(id, _NO_NAME.sub("_", id) or "call", name, rest)
+    return ToolUse(id, _NOT_IN_NAMES.sub("_", id) or "call", name, rest)
 
 
-def _table(value: Any) -> dict[str, Any]:
+def _as_table(value: Any) -> dict[str, Any]:
     if isinstance(value, dict):
         return cast("dict[str, Any]", value)
     return {"type": "text", "text": value, "url": value} if isinstance(value, str) else {}

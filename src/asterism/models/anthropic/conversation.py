@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from asterism.models.anthropic.blocks import (
-    Piece,
-    Use,
-    read_message,
+    ConvertedMessage,
+    ToolUse,
+    convert_message,
     text_block,
     tool_result_block,
     tool_use_block,
@@ -24,14 +24,14 @@ from asterism.models.anthropic.blocks import (
 if TYPE_CHECKING:
     from asterism.ports import ModelRequest
 
-MARK = b',"cache_control":{"type":"ephemeral"}}'
+CACHE_MARK = b',"cache_control":{"type":"ephemeral"}}'
 _EARLIER = text_block("[asterism] What was said before is not shown.")
 _GO_ON = text_block("[asterism] Go on.")
 _NO_RESULT = b',"is_error":true,"content":[%b]}' % b"".join(
     text_block("[asterism] There is no result: the call was interrupted.")
 )
 _LATEST = 2
-_THOUGHTS = frozenset({"thinking", "redacted_thinking"})
+_THINKING = frozenset({"thinking", "redacted_thinking"})
 
 
 class Conversation:
@@ -42,7 +42,7 @@ class Conversation:
         self.system: list[bytes] = []
         self.tool_names: dict[str, None] = {}
         """The tools that were called in it, in order."""
-        self.thoughtless = False
+        self.lacks_thinking = False
         """Whether the reply that the last results belong to came without a thought."""
         self.frozen = frozen
         self.read: list[bytes] = []
@@ -53,46 +53,46 @@ class Conversation:
         self._turns: list[list[bytes]] = []
         """The blocks of the latest turns; the user's and the assistant's alternate."""
         self._results: list[bytes] = []
-        self._said: list[bytes] = []
+        self._user_blocks: list[bytes] = []
         self._ids: set[str] = set()
         self._waiting: dict[str, list[str]] = {}
         """The calls without a result, by their id in the wire form."""
 
-    def fork(self) -> Conversation:
+    def copy(self) -> Conversation:
         """Return a copy that goes its own way."""
         other = Conversation(self.frozen)
         other.system, other.tool_names = self.system.copy(), self.tool_names.copy()
-        other.thoughtless = self.thoughtless
+        other.lacks_thinking = self.lacks_thinking
         other.read, other.size = self.read.copy(), self.size
         other._settled = self._settled.copy()
         other._turns = [turn.copy() for turn in self._turns]
-        other._results, other._said = self._results.copy(), self._said.copy()
+        other._results, other._user_blocks = self._results.copy(), self._user_blocks.copy()
         other._ids = self._ids.copy()
         other._waiting = {id: ids.copy() for id, ids in self._waiting.items()}
         return other
 
     def add(self, wire: bytes, thought: bytes | None = None) -> None:
         """Take in the next message."""
-        piece = read_message(wire)
+        piece = convert_message(wire)
         if piece.role == "assistant":
             if piece.uses or piece.blocks:
                 self._add_reply(piece, thought)
         elif piece.role == "user":
-            self._said += piece.blocks
+            self._user_blocks += piece.blocks
         elif piece.role == "tool":
             self._add_result(piece)
-        elif self._turns or self._said or self._results:
-            self._said += (*text_block("[asterism]"), *piece.blocks)
+        elif self._turns or self._user_blocks or self._results:
+            self._user_blocks += (*text_block("[asterism]"), *piece.blocks)
         else:
             self.system += piece.blocks
         self.read.append(wire)
         self.size += len(wire)
         if len(self.read) == self.frozen:
-            _mark_last(self._said or self._results or (self._turns or [self.system])[-1])
+            _mark_last(self._user_blocks or self._results or (self._turns or [self.system])[-1])
 
     def end(self) -> bytes:
         """Return the messages, marked where the last request ended and where this one ends."""
-        self.thoughtless = self.thoughtless and bool(self._results or self._waiting)
+        self.lacks_thinking = self.lacks_thinking and bool(self._results or self._waiting)
         self._close_user_turn()
         if self._count() % 2 == 0:
             # Not every model goes on with a reply that was begun, and none takes an empty request.
@@ -115,31 +115,31 @@ class Conversation:
         blocks = b",".join(self._turns.pop(0))
         self._settled.append(b'{"role":"%b","content":[%b]}' % (role, blocks))
 
-    def _add_result(self, piece: Piece) -> None:
-        ids = self._waiting.get(piece.answers)
+    def _add_result(self, piece: ConvertedMessage) -> None:
+        ids = self._waiting.get(piece.call_id)
         if ids:
             self._results.append(tool_result_block(ids.pop(0), piece.rest))
         else:
-            self._said += piece.blocks
+            self._user_blocks += piece.blocks
 
-    def _add_reply(self, piece: Piece, thought: bytes | None) -> None:
+    def _add_reply(self, piece: ConvertedMessage, thought: bytes | None) -> None:
         self._close_user_turn()
         if not self._count():
             self._turns.append(list(_EARLIER))
         if self._count() % 2:
             self._turns.append([])
         ids = [self._unique(use) for use in piece.uses]
-        self._turns[-1] += _with_thought(piece, ids, thought)
-        self.thoughtless = not thought
+        self._turns[-1] += _with_thinking(piece, ids, thought)
+        self.lacks_thinking = not thought
         # The latest may still be added to, and the one before it gets a mark.
         while len(self._turns) > 3:
             self._settle()
 
-    def _unique(self, use: Use) -> str:
-        id, number = use.safe, 1
+    def _unique(self, use: ToolUse) -> str:
+        id, number = use.safe_id, 1
         while id in self._ids:
             number += 1
-            id = f"{use.safe}_{number}"
+            id = f"{use.safe_id}_{number}"
         self._ids.add(id)
         self._waiting.setdefault(use.id, []).append(id)
         self.tool_names[use.name] = None
@@ -151,12 +151,12 @@ class Conversation:
             tool_result_block(id, _NO_RESULT) for ids in self._waiting.values() for id in ids
         ]
         self._waiting.clear()
-        if self._results or self._said:
-            self._turns.append(self._results + self._said)
-            self._results, self._said = [], []
+        if self._results or self._user_blocks:
+            self._turns.append(self._results + self._user_blocks)
+            self._results, self._user_blocks = [], []
 
 
-class Conversations:
+class ConversationCache:
     """The conversations of late, so that a call costs what is new in it."""
 
     def __init__(self, room: int = 64 << 20) -> None:
@@ -171,7 +171,7 @@ class Conversations:
         kept = max(len(messages) - _LATEST, 0)
         if thoughts:
             kept = min(kept, _first_thought(messages, thoughts))
-        conversation = self._continue(request, kept).fork()
+        conversation = self._continue(request, kept).copy()
         for wire in messages[kept:]:
             conversation.add(wire, thoughts.get(wire))
         return conversation
@@ -207,7 +207,7 @@ def _first_thought(messages: list[bytes], thoughts: Mapping[bytes, bytes]) -> in
     return first
 
 
-def _with_thought(piece: Piece, ids: list[str], thought: bytes | None) -> list[bytes]:
+def _with_thinking(piece: ConvertedMessage, ids: list[str], thought: bytes | None) -> list[bytes]:
     """Return the blocks of a reply with the vendor's own record of its reasoning.
 
     The record is the thinking that the reply began with, or, if the thinking came in between, all
@@ -217,7 +217,7 @@ def _with_thought(piece: Piece, ids: list[str], thought: bytes | None) -> list[b
     if not thought or not thought.startswith(b"[{"):
         return [*piece.blocks, *uses]
     record: list[dict[str, Any]] = orjson.loads(thought)
-    if all(block.get("type") in _THOUGHTS for block in record):
+    if all(block.get("type") in _THINKING for block in record):
         return [thought[1:-1], *piece.blocks, *uses]
     recorded = [block for block in record if block.get("type") == "tool_use"]
     if [block.get("id") for block in recorded] == ids:
@@ -228,5 +228,5 @@ def _with_thought(piece: Piece, ids: list[str], thought: bytes | None) -> list[b
 
 
 def _mark_last(blocks: list[bytes]) -> None:
-    if blocks and not blocks[-1].endswith(MARK):
-        blocks[-1] = blocks[-1][:-1] + MARK
+    if blocks and not blocks[-1].endswith(CACHE_MARK):
+        blocks[-1] = blocks[-1][:-1] + CACHE_MARK

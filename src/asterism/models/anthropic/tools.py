@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import orjson
 
-from asterism.models.anthropic.conversation import MARK
+from asterism.models.anthropic.conversation import CACHE_MARK
 
 # https://platform.claude.com/docs/en/build-with-claude/structured-outputs, 2026-11
-_NOT_TAKEN = frozenset(
+_UNSUPPORTED = frozenset(
     {
         *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
         *("minLength", "maxLength", "maxItems", "uniqueItems", "minProperties", "maxProperties"),
@@ -32,11 +32,11 @@ def convert_tools(tools: bytes) -> bytes:
         fields = {name: function[name] for name in ("description", "strict") if function.get(name)}
         schema = {"type": "object", **(function.get("parameters") or _ANYTHING)}
         converted.append(orjson.dumps({"name": function["name"], **fields, "input_schema": schema}))
-    converted[-1] = converted[-1][:-1] + MARK
+    converted[-1] = converted[-1][:-1] + CACHE_MARK
     return b"[%b]" % b",".join(converted)
 
 
-def placeholders(names: Iterable[str]) -> bytes:
+def placeholder_tools(names: Iterable[str]) -> bytes:
     """Return tools that only exist since a conversation with calls in it must name some."""
     return orjson.dumps([{"name": name, "input_schema": _ANYTHING} for name in names])
 
@@ -80,4 +80,4 @@ def _strict(node: Any) -> Any:
 def _is_bound(name: str, value: Any) -> bool:
     if name == "minItems":
         return value not in {0, 1}
-    return name in _NOT_TAKEN or (name == "format" and value not in _FORMATS)
+    return name in _UNSUPPORTED or (name == "format" and value not in _FORMATS)

@@ -8,11 +8,11 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, cast
 
-MOST_TOOLS = 8
-_CHOSEN = 4
-_LONGEST_LINE = 260
+MAX_TOOLS = 8
+_SELECTED_TOOLS = 4
+_MAX_LINE = 260
 _WORD = re.compile(r"[^\W\d_]{3,}")
-_PLAIN = frozenset(
+_STOP_WORDS = frozenset(
     _WORD.findall(
         "the and for with from that this what when where which who how you your are was "
         "will can could would should please have has had not but all any its one use such "
@@ -22,7 +22,7 @@ _PLAIN = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class ToolSummary:
     """A tool as a small model is told of it."""
 
     name: str
@@ -31,7 +31,7 @@ class Offer:
     words: frozenset[str]
 
     @staticmethod
-    def of(function: dict[str, Any]) -> Offer:
+    def from_function(function: dict[str, Any]) -> ToolSummary:
         """Make an offer from a function as the wire format describes it."""
         name = str(function.get("name"))
         about = " ".join(str(function.get("description") or "").split("\n\n")[0].split())
@@ -40,17 +40,17 @@ class Offer:
         members = cast("dict[str, dict[str, Any]]", schema["properties"])
         required: list[str] = schema.get("required") or []
         arguments = ", ".join(
-            f"{one}{'' if one in required else '?'}: {_kind(member)}"
+            f"{one}{'' if one in required else '?'}: {_type_name(member)}"
             for one, member in members.items()
         )
         notes = " ".join(str(member.get("description") or "") for member in members.values())
         line = f"- {name}({arguments}): {about}"
-        if len(line) > _LONGEST_LINE:
-            line = line[: _LONGEST_LINE - 1] + "…"
-        return Offer(name, line, schema, frozenset(_stems(f"{name} {about} {notes}")))
+        if len(line) > _MAX_LINE:
+            line = line[: _MAX_LINE - 1] + "…"
+        return ToolSummary(name, line, schema, frozenset(_stems(f"{name} {about} {notes}")))
 
 
-def choose(text: str, offers: dict[str, Offer], *, fill: bool) -> list[str]:
+def select_tools(text: str, offers: dict[str, ToolSummary], *, fill: bool) -> list[str]:
     """Return the few tools whose names and descriptions share the rarest words with a message.
 
     With `fill`, the first of the others make up the number, so that there always are some.
@@ -62,12 +62,12 @@ def choose(text: str, offers: dict[str, Offer], *, fill: bool) -> list[str]:
         for name, offer in offers.items()
     }
     order = sorted(offers, key=lambda name: -scores[name])
-    return [name for name in order[:_CHOSEN] if fill or scores[name] > 0]
+    return [name for name in order[:_SELECTED_TOOLS] if fill or scores[name] > 0]
 
 
 def _stems(text: str) -> list[str]:
     words = (word.lower() for word in _WORD.findall(text.replace("_", " ")))
-    return [_stem(word) for word in words if word not in _PLAIN]
+    return [_stem(word) for word in words if word not in _STOP_WORDS]
 
 
 def _stem(word: str) -> str:
@@ -77,7 +77,7 @@ def _stem(word: str) -> str:
     return word.rstrip("e")
 
 
-def _kind(member: dict[str, Any]) -> str:
+def _type_name(member: dict[str, Any]) -> str:
     """Name what an argument may be, in a word."""
     if "enum" in member:
         return "|".join(str(value) for value in member["enum"])
@@ -85,8 +85,8 @@ def _kind(member: dict[str, Any]) -> str:
         return str(member["const"])
     ways = cast("list[dict[str, Any]]", member.get("anyOf") or member.get("oneOf") or [])
     if ways:
-        return "|".join(dict.fromkeys(_kind(way) for way in ways if way.get("type") != "null"))
+        return "|".join(dict.fromkeys(_type_name(way) for way in ways if way.get("type") != "null"))
     kind = member.get("type", "object")
     if kind == "array":
-        return f"[{_kind(cast('dict[str, Any]', member.get('items') or {'type': 'any'}))}]"
+        return f"[{_type_name(cast('dict[str, Any]', member.get('items') or {'type': 'any'}))}]"
     return str(kind) if isinstance(kind, str) else "|".join(cast("list[str]", kind))

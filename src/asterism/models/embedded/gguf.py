@@ -9,7 +9,7 @@ import struct
 from pathlib import Path
 from typing import BinaryIO
 
-MAGIC = b"GGUF"
+_MAGIC = b"GGUF"
 _STRING, _ARRAY = 8, 9
 _NUMBERS = {
     0: "B",
@@ -24,20 +24,20 @@ _NUMBERS = {
     11: "q",
     12: "d",
 }
-_LONGEST = 1 << 24
+_MAX_STRING = 1 << 24
 
 
 class NotGguf(ValueError):
     """The file is not what a GGUF file is."""
 
 
-def read_head(path: Path) -> dict[str, str | int | float]:
+def read_gguf_header(path: Path) -> dict[str, str | int | float]:
     """Return the plain values in the head of a file, such as `llama.context_length`.
 
     Lists (the tokens, mostly) are skipped. Raises `NotGguf`.
     """
     with path.open("rb") as file:
-        if file.read(4) != MAGIC:
+        if file.read(4) != _MAGIC:
             raise NotGguf("it does not begin as a GGUF file does")
         try:
             version, _, count = struct.unpack("<IQQ", _read(file, 20))
@@ -48,7 +48,7 @@ def read_head(path: Path) -> dict[str, str | int | float]:
             raise NotGguf("its head is cut off or damaged") from None
 
 
-def window_of(head: dict[str, str | int | float]) -> int:
+def context_length(head: dict[str, str | int | float]) -> int:
     """Return the context that a model was trained with; 0 where the head does not say."""
     window = head.get(f"{head.get('general.architecture')}.context_length", 0)
     return window if isinstance(window, int) else 0
@@ -86,7 +86,7 @@ def _text(file: BinaryIO) -> str:
 
 
 def _read(file: BinaryIO, size: int) -> bytes:
-    if size > _LONGEST:
+    if size > _MAX_STRING:
         raise OverflowError
     data = file.read(size)
     if len(data) < size:

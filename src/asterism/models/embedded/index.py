@@ -10,11 +10,11 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from asterism.models.embedded.fetch import PlaceFailed
+from asterism.models.embedded.fetch import SourceFailed
 
-_FOUND = re.compile(r"Found link (?P<url>(?:https?|file)://[^\s#]+)")
-_PATIENCE = 120.0
-_LONGEST_DOWNLOAD = 3_600.0
+_FOUND_LINK = re.compile(r"Found link (?P<url>(?:https?|file)://[^\s#]+)")
+_PIP_TIMEOUT = 120.0
+_DOWNLOAD_TIMEOUT = 3_600.0
 
 
 async def find_wheel(package: str, wheel: str) -> list[str]:
@@ -23,17 +23,17 @@ async def find_wheel(package: str, wheel: str) -> list[str]:
     `pip install --report` tells them in a better form, but a pip before 23.3 downloads all wheels
     for it, and later ones do so where the index offers no metadata. What `pip index` logs has had
     the same form for years (looked at: 23.2 and 26.3); where it changes, `save_wheel` still works.
-    Raises `PlaceFailed` when the index cannot be reached or does not know the package.
+    Raises `SourceFailed` when the index cannot be reached or does not know the package.
     """
-    out = await _pip(_PATIENCE, "index", "versions", "-vv", "--only-binary", ":all:", package)
-    found = [match["url"] for match in _FOUND.finditer(out)]
+    out = await _pip(_PIP_TIMEOUT, "index", "versions", "-vv", "--only-binary", ":all:", package)
+    found = [match["url"] for match in _FOUND_LINK.finditer(out)]
     return list(dict.fromkeys(url for url in found if url.rpartition("/")[2] == wheel))
 
 
 async def save_wheel(package: str, version: str, directory: Path) -> None:
     """Let pip download a wheel: it knows credentials and certificates that we do not."""
     what = ("--no-deps", "--only-binary", ":all:", "--no-cache-dir", f"{package}=={version}")
-    await _pip(_LONGEST_DOWNLOAD, "download", "--dest", str(directory), *what)
+    await _pip(_DOWNLOAD_TIMEOUT, "download", "--dest", str(directory), *what)
 
 
 async def _pip(patience: float, *arguments: str) -> str:
@@ -60,13 +60,13 @@ async def _pip(patience: float, *arguments: str) -> str:
         async with asyncio.timeout(patience):
             out = (await process.communicate())[0].decode(errors="replace")
     except TimeoutError:
-        raise PlaceFailed(f"pip did not come to an end within {patience:g} seconds") from None
+        raise SourceFailed(f"pip did not come to an end within {patience:g} seconds") from None
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
     if process.returncode != 0:
-        raise PlaceFailed(_explain(out))
+        raise SourceFailed(_explain(out))
     return out
 
 
@@ -89,4 +89,4 @@ def _bundled_pip() -> Path | None:
     for place in places:
         if wheels := sorted(place.glob("pip-*.whl")):
             return wheels[-1]
-    raise PlaceFailed("this Python has no pip, through which the index is asked")
+    raise SourceFailed("this Python has no pip, through which the index is asked")

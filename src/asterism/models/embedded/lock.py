@@ -10,11 +10,11 @@ from pathlib import Path
 
 from asterism.private import private
 
-_LOOK_EVERY = 0.25
+_POLL_SECONDS = 0.25
 
 
 @asynccontextmanager
-async def alone(path: Path, on_wait: Callable[[], None]) -> AsyncGenerator[None, None]:
+async def exclusive_lock(path: Path, on_wait: Callable[[], None]) -> AsyncGenerator[None, None]:
     """Hold the lock of a file; while another process has it, wait and call `on_wait` at times."""
     with open(path, "ab", opener=private) as file:  # noqa: ASYNC230 - an opener; at once
         while True:
@@ -23,5 +23,5 @@ async def alone(path: Path, on_wait: Callable[[], None]) -> AsyncGenerator[None,
                 break
             except BlockingIOError:
                 on_wait()
-                await asyncio.sleep(_LOOK_EVERY)
+                await asyncio.sleep(_POLL_SECONDS)
         yield

@@ -14,8 +14,14 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 from asterism.errors import ConfigError, KeyRefused, ModelBusy, ModelUnavailable
-from asterism.models.http.cassette import GivenUp, Replayed, asked_for
-from asterism.models.http.trouble import CONNECT_SECONDS, Odd, Peer, Rejected, shorten
+from asterism.models.http.cassette import RecordedFailure, RecordedTimeout, asked_for
+from asterism.models.http.trouble import (
+    CONNECT_SECONDS,
+    MalformedAnswer,
+    Peer,
+    RequestRejected,
+    shorten,
+)
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
@@ -24,7 +30,7 @@ if TYPE_CHECKING:
     from asterism.models.http.cassette import Cassette, Recording
     from asterism.ports import ModelRequest
 
-LONGEST_ANSWER = 64 << 20
+MAX_ANSWER_BYTES = 64 << 20
 _KEY_RESTS = 60.0
 """Seconds that a key which had too many requests rests, where the server names none."""
 
@@ -32,7 +38,7 @@ Read = Callable[[], Awaitable[bytes]]
 """Gives the next bytes of a body, none at its end."""
 
 
-class Answer(Protocol):
+class ReplyParser(Protocol):
     """A reply in the making, put together from a whole body or from the events of a stream."""
 
     done: bool
@@ -51,7 +57,7 @@ class Answer(Protocol):
         ...
 
 
-A = TypeVar("A", bound=Answer)
+A = TypeVar("A", bound=ReplyParser)
 
 
 class Endpoint:
@@ -89,7 +95,7 @@ class Endpoint:
         self._cassette: Cassette | None = options.get("cassette")
         self._plays = self._cassette is not None and self._cassette.plays
         self._vendor = vendor
-        self._timeout = number(vendor, options, "timeout", 120)
+        self._timeout = number_option(vendor, options, "timeout", 120)
         self._peers: dict[str, Peer] = {}
         self._session: ClientSession | None = None
         self._url: URL
@@ -123,9 +129,9 @@ class Endpoint:
                     else:
                         return answer
                     key, *others = others
-        except (TimeoutError, GivenUp):
+        except (TimeoutError, RecordedTimeout):
             raise ModelUnavailable(
-                f"{self._peer(key.text).named(request.model)} gave no whole answer within "
+                f"{self._peer(key.text).describe_model(request.model)} gave no whole answer within "
                 f"{request.timeout:g} seconds. Ask again, or allow it more time.",
                 slow=True,
                 begun=True,
@@ -145,7 +151,9 @@ class Endpoint:
         rested = [key for key in self._keys if key.rests_until <= now]
         return rested or [min(self._keys, key=lambda key: key.rests_until)]
 
-    async def _post(self, request: ModelRequest, body: bytes, key: _Key, answer: Answer) -> None:
+    async def _post(
+        self, request: ModelRequest, body: bytes, key: _Key, answer: ReplyParser
+    ) -> None:
         recording = None
         try:
             if self._cassette is None:
@@ -153,20 +161,20 @@ class Endpoint:
             asked = asked_for(self._vendor, self.address, self._path, request, body)
             if self._plays:
                 tape = self._cassette.play(asked)
-                return await _take(*await tape.answer(), tape.read, answer)
+                return await _read_answer(*await tape.answer(), tape.read, answer)
             recording = self._cassette.begin(asked, key.text)
             await self._exchange(body, key, answer, recording)
-        except (Rejected, Odd, self._http.ClientError, OSError) as error:
-            if isinstance(error, Replayed):
+        except (RequestRejected, MalformedAnswer, self._http.ClientError, OSError) as error:
+            if isinstance(error, RecordedFailure):
                 raise error.problem from None
             problem = self._peer(key.text).explain(error, request.model, len(body))
-            if recording is not None and not isinstance(error, Rejected | Odd):
+            if recording is not None and not isinstance(error, RequestRejected | MalformedAnswer):
                 recording.failed(problem)
             # Not chained: aiohttp's errors carry the request's headers, and so the key.
             raise problem from None
         except asyncio.CancelledError:
             if recording is not None:
-                recording.given_up()
+                recording.abandoned()
             raise
         finally:
             if recording is not None:
@@ -176,7 +184,7 @@ class Endpoint:
         self,
         body: bytes,
         key: _Key,
-        answer: Answer,
+        answer: ReplyParser,
         recording: Recording | None = None,
         *,
         again: bool = False,
@@ -191,7 +199,7 @@ class Endpoint:
                 read: Read = response.content.readany
                 if recording is not None:
                     read = recording.answered(response.status, response.headers, read)
-                await _take(response.status, response.headers, read, answer)
+                await _read_answer(response.status, response.headers, read, answer)
         except self._http.ClientOSError as error:
             unsent = self._http.ClientConnectionResetError
             if again or not isinstance(error.__cause__ or error, unsent):
@@ -247,35 +255,37 @@ class _Key:
         self.rests_until = time.monotonic() + seconds
 
 
-async def _take(status: int, headers: Mapping[str, str], read: Read, answer: Answer) -> None:
+async def _read_answer(
+    status: int, headers: Mapping[str, str], read: Read, answer: ReplyParser
+) -> None:
     if status >= 300:
         raise await _rejection(status, headers, read)
     if "event-stream" in headers.get("Content-Type", ""):
-        await _follow(read, answer)
+        await _read_stream(read, answer)
     else:
-        answer.take(await _whole(read))
+        answer.take(await _read_body(read))
 
 
-async def _rejection(status: int, headers: Mapping[str, str], read: Read) -> Rejected:
+async def _rejection(status: int, headers: Mapping[str, str], read: Read) -> RequestRejected:
     from aiohttp import ClientError
 
     body = b""
     with suppress(ClientError, OSError):
         while len(body) < 1 << 16 and (chunk := await read()):
             body += chunk
-    return Rejected.from_body(status, headers, body)
+    return RequestRejected.from_body(status, headers, body)
 
 
-async def _whole(read: Read) -> bytes:
+async def _read_body(read: Read) -> bytes:
     chunks: list[bytes] = []
     size = 0
     while chunk := await read():
-        size = _grown(size, chunk)
+        size = _checked_size(size, chunk)
         chunks.append(chunk)
     return b"".join(chunks)
 
 
-async def _follow(read: Read, answer: Answer) -> None:
+async def _read_stream(read: Read, answer: ReplyParser) -> None:
     """Read an event stream until it says that it is done, or ends."""
     from aiohttp import ClientError
 
@@ -286,7 +296,7 @@ async def _follow(read: Read, answer: Answer) -> None:
             if not chunk:
                 ended = True
                 break
-            size = _grown(size, chunk)
+            size = _checked_size(size, chunk)
             answer.feed(chunk)
     except (ClientError, OSError):
         if not answer.finish:
@@ -300,9 +310,11 @@ async def _follow(read: Read, answer: Answer) -> None:
                 await read()
 
 
-def _grown(size: int, chunk: bytes) -> int:
-    if size + len(chunk) > LONGEST_ANSWER:
-        raise Odd(f"with more than {LONGEST_ANSWER >> 20} MiB. The rest was not read.")
+def _checked_size(size: int, chunk: bytes) -> int:
+    if size + len(chunk) > MAX_ANSWER_BYTES:
+        raise MalformedAnswer(
+            f"with more than {MAX_ANSWER_BYTES >> 20} MiB. The rest was not read."
+        )
     return size + len(chunk)
 
 
@@ -335,7 +347,7 @@ def _find_keys(vendor: str, options: Mapping[str, Any]) -> tuple[list[str], str]
     return keys, name
 
 
-def number(vendor: str, options: Mapping[str, Any], name: str, default: float) -> float:
+def number_option(vendor: str, options: Mapping[str, Any], name: str, default: float) -> float:
     """Return an option that must be a number from 0 up."""
     value = options.get(name, default)
     if isinstance(value, int | float) and value >= 0:

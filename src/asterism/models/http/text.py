@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import orjson
 
-from asterism.models.http.trouble import Odd, is_html, shorten
+from asterism.models.http.trouble import MalformedAnswer, is_html, shorten
 
 
-class Text:
+class StreamedText:
     """Text that comes in pieces; half a surrogate pair waits for the other half."""
 
     __slots__ = ("_half", "_pieces")
@@ -23,15 +23,15 @@ class Text:
         """Take a piece; return what can be shown by now."""
         piece = self._half + piece
         self._half = piece[-1:] if "\ud800" <= piece[-1:] <= "\udbff" else ""
-        piece = mend(piece[:-1] if self._half else piece)
+        piece = fix_surrogates(piece[:-1] if self._half else piece)
         self._pieces.append(piece)
         return piece
 
     def __str__(self) -> str:
-        return "".join(self._pieces) + mend(self._half)
+        return "".join(self._pieces) + fix_surrogates(self._half)
 
 
-class Lines:
+class EventLines:
     """The data lines of an event stream, wherever its bytes were cut."""
 
     __slots__ = ("_rest",)
@@ -50,26 +50,26 @@ class Lines:
         return [line[5:].strip() for line in lines if line.startswith(b"data:")]
 
 
-def parse(data: bytes, hint: str) -> Any:
+def parse_json(data: bytes, hint: str) -> Any:
     """Return the JSON that a server sent; `hint` says how its address should look."""
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError as error:
         if is_html(data):
-            raise Odd(
+            raise MalformedAnswer(
                 f"with an HTML page (HTTP 200) instead of JSON. Is base_url right? {hint}"
             ) from None
         # The standard library also takes halves of surrogate pairs, which are mended later.
         try:
             return json.loads(data.decode(errors="replace"))
         except (ValueError, RecursionError):
-            raise Odd(
+            raise MalformedAnswer(
                 f"with malformed JSON ({error}): {shorten(data[:2000].decode(errors='replace'))!r}."
                 " Ask again; if it stays so, its server is at fault."
             ) from None
 
 
-def mend(text: str) -> str:
+def fix_surrogates(text: str) -> str:
     """Replace halves of surrogate pairs, which no encoding can hold; join whole pairs."""
     try:
         text.encode()
@@ -78,13 +78,13 @@ def mend(text: str) -> str:
     return text
 
 
-def mend_all(value: Any) -> Any:
+def fix_surrogates_in(value: Any) -> Any:
     """Mend every text inside of a JSON value."""
     if isinstance(value, str):
-        return mend(value)
+        return fix_surrogates(value)
     if isinstance(value, list):
-        return [mend_all(each) for each in cast("list[Any]", value)]
+        return [fix_surrogates_in(each) for each in cast("list[Any]", value)]
     if isinstance(value, dict):
         table = cast("dict[str, Any]", value)
-        return {mend(key): mend_all(each) for key, each in table.items()}
+        return {fix_surrogates(key): fix_surrogates_in(each) for key, each in table.items()}
     return value

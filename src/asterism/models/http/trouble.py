@@ -57,18 +57,18 @@ _STATUS_OF_TYPE = {
 """What an error that comes in the middle of a stream, without a status of its own, would have."""
 
 
-class Odd(Exception):
+class MalformedAnswer(Exception):
     """Not in the wire format; the message says what is odd and what to do."""
 
 
-class Rejected(Exception):
+class RequestRejected(Exception):
     """The server says no, in a status and words of its own."""
 
     def __init__(
-        self, status: int, words: str, code: str = "", retry_after: float | None = None
+        self, status: int, message: str, code: str = "", retry_after: float | None = None
     ) -> None:
-        super().__init__(status, words)
-        self.status, self.words, self.code, self.retry_after = status, words, code, retry_after
+        super().__init__(status, message)
+        self.status, self.words, self.code, self.retry_after = status, message, code, retry_after
 
     @property
     def is_too_long(self) -> bool:
@@ -92,14 +92,14 @@ class Rejected(Exception):
         )
 
     @staticmethod
-    def from_table(table: dict[str, Any]) -> Rejected:
+    def from_table(table: dict[str, Any]) -> RequestRejected:
         """Read an error that came in place of an answer, under a status of success."""
-        words, code = _words(table)
+        words, code = _error_text(table)
         status = int(code) if code.isdecimal() else _STATUS_OF_TYPE.get(code, 500)
-        return Rejected(status if 400 <= status < 600 else 500, words, code)
+        return RequestRejected(status if 400 <= status < 600 else 500, words, code)
 
     @staticmethod
-    def from_body(status: int, headers: Mapping[str, str], body: bytes) -> Rejected:
+    def from_body(status: int, headers: Mapping[str, str], body: bytes) -> RequestRejected:
         """Read what a server says with a status that is no success."""
         words, code = body.decode(errors="replace"), ""
         if status < 400:
@@ -108,8 +108,8 @@ class Rejected(Exception):
             words = "an HTML page"
         else:
             with suppress(orjson.JSONDecodeError):
-                words, code = _words(orjson.loads(body))
-        return Rejected(status, words, code, _wait(headers))
+                words, code = _error_text(orjson.loads(body))
+        return RequestRejected(status, words, code, _retry_after(headers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,32 +123,32 @@ class Peer:
     key_name: str
     timeout: float
 
-    def named(self, model: str) -> str:
+    def describe_model(self, model: str) -> str:
         """Name a model as the subject of a sentence."""
         at = f" at {self.address}" if self.address else ""
         return f"The model '{self.vendor}:{model}'{at}"
 
     def explain(self, error: Exception, model: str, size: int) -> ModelError:
         """Say what it means that a request of `size` bytes ended with this error."""
-        if isinstance(error, Rejected):
+        if isinstance(error, RequestRejected):
             return self._explain_status(error, model, size)
-        kind, told = self._told(error)
+        kind, told = self._describe(error)
         if kind is ModelUnavailable:
             from aiohttp import ClientConnectorError, ConnectionTimeoutError
 
             return ModelUnavailable(
-                f"{self.named(model)} {told}",
+                f"{self.describe_model(model)} {told}",
                 slow=isinstance(error, TimeoutError),
                 begun=not isinstance(error, ClientConnectorError | ConnectionTimeoutError),
             )
-        return kind(f"{self.named(model)} {told}")
+        return kind(f"{self.describe_model(model)} {told}")
 
-    def _told(self, error: Exception) -> tuple[type[ModelError], str]:
+    def _describe(self, error: Exception) -> tuple[type[ModelError], str]:
         import aiohttp
 
         base_url = f"models.{self.vendor}.base_url"
         match error:
-            case Odd():
+            case MalformedAnswer():
                 return ModelGarbled, f"answered, but {error}"
             case aiohttp.ClientConnectorDNSError():
                 told = f"was not reached: there is no host named {error.host!r}."
@@ -177,18 +177,18 @@ class Peer:
                 remedy = "Nothing of it was kept; ask again."
         return ModelUnavailable, f"{told} {remedy}"
 
-    def _explain_status(self, error: Rejected, model: str, size: int) -> ModelError:
+    def _explain_status(self, error: RequestRejected, model: str, size: int) -> ModelError:
         # A server may quote the key it was given; one as short as "none" is no secret.
         words = error.words.replace(self.key, "…") if len(self.key) > 7 else error.words
         said = f"HTTP {error.status}, {shorten(words)!r}" if words else f"HTTP {error.status}"
-        kind, told, remedy = self._told_of_status(error, said, size)
-        message = f"{self.named(model)} {told} {remedy}"
+        kind, told, remedy = self._describe_status(error, said, size)
+        message = f"{self.describe_model(model)} {told} {remedy}"
         if issubclass(kind, ModelUnavailable):
             return kind(message, retry_after=error.retry_after)
         return kind(message)
 
-    def _told_of_status(
-        self, error: Rejected, said: str, size: int
+    def _describe_status(
+        self, error: RequestRejected, said: str, size: int
     ) -> tuple[type[ModelError], str, str]:
         another = "or give the agent another model."
         if error.is_out_of_quota:
@@ -216,10 +216,10 @@ class Peer:
                 remedy = f"Shorten the conversation, {another}"
             case 429:
                 kind, told = ModelBusy, f"has had too many requests ({said})."
-                remedy = f"Ask again {_when(error.retry_after)}."
+                remedy = f"Ask again {_in_how_long(error.retry_after)}."
             case status if status >= 500 or status in {408, 409, 425}:
                 kind, told = ModelUnavailable, f"is failing or overloaded ({said})."
-                remedy = f"Ask again {_when(error.retry_after)}."
+                remedy = f"Ask again {_in_how_long(error.retry_after)}."
             case status if status < 400:
                 told = f"sends requests on to another address ({said})."
                 remedy = f"Put the right one into models.{self.vendor}.base_url."
@@ -240,7 +240,7 @@ def shorten(text: str, limit: int = 300) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def _words(error: Any) -> tuple[str, str]:
+def _error_text(error: Any) -> tuple[str, str]:
     """Find message and code in what servers send as an error."""
     code = ""
     while isinstance(error, dict):
@@ -254,14 +254,14 @@ def _words(error: Any) -> tuple[str, str]:
     return error if isinstance(error, str) else repr(error), code
 
 
-def _wait(headers: Mapping[str, str]) -> float | None:
+def _retry_after(headers: Mapping[str, str]) -> float | None:
     """Return how long a server wants us to wait."""
     with suppress(KeyError, ValueError):
         return max(0.0, min(float(headers["retry-after-ms"]) / 1000, 1e6))
-    return _seconds(headers.get("Retry-After", ""))
+    return _parse_retry_after(headers.get("Retry-After", ""))
 
 
-def _seconds(retry_after: str) -> float | None:
+def _parse_retry_after(retry_after: str) -> float | None:
     """Read a Retry-After header: seconds, or a date."""
     from email.utils import parsedate_to_datetime  # slow to import, rarely needed
 
@@ -272,5 +272,5 @@ def _seconds(retry_after: str) -> float | None:
     return None
 
 
-def _when(retry_after: float | None) -> str:
+def _in_how_long(retry_after: float | None) -> str:
     return f"in {retry_after:.0f} seconds" if retry_after else "in a moment"

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from asterism.errors import ConfigError, ContentRefused
-from asterism.models.http.endpoint import Endpoint, number
-from asterism.models.openai.answer import Answer
-from asterism.models.openai.embeddings import PATH, Embeddings
+from asterism.models.http.endpoint import Endpoint, number_option
+from asterism.models.openai.answer import ChatReplyParser
+from asterism.models.openai.embeddings import EMBEDDINGS_PATH, OpenAIEncoder
 
 if TYPE_CHECKING:
     from asterism.ports import Emit, ModelRequest
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 OPENAI_URL = "https://api.openai.com/v1"
 OWN_FIELDS = frozenset({"model", "messages", "tools", "stream", "stream_options"})
-STREAMED = b',"stream":true,"stream_options":{"include_usage":true}}'
+_STREAMING_FIELDS = b',"stream":true,"stream_options":{"include_usage":true}}'
 
 
 class OpenAI:
@@ -39,19 +39,19 @@ class OpenAI:
         home = None
         if vendor == "openai":
             home = os.environ.get("OPENAI_BASE_URL") or OPENAI_URL
-        self._home = home
+        self._default_url = home
         self._endpoint = Endpoint(
-            vendor, options, path="/chat/completions", home=home, headers=_present
+            vendor, options, path="/chat/completions", home=home, headers=_auth_headers
         )
         self._extra = _extra_fields(vendor, options.get("options") or {})
         # OpenAI's reasoning models take this name only, and other servers mostly the older one.
         official = self._endpoint.address == OPENAI_URL
-        self._bound = b"max_completion_tokens" if official else b"max_tokens"
+        self._max_tokens_field = b"max_completion_tokens" if official else b"max_tokens"
 
     async def complete(self, request: ModelRequest, emit: Emit | None = None) -> Reply:
         """Ask the model once."""
         body = self._body(request, streamed=emit is not None)
-        answer = await self._endpoint.ask(request, body, lambda: Answer(emit))
+        answer = await self._endpoint.ask(request, body, lambda: ChatReplyParser(emit))
         reply = answer.reply(len(body))
         if reply.finish == "content_filter" and not (reply.text or reply.calls):
             raise ContentRefused(
@@ -60,13 +60,17 @@ class OpenAI:
             )
         return reply
 
-    def encoder(self, model: str) -> Embeddings:
+    def encoder(self, model: str) -> OpenAIEncoder:
         """Return an encoder by its name at the vendor."""
         endpoint = Endpoint(
-            self._vendor, self._options, path=PATH, home=self._home, headers=_present
+            self._vendor,
+            self._options,
+            path=EMBEDDINGS_PATH,
+            home=self._default_url,
+            headers=_auth_headers,
         )
-        timeout = number(self._vendor, self._options, "timeout", 120)
-        return Embeddings(self._vendor, model, endpoint, timeout)
+        timeout = number_option(self._vendor, self._options, "timeout", 120)
+        return OpenAIEncoder(self._vendor, model, endpoint, timeout)
 
     async def close(self) -> None:
         """Let go of connections."""
@@ -81,40 +85,40 @@ class OpenAI:
                 b'{"model":',
                 orjson.dumps(request.model),
                 self._extra,
-                self._wishes(request, tools),
+                self._optional_fields(request, tools),
                 b',"messages":[',
-                b",".join(_with_thoughts(request)),
+                b",".join(_with_reasoning(request)),
                 b'],"tools":' + tools if tools else b"]",
-                STREAMED if streamed else b"}",
+                _STREAMING_FIELDS if streamed else b"}",
             )
         )
 
-    def _wishes(self, request: ModelRequest, tools: bytes | None) -> bytes:
+    def _optional_fields(self, request: ModelRequest, tools: bytes | None) -> bytes:
         """Return the members that few requests have."""
         wishes = b"," + request.extra if request.extra else b""
         if request.max_output is not None:
-            wishes += b',"%b":%d' % (self._bound, request.max_output)
+            wishes += b',"%b":%d' % (self._max_tokens_field, request.max_output)
         if request.schema is not None:
             wishes += (
                 b',"response_format":{"type":"json_schema","json_schema":'
                 b'{"name":"answer","schema":%b}}' % request.schema
             )
         if tools and request.tool_choice != "auto":
-            wishes += b',"tool_choice":' + _choice(request.tool_choice)
+            wishes += b',"tool_choice":' + _tool_choice(request.tool_choice)
         return wishes
 
 
-def _present(key: str) -> dict[str, str]:
+def _auth_headers(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 
-def _choice(choice: str) -> bytes:
+def _tool_choice(choice: str) -> bytes:
     if choice in {"none", "required"}:
         return orjson.dumps(choice)
     return orjson.dumps({"type": "function", "function": {"name": choice}})
 
 
-def _with_thoughts(request: ModelRequest) -> list[bytes]:
+def _with_reasoning(request: ModelRequest) -> list[bytes]:
     """Return the messages; replies of this turn with the reasoning that came with them.
 
     Servers that send `reasoning_content` (DeepSeek, vLLM, llama.cpp) may want it back while the

@@ -8,33 +8,33 @@ from typing import TYPE_CHECKING, Any, cast
 import orjson
 
 from asterism.models import estimate_usage
-from asterism.models.http.text import Lines, Text, mend, parse
-from asterism.models.http.trouble import Odd, Rejected
+from asterism.models.http.text import EventLines, StreamedText, fix_surrogates, parse_json
+from asterism.models.http.trouble import MalformedAnswer, RequestRejected
 from asterism.types.turns import Call, Reply, Usage
 
 if TYPE_CHECKING:
     from asterism.ports import Emit
 
 
-_HINT = "It usually ends in /v1."
+_ADDRESS_HINT = "It usually ends in /v1."
 
 
-class Answer:
+class ChatReplyParser:
     """A reply in the making. Pieces of it are emitted as they come."""
 
     def __init__(self, emit: Emit | None = None) -> None:
         self.done = False
         self.finish = ""
         self._emit = emit
-        self._lines = Lines()
-        self._text = Text()
-        self._reasoning = Text()
+        self._lines = EventLines()
+        self._text = StreamedText()
+        self._reasoning = StreamedText()
         self._details: list[Any] = []
-        self._think = _Think()
+        self._think = _ThinkTags()
         self._calls: list[_CallDraft] = []
         self._open: dict[int, _CallDraft] = {}
         self._usage = Usage()
-        self._sent_as = ""
+        self._reasoning_field = ""
 
     def take(self, body: bytes) -> None:
         """Take a whole body."""
@@ -43,14 +43,16 @@ class Answer:
             self.feed(body)
             self.end()
             return
-        whole = _table(parse(body, _HINT))
+        whole = _table(parse_json(body, _ADDRESS_HINT))
         if whole.get("error"):
-            raise Rejected.from_table(whole)
+            raise RequestRejected.from_table(whole)
         choices = _list(whole.get("choices"))
         if not choices:
-            raise Odd("with an empty list of choices. Ask again, or give the agent another model.")
+            raise MalformedAnswer(
+                "with an empty list of choices. Ask again, or give the agent another model."
+            )
         choice = _table(choices[0])
-        self._take_part(_table(choice.get("message")))
+        self._take_message(_table(choice.get("message")))
         self._take_usage(whole.get("usage"))
         self.finish = _string(choice.get("finish_reason"))
         self.done = True
@@ -90,14 +92,14 @@ class Answer:
 
     def _check(self) -> None:
         if not all(draft.name for draft in self._calls):
-            raise Odd("with a tool call that names no tool. Ask again.")
+            raise MalformedAnswer("with a tool call that names no tool. Ask again.")
 
     def _thought(self) -> bytes:
         """Return what the server may want back with this reply, in the names it used itself."""
         if self._details:
             return orjson.dumps({"reasoning_details": self._details})
-        if self._sent_as:
-            return orjson.dumps({self._sent_as: str(self._reasoning)})
+        if self._reasoning_field:
+            return orjson.dumps({self._reasoning_field: str(self._reasoning)})
         return b""
 
     def _take_event(self, data: bytes) -> None:
@@ -105,14 +107,14 @@ class Answer:
             self.done = True
         if self.done or not data:
             return
-        event = _table(parse(data, _HINT))
+        event = _table(parse_json(data, _ADDRESS_HINT))
         if event.get("error"):
-            raise Rejected.from_table(event)
+            raise RequestRejected.from_table(event)
         self._take_usage(event.get("usage"))
         for each in _list(event.get("choices") or []):
             choice = _table(each)
             if not choice.get("index"):
-                self._take_part(_table(choice.get("delta") or {}))
+                self._take_message(_table(choice.get("delta") or {}))
                 self.finish = _string(choice.get("finish_reason")) or self.finish
 
     def _take_usage(self, usage: Any) -> None:
@@ -125,11 +127,11 @@ class Answer:
                 cached=_count(details.get("cached_tokens")),
             )
 
-    def _take_part(self, part: dict[str, Any]) -> None:
+    def _take_message(self, part: dict[str, Any]) -> None:
         for name in ("reasoning_content", "reasoning"):
             if reasoning := _string(part.get(name)):
-                self._sent_as = name
-                self._show("reasoning", self._reasoning.add(reasoning))
+                self._reasoning_field = name
+                self._emit_piece("reasoning", self._reasoning.add(reasoning))
                 break
         self._details += _list(part.get("reasoning_details") or [])
         if text := _string(part.get("content") or part.get("refusal")):
@@ -140,17 +142,20 @@ class Answer:
     def _take_text(self, text: str) -> None:
         for is_thought, piece in self._think.split(text):
             if is_thought:
-                self._show("reasoning", self._reasoning.add(piece))
+                self._emit_piece("reasoning", self._reasoning.add(piece))
             else:
-                self._show("text", self._text.add(piece))
+                self._emit_piece("text", self._text.add(piece))
 
-    def _show(self, kind: str, piece: str) -> None:
+    def _emit_piece(self, kind: str, piece: str) -> None:
         if piece and self._emit is not None:
             self._emit(kind, piece)
 
     def _take_call(self, part: dict[str, Any], position: int) -> None:
         function = _table(part.get("function") or {})
-        id, name = mend(_string(part.get("id"))), mend(_string(function.get("name")))
+        id, name = (
+            fix_surrogates(_string(part.get("id"))),
+            fix_surrogates(_string(function.get("name"))),
+        )
         index = part.get("index")
         index = index if isinstance(index, int) else position
         draft = self._open.get(index)
@@ -171,7 +176,7 @@ class Answer:
 _OPEN, _CLOSE = "<think>", "</think>"
 
 
-class _Think:
+class _ThinkTags:
     """Tells reasoning from text where a server sends both as text, the former in <think> tags.
 
     Only at the beginning of a reply: later on the tags may be what the text is about.
@@ -226,7 +231,7 @@ class _CallDraft:
     def __init__(self) -> None:
         self.id = ""
         self.name = ""
-        self.arguments = Text()
+        self.arguments = StreamedText()
 
 
 def _arguments(text: str) -> str:
@@ -261,8 +266,10 @@ def _list(value: Any) -> list[Any]:
     raise _other_shape()
 
 
-def _other_shape() -> Odd:
-    return Odd(f"with JSON that is not a chat completion. Is base_url right? {_HINT}")
+def _other_shape() -> MalformedAnswer:
+    return MalformedAnswer(
+        f"with JSON that is not a chat completion. Is base_url right? {_ADDRESS_HINT}"
+    )
 
 
 def _string(value: Any) -> str:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
-from asterism.models.http.text import parse
-from asterism.models.http.trouble import Odd, Rejected
+from asterism.models.http.text import parse_json
+from asterism.models.http.trouble import MalformedAnswer, RequestRejected
 from asterism.ports import ModelRequest
 
 if TYPE_CHECKING:
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
     from asterism.models.http.endpoint import Endpoint
 
-PATH = "/embeddings"
-_AT_ONCE = 64
+EMBEDDINGS_PATH = "/embeddings"
+_TEXTS_PER_REQUEST = 64
 """Texts in one request; small servers work through them one after the other."""
-_HINT = "The address usually ends in /v1, and the model must be one for embeddings."
+_EMBEDDINGS_HINT = "The address usually ends in /v1, and the model must be one for embeddings."
 
 
-class Embeddings:
+class OpenAIEncoder:
     """An encoder that is asked over HTTP."""
 
     def __init__(self, vendor: str, model: str, endpoint: Endpoint, timeout: float) -> None:
@@ -46,8 +46,8 @@ class Embeddings:
 
         asked = [place for place, text in enumerate(texts) if text.strip()]
         rows: list[NDArray[np.float32]] = []
-        for first in range(0, len(asked), _AT_ONCE):
-            some = asked[first : first + _AT_ONCE]
+        for first in range(0, len(asked), _TEXTS_PER_REQUEST):
+            some = asked[first : first + _TEXTS_PER_REQUEST]
             rows.append(await self._ask([texts[place] for place in some]))
         if not rows:
             return np.zeros((len(texts), 0), dtype=np.float32)
@@ -64,11 +64,11 @@ class Embeddings:
         clean = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
         body = orjson.dumps({"model": self._model, "input": clean, "encoding_format": "float"})
         request = ModelRequest(self._model, [], None, key="encode", timeout=self._timeout)
-        answer = await self._endpoint.ask(request, body, lambda: _Vectors(len(texts)))
+        answer = await self._endpoint.ask(request, body, lambda: _VectorParser(len(texts)))
         return answer.vectors
 
 
-class _Vectors:
+class _VectorParser:
     """The vectors of an answer; there is nothing to stream."""
 
     def __init__(self, count: int) -> None:
@@ -78,35 +78,39 @@ class _Vectors:
         self._count = count
 
     def take(self, body: bytes) -> None:
-        whole: Any = parse(body, _HINT)
+        whole: Any = parse_json(body, _EMBEDDINGS_HINT)
         if not isinstance(whole, dict):
-            raise Odd(f"with no list of embeddings. {_HINT}")
+            raise MalformedAnswer(f"with no list of embeddings. {_EMBEDDINGS_HINT}")
         table = cast("dict[str, Any]", whole)
         if table.get("error"):
-            raise Rejected.from_table(table)
+            raise RequestRejected.from_table(table)
         self.vectors = _rows(table.get("data"), self._count)
         self.done = True
 
     def feed(self, chunk: bytes) -> None:
-        raise Odd(f"with a stream of {len(chunk)} bytes and more. {_HINT}")
+        raise MalformedAnswer(f"with a stream of {len(chunk)} bytes and more. {_EMBEDDINGS_HINT}")
 
     def end(self) -> None:
-        raise Odd(f"with an empty stream. {_HINT}")
+        raise MalformedAnswer(f"with an empty stream. {_EMBEDDINGS_HINT}")
 
 
 def _rows(data: Any, count: int) -> NDArray[np.float32]:
     import numpy as np
 
     if not isinstance(data, list):
-        raise Odd(f"with no list of embeddings. {_HINT}")
+        raise MalformedAnswer(f"with no list of embeddings. {_EMBEDDINGS_HINT}")
     entries = cast("list[dict[str, Any]]", data)
     if len(entries) != count:
-        raise Odd(f"with {len(entries)} embeddings for {count} texts. Nothing of it was kept.")
+        raise MalformedAnswer(
+            f"with {len(entries)} embeddings for {count} texts. Nothing of it was kept."
+        )
     try:
         ordered = sorted(entries, key=lambda one: int(one["index"]))
         rows = np.array([one["embedding"] for one in ordered], dtype=np.float32)
     except (KeyError, TypeError, ValueError) as error:
-        raise Odd(f"with embeddings that are not lists of numbers. {_HINT}") from error
+        raise MalformedAnswer(
+            f"with embeddings that are not lists of numbers. {_EMBEDDINGS_HINT}"
+        ) from error
     if rows.ndim != 2 or not rows.shape[1] or not np.isfinite(rows).all():
-        raise Odd(f"with embeddings that are not lists of numbers. {_HINT}")
+        raise MalformedAnswer(f"with embeddings that are not lists of numbers. {_EMBEDDINGS_HINT}")
     return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)

@@ -26,22 +26,22 @@ from asterism.errors import (
     ModelRefused,
     ModelUnavailable,
 )
-from asterism.models.http.endpoint import is_loopback, number
+from asterism.models.http.endpoint import is_loopback, number_option
 from asterism.models.http.trouble import Peer, shorten
-from asterism.models.others.encoder import OtherEncoder
-from asterism.models.others.history import Conversions, History
-from asterism.models.others.keys import Keys
-from asterism.models.others.reply import Draft
-from asterism.models.others.trouble import explain, lacking
+from asterism.models.others.encoder import VendorEncoder
+from asterism.models.others.history import ConvertedHistory, HistoryConverter
+from asterism.models.others.keys import VendorKeys
+from asterism.models.others.reply import ReplyCollector
+from asterism.models.others.trouble import explain, missing_credentials
 from asterism.models.others.vendors import (
     BEDROCK,
     COHERE,
     GOOGLE,
     MISTRAL,
-    Client,
-    Kind,
-    NoCredentials,
-    Place,
+    ClientOptions,
+    MissingCredentials,
+    VendorClient,
+    VendorSpec,
 )
 from asterism.ports import ModelRequest
 
@@ -56,12 +56,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 EXTRA = "pip install 'asterism[vendors]'"
-_OURS = frozenset(
+_RESERVED = frozenset(
     {"first_event_timeout", "max_retries", "request_timeout", "timeout", "tool_choice"}
 )
 
 
-class Others:
+class OtherVendor:
     """The models of one vendor, asked through its own client library.
 
     Options: `base_url`, `key` or `key_env` (several keys are separated by commas), `timeout`
@@ -69,10 +69,10 @@ class Others:
     `temperature`, `thinking` or `google_safety_settings`.
     """
 
-    def __init__(self, vendor: str, options: dict[str, Any], kind: Kind) -> None:
+    def __init__(self, vendor: str, options: dict[str, Any], kind: VendorSpec) -> None:
         self._vendor = vendor
         self._kind = kind
-        if not (find_spec("pydantic_ai") and _is_there(kind.library)):
+        if not (find_spec("pydantic_ai") and _is_installed(kind.library)):
             raise ConfigError(
                 f"The models of {kind.title} need a library that is not installed. Install it "
                 f"with: {EXTRA}."
@@ -84,12 +84,14 @@ class Others:
                 "speaks OpenAI's or Anthropic's wire format."
             )
         self._base_url, self._loopback = _address(vendor, options.get("base_url"))
-        self._keys = Keys.find(vendor, options, kind.keys, kind.api)
-        self._timeout = number(vendor, options, "timeout", 120)
-        self._settings, self._own = _split(vendor, options.get("options") or {}, kind)
-        self._conversions = Conversions()
+        self._keys = VendorKeys.find(vendor, options, kind.keys, kind.api)
+        self._timeout = number_option(vendor, options, "timeout", 120)
+        self._settings, self._client_options = _split_options(
+            vendor, options.get("options") or {}, kind
+        )
+        self._conversions = HistoryConverter()
         self._opening = asyncio.Lock()
-        self._clients: dict[str, Client] = {}
+        self._clients: dict[str, VendorClient] = {}
         self._models: dict[tuple[str, str], Model] = {}
 
     async def complete(self, request: ModelRequest, emit: Emit | None = None) -> Reply:
@@ -98,7 +100,7 @@ class Others:
             request, lambda client, key: self._ask(client, request, key, emit)
         )
 
-    def encoder(self, model: str) -> OtherEncoder:
+    def encoder(self, model: str) -> VendorEncoder:
         """Return an encoder by its name at the vendor."""
         if not self._kind.has_encoders:
             raise ConfigError(
@@ -107,16 +109,16 @@ class Others:
                 'add a table such as [models.embeddings] with api = "openai", its base_url and '
                 f'key_env, and set search.encoder to "embeddings:{model}".'
             )
-        return OtherEncoder(self, f"{self._vendor}:{model}")
+        return VendorEncoder(self, f"{self._vendor}:{model}")
 
     async def embed(self, model: str, texts: list[str], *, question: bool) -> list[Sequence[float]]:
         """Return the vectors of texts by an encoder of the vendor's."""
         request = ModelRequest(model, [], None, key="encode", timeout=self._timeout)
 
-        async def ask(client: Client, key: str) -> list[Sequence[float]]:
-            assert client.encodes is not None
+        async def ask(client: VendorClient, key: str) -> list[Sequence[float]]:
+            assert client.make_encoder is not None
             try:
-                found = await client.encodes(model).embed(
+                found = await client.make_encoder(model).embed(
                     texts,
                     input_type="query" if question else "document",
                     settings={"truncate": True},
@@ -129,7 +131,7 @@ class Others:
         return await self._with_key(request, ask)
 
     async def _with_key(
-        self, request: ModelRequest, ask: Callable[[Client, str], Awaitable[T]]
+        self, request: ModelRequest, ask: Callable[[VendorClient, str], Awaitable[T]]
     ) -> T:
         """Ask with the first key that is taken."""
         if self._kind.needs_key and not self._keys.found:
@@ -174,7 +176,7 @@ class Others:
                 await client.close()
 
     async def _ask(
-        self, client: Client, request: ModelRequest, key: str, emit: Emit | None
+        self, client: VendorClient, request: ModelRequest, key: str, emit: Emit | None
     ) -> Reply:
         sent = sum(map(len, request.messages)) + len(request.tools or b"")
         links = False
@@ -182,9 +184,9 @@ class Others:
             model = self._model(client, key, request.model)
             history = self._conversions.history(request, self._kind.api)
             links = history.links
-            wishes = self._wishes(client, model, request)
-            messages = _prepared(model, history, wishes)
-            draft = Draft(emit)
+            wishes = self._parameters(client, model, request)
+            messages = _prepare(model, history, wishes)
+            draft = ReplyCollector(emit)
             settings = self._request_settings(client, request)
             if emit is None:
                 response = await model.request(messages, settings, wishes)
@@ -200,24 +202,28 @@ class Others:
             peer = self._peer(client, key)
             raise explain(error, peer, request.model, sent, links=links) from None
 
-    def _peer(self, client: Client, key: str) -> Peer:
+    def _peer(self, client: VendorClient, key: str) -> Peer:
         return Peer(self._vendor, client.address, key, self._keys.name, self._timeout)
 
-    def _model(self, client: Client, key: str, name: str) -> Model:
+    def _model(self, client: VendorClient, key: str, name: str) -> Model:
         model = self._models.get((key, name))
         if model is None:
-            model = self._models[key, name] = client.make(name)
+            model = self._models[key, name] = client.make_model(name)
         return model
 
-    async def _open(self, request: ModelRequest, key: str) -> Client:
-        place = Place(key, self._base_url, self._loopback, self._timeout, self._own)
+    async def _open(self, request: ModelRequest, key: str) -> VendorClient:
+        place = ClientOptions(
+            key, self._base_url, self._loopback, self._timeout, self._client_options
+        )
         async with self._opening:
             if key in self._clients:
                 return self._clients[key]
             try:
                 client = await asyncio.to_thread(_open_quietly, self._kind, place)
-            except NoCredentials as error:
-                raise lacking(error, self._vendor, request.model, self._keys.name) from None
+            except MissingCredentials as error:
+                raise missing_credentials(
+                    error, self._vendor, request.model, self._keys.name
+                ) from None
             except Exception as error:  # noqa: BLE001 -- an import may raise anything
                 raise ModelRefused(
                     f"The model '{self._vendor}:{request.model}' was not asked, since the library "
@@ -226,7 +232,7 @@ class Others:
                 ) from None
             if unknown := sorted(self._settings.keys() - client.settings):
                 await client.close()
-                known = ", ".join(sorted(client.settings - _OURS))
+                known = ", ".join(sorted(client.settings - _RESERVED))
                 raise ModelRefused(
                     f"models.{self._vendor}.options sets {unknown[0]!r}, which the models of "
                     f"{self._kind.title} do not take. They take: {known}. Correct it or take it "
@@ -235,8 +241,8 @@ class Others:
             self._clients[key] = client
             return client
 
-    def _wishes(
-        self, client: Client, model: Model, request: ModelRequest
+    def _parameters(
+        self, client: VendorClient, model: Model, request: ModelRequest
     ) -> ModelRequestParameters:
         from pydantic_ai.models import ModelRequestParameters
         from pydantic_ai.output import OutputObjectDefinition
@@ -244,15 +250,15 @@ class Others:
         tools = self._conversions.tools(request.tools)
         if request.schema is None:
             return ModelRequestParameters(function_tools=tools)
-        keeps = client.keeps_schema(model.profile, bool(tools))
+        keeps = client.enforces_schema(model.profile, bool(tools))
         return ModelRequestParameters(
             function_tools=tools,
             output_mode="native" if keeps else "prompted",
             output_object=OutputObjectDefinition(orjson.loads(request.schema), name="answer"),
         )
 
-    def _request_settings(self, client: Client, request: ModelRequest) -> ModelSettings:
-        settings = {**client.fixed, **self._settings}
+    def _request_settings(self, client: VendorClient, request: ModelRequest) -> ModelSettings:
+        settings = {**client.default_settings, **self._settings}
         if request.max_output is not None:
             bound: int = settings.get("max_tokens") or request.max_output
             settings["max_tokens"] = min(bound, request.max_output)
@@ -262,13 +268,15 @@ class Others:
         return cast("ModelSettings", settings)
 
 
-google = partial(Others, kind=GOOGLE)
-mistral = partial(Others, kind=MISTRAL)
-cohere = partial(Others, kind=COHERE)
-bedrock = partial(Others, kind=BEDROCK)
+google = partial(OtherVendor, kind=GOOGLE)
+mistral = partial(OtherVendor, kind=MISTRAL)
+cohere = partial(OtherVendor, kind=COHERE)
+bedrock = partial(OtherVendor, kind=BEDROCK)
 
 
-def _prepared(model: Model, history: History, wishes: ModelRequestParameters) -> list[ModelMessage]:
+def _prepare(
+    model: Model, history: ConvertedHistory, wishes: ModelRequestParameters
+) -> list[ModelMessage]:
     """Make the history fit for a vendor, where pydantic-ai has to do so.
 
     It also tells the model how to read what the system says later on, in words of its own, so it
@@ -281,14 +289,14 @@ def _prepared(model: Model, history: History, wishes: ModelRequestParameters) ->
     return history.messages
 
 
-def _is_there(library: str) -> bool:
+def _is_installed(library: str) -> bool:
     try:
         return find_spec(library) is not None
     except ModuleNotFoundError:  # the package around it
         return False
 
 
-def _open_quietly(kind: Kind, place: Place) -> Client:
+def _open_quietly(kind: VendorSpec, place: ClientOptions) -> VendorClient:
     with warnings.catch_warnings():
         # Of the libraries' own code, on import; nobody here can do anything about it.
         warnings.simplefilter("ignore")
@@ -311,16 +319,16 @@ def _address(vendor: str, base_url: str | None) -> tuple[str | None, bool]:
     )
 
 
-def _split(
-    vendor: str, options: Mapping[str, Any], kind: Kind
+def _split_options(
+    vendor: str, options: Mapping[str, Any], kind: VendorSpec
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Part the settings of requests from those of the client."""
-    if taken := sorted(_OURS & options.keys()):
+    if taken := sorted(_RESERVED & options.keys()):
         raise ConfigError(
             f"models.{vendor}.options sets {taken[0]!r}, which asterism sets by itself. Take it "
             "out; settings such as temperature or max_tokens belong there."
         )
-    own = {name: options[name] for name in kind.own & options.keys()}
+    own = {name: options[name] for name in kind.client_options & options.keys()}
     for name, value in own.items():
         if not isinstance(value, str):
             raise ConfigError(

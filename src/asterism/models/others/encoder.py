@@ -26,7 +26,7 @@ class Port(Protocol):
         ...
 
 
-class OtherEncoder:
+class VendorEncoder:
     """An encoder by its name as `vendor:name`."""
 
     def __init__(self, port: Port, name: str) -> None:

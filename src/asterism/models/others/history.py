@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
     from asterism.ports import ModelRequest
 
-MOST_KEPT = 32 << 20
+MAX_CACHED_BYTES = 32 << 20
 """Bytes of wire forms whose conversion is kept."""
 
-_Made = TypeVar("_Made")
+_Value = TypeVar("_Value")
 
 
-class Unfit(Exception):
+class UnsupportedContent(Exception):
     """Something in the request cannot be said to this vendor; the message says what to do."""
 
 
 @dataclass(slots=True)
-class _Said:
+class _ConvertedMessage:
     """One message, converted."""
 
     role: str
@@ -50,7 +50,7 @@ class _Said:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class ConvertedHistory:
     """All that was said before, converted."""
 
     messages: list[ModelMessage]
@@ -60,18 +60,18 @@ class History:
     """Whether the system says something after the beginning, which not every vendor can take."""
 
 
-class Conversions:
+class HistoryConverter:
     """Turns wire forms into messages and tools; what was converted once is kept for the next time.
 
     Kept by the bytes themselves, so that a turn converts what is new in it and no more.
     """
 
-    def __init__(self, most: int = MOST_KEPT) -> None:
-        self._said: Kept[_Said] = Kept(most)
-        self._thoughts: Kept[ModelResponse | None] = Kept(most // 4)
-        self._tools: Kept[list[ToolDefinition]] = Kept(most // 4)
+    def __init__(self, most: int = MAX_CACHED_BYTES) -> None:
+        self._said: ConversionCache[_ConvertedMessage] = ConversionCache(most)
+        self._thoughts: ConversionCache[ModelResponse | None] = ConversionCache(most // 4)
+        self._tools: ConversionCache[list[ToolDefinition]] = ConversionCache(most // 4)
 
-    def history(self, request: ModelRequest, by: str) -> History:
+    def history(self, request: ModelRequest, by: str) -> ConvertedHistory:
         """Return what was said before; `by` is whose thoughts can be given back."""
         from pydantic_ai.messages import ModelRequest as Asked
 
@@ -98,25 +98,25 @@ class Conversions:
                 history.append(whole or said.response)
         if parts:
             history.append(Asked(parts))
-        return History(history, links, late)
+        return ConvertedHistory(history, links, late)
 
     def tools(self, wire: bytes | None) -> list[ToolDefinition]:
         """Return the descriptions of tools."""
         return self._tools.get(wire, _convert_tools) if wire else []
 
     def _recall(self, thought: bytes, by: str) -> ModelResponse | None:
-        return self._thoughts.get(thought, lambda kept: recall(kept, by))
+        return self._thoughts.get(thought, lambda kept: load_thought(kept, by))
 
 
-class Kept(Generic[_Made]):
+class ConversionCache(Generic[_Value]):
     """What was made of bytes, the least used given up first."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._size = 0
-        self._made: OrderedDict[bytes, _Made] = OrderedDict()
+        self._made: OrderedDict[bytes, _Value] = OrderedDict()
 
-    def get(self, wire: bytes, make: Callable[[bytes], _Made]) -> _Made:
+    def get(self, wire: bytes, make: Callable[[bytes], _Value]) -> _Value:
         """Return what was made of these bytes, or make it."""
         if wire in self._made:
             self._made.move_to_end(wire)
@@ -130,7 +130,7 @@ class Kept(Generic[_Made]):
         return made
 
 
-def keep(response: ModelResponse, by: str) -> bytes:
+def dump_thought(response: ModelResponse, by: str) -> bytes:
     """Return a vendor's own record of a reply as JSON, to be given back while the turn goes on."""
     from dataclasses import replace
 
@@ -142,7 +142,7 @@ def keep(response: ModelResponse, by: str) -> bytes:
     return orjson.dumps({"by": by, "said": orjson.Fragment(dumped)})
 
 
-def recall(thought: bytes, by: str) -> ModelResponse | None:
+def load_thought(thought: bytes, by: str) -> ModelResponse | None:
     """Return the reply that a record tells, or None if it is another's or of another form."""
     from pydantic import ValidationError
     from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelResponse
@@ -157,7 +157,7 @@ def recall(thought: bytes, by: str) -> ModelResponse | None:
     return said if isinstance(said, ModelResponse) else None
 
 
-def _convert(wire: bytes) -> _Said:
+def _convert(wire: bytes) -> _ConvertedMessage:
     from pydantic_ai.messages import SystemPromptPart, UserPromptPart
 
     message: dict[str, Any] = orjson.loads(wire)
@@ -167,20 +167,20 @@ def _convert(wire: bytes) -> _Said:
         case "assistant":
             return _convert_reply(message)
         case "tool":
-            said = _Said(role, answers=message.get("tool_call_id") or "")
+            said = _ConvertedMessage(role, answers=message.get("tool_call_id") or "")
             said.content = _content(content, said)
         case "user":
-            said = _Said(role)
+            said = _ConvertedMessage(role)
             said.request = [UserPromptPart(_content(content, said))]
         case _:
-            said = _Said("system", request=[SystemPromptPart(_text(content))])
+            said = _ConvertedMessage("system", request=[SystemPromptPart(_text(content))])
     return said
 
 
-def _convert_reply(message: dict[str, Any]) -> _Said:
+def _convert_reply(message: dict[str, Any]) -> _ConvertedMessage:
     from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 
-    said = _Said("assistant")
+    said = _ConvertedMessage("assistant")
     parts: list[ModelResponsePart] = []
     if text := _text(message.get("content")):
         parts.append(TextPart(text))
@@ -192,7 +192,7 @@ def _convert_reply(message: dict[str, Any]) -> _Said:
     return said
 
 
-def _result(said: _Said, name: str) -> ToolReturnPart:
+def _result(said: _ConvertedMessage, name: str) -> ToolReturnPart:
     from pydantic_ai.messages import ToolReturnPart
 
     result = said.results.get(name)
@@ -201,7 +201,7 @@ def _result(said: _Said, name: str) -> ToolReturnPart:
     return result
 
 
-def _content(content: Any, said: _Said) -> str | list[UserContent]:
+def _content(content: Any, said: _ConvertedMessage) -> str | list[UserContent]:
     """Return text as it is, and a list with pictures in it part by part."""
     if not isinstance(content, list):
         return _text(content)
@@ -211,16 +211,16 @@ def _content(content: Any, said: _Said) -> str | list[UserContent]:
             case "text":
                 pieces.append(_text(table.get("text")))
             case "image_url":
-                pieces.append(_picture(table["image_url"]["url"], said))
+                pieces.append(_image(table["image_url"]["url"], said))
             case other:
-                raise Unfit(
+                raise UnsupportedContent(
                     f"a message holds a part of the type {other!r}, and only text and pictures can "
                     "be passed on"
                 )
     return pieces
 
 
-def _picture(address: str, said: _Said) -> UserContent:
+def _image(address: str, said: _ConvertedMessage) -> UserContent:
     from pydantic_ai.messages import BinaryContent, ImageUrl
 
     if not address.startswith("data:"):
@@ -229,7 +229,7 @@ def _picture(address: str, said: _Said) -> UserContent:
     try:
         return BinaryContent.from_data_uri(address)
     except ValueError:
-        raise Unfit("a message holds a picture whose data is not in base64") from None
+        raise UnsupportedContent("a message holds a picture whose data is not in base64") from None
 
 
 def _text(content: Any) -> str:

@@ -13,7 +13,7 @@ _RESTS = 60.0
 """Seconds that a key which had too many requests rests, where the vendor names none."""
 
 
-class Keys:
+class VendorKeys:
     """One vendor's keys; when one is refused or has had too many requests, the next is used."""
 
     def __init__(self, found: list[str], name: str) -> None:
@@ -23,7 +23,9 @@ class Keys:
         self._rest_until = dict.fromkeys(found, 0.0)
 
     @staticmethod
-    def find(vendor: str, options: Mapping[str, Any], usual: tuple[str, ...], api: str) -> Keys:
+    def find(
+        vendor: str, options: Mapping[str, Any], usual: tuple[str, ...], api: str
+    ) -> VendorKeys:
         """Look into the options, then into the environment.
 
         Args:
@@ -44,7 +46,7 @@ class Keys:
                 f"{name} holds characters that no key has, such as line breaks or typographic "
                 "quotes. Copy the key again, without anything around it."
             )
-        return Keys(list(dict.fromkeys(keys)), name)
+        return VendorKeys(list(dict.fromkeys(keys)), name)
 
     def usable(self) -> list[str]:
         """Return the keys that do not rest, or the one that rests the shortest; "" if none is."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from asterism.models import estimate_usage
-from asterism.models.http.text import Text, mend
-from asterism.models.others.history import keep
+from asterism.models.http.text import StreamedText, fix_surrogates
+from asterism.models.others.history import dump_thought
 from asterism.types.turns import Call, Reply, Usage
 
 if TYPE_CHECKING:
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 _FINISHES = {"tool_call": "tool_calls"}
 
 
-class Broken(Exception):
+class IncompleteReply(Exception):
     """The answer ended early; the message says how."""
 
 
-class Filtered(Exception):
+class ReplyFiltered(Exception):
     """The vendor's content filter left nothing of the answer."""
 
 
-class Draft:
+class ReplyCollector:
     """The text of a reply in the making. Pieces of it are emitted as they come."""
 
     def __init__(self, emit: Emit | None = None) -> None:
-        self.text = Text()
-        self.reasoning = Text()
+        self.text = StreamedText()
+        self.reasoning = StreamedText()
         self._emit = emit
 
     def take(self, event: ModelResponseStreamEvent) -> None:
@@ -66,7 +66,7 @@ class Draft:
             elif isinstance(part, ThinkingPart):
                 self.reasoning.add(part.content)
 
-    def _add(self, kind: str, to: Text, piece: str) -> None:
+    def _add(self, kind: str, to: StreamedText, piece: str) -> None:
         shown = to.add(piece)
         if shown and self._emit is not None:
             self._emit(kind, shown)
@@ -74,7 +74,7 @@ class Draft:
     def reply(self, response: ModelResponse, sent: int, by: str) -> Reply:
         """Return the reply to a request of `sent` bytes.
 
-        Raises `Broken` or `Filtered` if there is none.
+        Raises `IncompleteReply` or `ReplyFiltered` if there is none.
         """
         text, reasoning = str(self.text), str(self.reasoning)
         calls = _calls(response)
@@ -85,7 +85,7 @@ class Draft:
         if not usage.total:
             said = text + reasoning + "".join(call.name + call.arguments for call in calls)
             usage = estimate_usage(sent, len(said.encode()))
-        thought = keep(response, by) if calls and _is_its_own(response) else b""
+        thought = dump_thought(response, by) if calls and _has_vendor_parts(response) else b""
         return Reply(text, calls, reasoning, usage, finish, thought)
 
 
@@ -93,14 +93,16 @@ def _calls(response: ModelResponse) -> tuple[Call, ...]:
     calls: dict[str, Call] = {}
     for index, part in enumerate(response.tool_calls):
         if not part.tool_name:
-            raise Broken("with a tool call that names no tool. Ask again.")
+            raise IncompleteReply("with a tool call that names no tool. Ask again.")
         # Changed in place, so that the vendor's record and our reply know a call by the same id.
-        part.tool_call_id = mend(part.tool_call_id or f"call_{index}")
+        part.tool_call_id = fix_surrogates(part.tool_call_id or f"call_{index}")
         while part.tool_call_id in calls:
             part.tool_call_id += "_"
         arguments = part.args if isinstance(part.args, str) else part.args_as_json_str()
         id = part.tool_call_id
-        calls[id] = Call(id, mend(part.tool_name), mend(arguments.strip() or "{}"))
+        calls[id] = Call(
+            id, fix_surrogates(part.tool_name), fix_surrogates(arguments.strip() or "{}")
+        )
     return tuple(calls.values())
 
 
@@ -112,11 +114,11 @@ def _finish(response: ModelResponse, *, empty: bool, streamed: bool) -> str:
     if finish is None and not own:
         if streamed:
             raise ConnectionAbortedError
-        raise Broken("in another form than this vendor's. Is base_url right?")
+        raise IncompleteReply("in another form than this vendor's. Is base_url right?")
     if empty and finish == "content_filter":
-        raise Filtered(str(own))
+        raise ReplyFiltered(str(own))
     if empty and finish == "error":
-        raise Broken(f"it broke off by itself ({own}). Ask again.")
+        raise IncompleteReply(f"it broke off by itself ({own}). Ask again.")
     return _FINISHES.get(finish or "stop", finish or "stop")
 
 
@@ -130,7 +132,7 @@ def _usage(response: ModelResponse) -> Usage:
     )
 
 
-def _is_its_own(response: ModelResponse) -> bool:
+def _has_vendor_parts(response: ModelResponse) -> bool:
     """Whether the vendor said more than our wire form can hold."""
     from pydantic_ai.messages import TextPart, ToolCallPart
 

@@ -21,10 +21,10 @@ from asterism.errors import (
     ModelUnavailable,
 )
 from asterism.models.http.endpoint import is_loopback
-from asterism.models.http.trouble import CONNECT_SECONDS, Rejected, shorten
-from asterism.models.others.history import Unfit
-from asterism.models.others.reply import Broken, Filtered
-from asterism.models.others.vendors import NoCredentials
+from asterism.models.http.trouble import CONNECT_SECONDS, RequestRejected, shorten
+from asterism.models.others.history import UnsupportedContent
+from asterism.models.others.reply import IncompleteReply, ReplyFiltered
+from asterism.models.others.vendors import MissingCredentials
 
 if TYPE_CHECKING:
     from pydantic_ai.exceptions import ModelAPIError, ModelConnectionError, ModelHTTPError
@@ -49,28 +49,28 @@ def explain(
         case theirs.ModelHTTPError():
             return _status(error, peer, model, size)
         case theirs.ModelConnectionError():
-            return _transport(error, peer, peer.named(model))
+            return _transport(error, peer, peer.describe_model(model))
         case theirs.ModelAPIError():
             return _without_status(error, peer, model, size)
         case _:
-            return _other(error, peer, peer.named(model), links=links)
+            return _other(error, peer, peer.describe_model(model), links=links)
 
 
 def _other(error: Exception, peer: Peer, named: str, *, links: bool) -> ModelError:
     """Explain what is no error of the vendor's server."""
     from pydantic_ai.exceptions import ContentFilterError, UnexpectedModelBehavior, UserError
 
-    why = shorten(_blot(str(error) or type(error).__name__, peer)).rstrip(".")
+    why = shorten(_redact(str(error) or type(error).__name__, peer)).rstrip(".")
     match error:
         case ModelError():
             return error
-        case Broken():
+        case IncompleteReply():
             return ModelGarbled(f"{named} answered, but {error}")
         case ConnectionAbortedError():
-            return _cut(named)
-        case Unfit() | UserError():
+            return _cut_off(named)
+        case UnsupportedContent() | UserError():
             told = f"was not asked: {why}. Change that, or give the agent another model."
-        case Filtered() | ContentFilterError():
+        case ReplyFiltered() | ContentFilterError():
             return ContentRefused(
                 f"{named} did not answer, since its content filter objects ({why}). Say it "
                 "otherwise, or give the agent another model."
@@ -86,11 +86,13 @@ def _other(error: Exception, peer: Peer, named: str, *, links: bool) -> ModelErr
                 f"({why}). Send the picture itself."
             )
         case _:
-            return _strange(error, peer, named)
+            return _unreadable(error, peer, named)
     return ModelRefused(f"{named} {told}")
 
 
-def lacking(why: NoCredentials, vendor: str, model: str, variable: str) -> KeyRefused:
+def missing_credentials(
+    why: MissingCredentials, vendor: str, model: str, variable: str
+) -> KeyRefused:
     """Say that a vendor's library does not know who asks."""
     return KeyRefused(
         f"The model '{vendor}:{model}' was not asked: {why}. {_credentials(variable)} The region "
@@ -110,8 +112,8 @@ def _status(error: ModelHTTPError, peer: Peer, model: str, size: int) -> ModelEr
     from pydantic_ai import exceptions as theirs
 
     rejected = _rejected(error)
-    said = f"HTTP {rejected.status}, {shorten(_blot(rejected.words, peer))!r}"
-    named = peer.named(model)
+    said = f"HTTP {rejected.status}, {shorten(_redact(rejected.words, peer))!r}"
+    named = peer.describe_model(model)
     # Asked of the class: the categories share no ancestor with the statuses but the root.
     category = type(error)
     if issubclass(category, theirs.ModelAuthenticationError):
@@ -131,7 +133,7 @@ def _status(error: ModelHTTPError, peer: Peer, model: str, size: int) -> ModelEr
     return peer.explain(rejected, model, size)
 
 
-def _rejected(error: ModelHTTPError) -> Rejected:
+def _rejected(error: ModelHTTPError) -> RequestRejected:
     body = error.body
     if isinstance(body, dict):
         table = cast("dict[str, Any]", body)
@@ -141,7 +143,7 @@ def _rejected(error: ModelHTTPError) -> Rejected:
             table = {"message": told.get("Message") or told.get("Code") or "", "code": ""}
         body = orjson.dumps(table, default=str)
     data = body if isinstance(body, bytes) else str(body or "").encode()
-    rejected = Rejected.from_body(error.status_code, {}, data)
+    rejected = RequestRejected.from_body(error.status_code, {}, data)
     rejected.retry_after = error.retry_after
     if rejected.retry_after is None and (delay := _DELAY.fullmatch(_delay(error.body))):
         rejected.retry_after = float(delay[1])
@@ -178,8 +180,8 @@ def _without_status(error: ModelAPIError, peer: Peer, model: str, size: int) -> 
     for kind, status in kinds.items():
         if isinstance(error, kind):
             words = shorten(error.message)
-            return peer.explain(Rejected(status, words, "", error.retry_after), model, size)
-    return _strange(error, peer, peer.named(model))
+            return peer.explain(RequestRejected(status, words, "", error.retry_after), model, size)
+    return _unreadable(error, peer, peer.describe_model(model))
 
 
 def _transport(error: ModelConnectionError, peer: Peer, named: str) -> ModelError:
@@ -212,7 +214,7 @@ def _transport(error: ModelConnectionError, peer: Peer, named: str) -> ModelErro
             "the network."
         )
     if sent:
-        return _cut(named)
+        return _cut_off(named)
     known = (each.errno for each in causes if isinstance(each, OSError) and each.errno)
     reason = os.strerror(number).lower() if (number := next(known, 0)) else "no connection"
     return ModelUnavailable(
@@ -228,7 +230,7 @@ def _is_proxied(address: str) -> bool:
     return not is_loopback(host) and parts.scheme in getproxies() and not proxy_bypass(host)
 
 
-def _cut(named: str) -> ModelUnavailable:
+def _cut_off(named: str) -> ModelUnavailable:
     return ModelUnavailable(
         f"{named} was cut off: the connection closed before the answer was whole. Nothing of it "
         "was kept; ask again.",
@@ -236,9 +238,9 @@ def _cut(named: str) -> ModelUnavailable:
     )
 
 
-def _strange(error: Exception, peer: Peer, named: str) -> ModelGarbled:
+def _unreadable(error: Exception, peer: Peer, named: str) -> ModelGarbled:
     """Explain what a vendor's library raises when an answer is not what it expects."""
-    words = shorten(_blot(str(error), peer), 200).rstrip(".")
+    words = shorten(_redact(str(error), peer), 200).rstrip(".")
     told = f"{type(error).__name__}: {words}" if words else type(error).__name__
     return ModelGarbled(
         f"{named} answered, but not in its wire format ({told}). Ask again; if it stays so, its "
@@ -261,6 +263,6 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
             left += cast("BaseExceptionGroup[BaseException]", one).exceptions
 
 
-def _blot(words: str, peer: Peer) -> str:
+def _redact(words: str, peer: Peer) -> str:
     # A server may quote the key it was given; one as short as "none" is no secret.
     return words.replace(peer.key, "…") if len(peer.key) > 7 else words

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model
     from pydantic_ai.profiles import ModelProfile
 
-_MOST_CONNECTIONS = 64
+_MAX_CONNECTIONS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ClientOptions:
     """Where a vendor is asked, with which key, and how patiently."""
 
     key: str
@@ -28,11 +28,11 @@ class Place:
     base_url: str | None
     loopback: bool
     timeout: float
-    own: Mapping[str, str]
+    extra: Mapping[str, str]
     """Settings of the vendor's client, such as the region."""
 
 
-def _knows_schemas(profile: ModelProfile, has_tools: bool) -> bool:  # noqa: ARG001 -- the seam
+def _supports_schemas(profile: ModelProfile, has_tools: bool) -> bool:  # noqa: ARG001 -- the seam
     return bool(profile.get("supports_json_schema_output", False))
 
 
@@ -41,29 +41,29 @@ async def _nothing() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class VendorClient:
     """A vendor's client that is open."""
 
     address: str
-    make: Callable[[str], Model]
+    make_model: Callable[[str], Model]
     """Makes the model of a name."""
     settings: frozenset[str]
     """The settings that requests can have."""
-    fixed: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    default_settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The settings that each request has."""
-    encodes: Callable[[str], EmbeddingModel] | None = None
+    make_encoder: Callable[[str], EmbeddingModel] | None = None
     """Makes the encoder of a name, where the library has any."""
     close: Callable[[], Awaitable[None]] = _nothing
-    keeps_schema: Callable[[ModelProfile, bool], bool] = _knows_schemas
+    enforces_schema: Callable[[ModelProfile, bool], bool] = _supports_schemas
     """Whether a model keeps to a schema by itself, with or without tools; others are told to."""
 
 
-class NoCredentials(Exception):
+class MissingCredentials(Exception):
     """The vendor's library finds nothing to prove who asks."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class VendorSpec:
     """One vendor: what it is called here, what it needs, and how a client is opened."""
 
     api: str
@@ -72,15 +72,15 @@ class Kind:
     """The module that must be installed."""
     keys: tuple[str, ...]
     """Environment variables that may hold the key; the first that is set is used."""
-    open: Callable[[Place], Client]
+    open: Callable[[ClientOptions], VendorClient]
     """Imports what is needed and opens a client; slow, so it is called on a thread."""
     has_encoders: bool = True
-    own: frozenset[str] = frozenset()
+    client_options: frozenset[str] = frozenset()
     """Options that are the client's and no request's."""
     needs_key: bool = True
 
 
-def _open_google(place: Place) -> Client:
+def _open_google(place: ClientOptions) -> VendorClient:
     from pydantic_ai.embeddings.google import GoogleEmbeddingModel
     from pydantic_ai.models.google import GoogleModel, GoogleModelSettings
     from pydantic_ai.providers.google import GoogleProvider
@@ -95,35 +95,35 @@ def _open_google(place: Place) -> Client:
     def keeps_schema(profile: ModelProfile, has_tools: bool) -> bool:
         # Gemini before 3 takes a schema or tools, and not both at once.
         both = bool(cast("Mapping[str, Any]", profile).get("google_supports_tool_combination"))
-        return _knows_schemas(profile, has_tools) and (both or not has_tools)
+        return _supports_schemas(profile, has_tools) and (both or not has_tools)
 
-    return Client(
+    return VendorClient(
         address=provider.base_url.rstrip("/"),
-        make=lambda name: GoogleModel(name, provider=provider),
+        make_model=lambda name: GoogleModel(name, provider=provider),
         settings=_settings(GoogleModelSettings, GoogleModel),
-        fixed={"max_retries": 0, "timeout": place.timeout},
-        encodes=lambda name: GoogleEmbeddingModel(name, provider=provider),
+        default_settings={"max_retries": 0, "timeout": place.timeout},
+        make_encoder=lambda name: GoogleEmbeddingModel(name, provider=provider),
         close=close,
-        keeps_schema=keeps_schema,
+        enforces_schema=keeps_schema,
     )
 
 
-def _open_mistral(place: Place) -> Client:
+def _open_mistral(place: ClientOptions) -> VendorClient:
     from pydantic_ai.models.mistral import MistralModel, MistralModelSettings
     from pydantic_ai.providers.mistral import MistralProvider
 
     http = _open_http(place)
     provider = MistralProvider(api_key=place.key, base_url=place.base_url, http_client=http)
-    return Client(
+    return VendorClient(
         address=provider.base_url.rstrip("/"),
-        make=lambda name: MistralModel(name, provider=provider),
+        make_model=lambda name: MistralModel(name, provider=provider),
         settings=_settings(MistralModelSettings, MistralModel),
-        fixed={"max_retries": 0, "timeout": place.timeout},
+        default_settings={"max_retries": 0, "timeout": place.timeout},
         close=http.aclose,
     )
 
 
-def _open_cohere(place: Place) -> Client:
+def _open_cohere(place: ClientOptions) -> VendorClient:
     import httpx
     from cohere import AsyncClientV2
     from pydantic_ai.embeddings.cohere import CohereEmbeddingModel
@@ -142,17 +142,17 @@ def _open_cohere(place: Place) -> Client:
         log_warning_experimental_features=False,
     )
     provider = CohereProvider(cohere_client=client)
-    return Client(
+    return VendorClient(
         address=provider.base_url.rstrip("/"),
-        make=lambda name: CohereModel(name, provider=provider),
+        make_model=lambda name: CohereModel(name, provider=provider),
         settings=_settings(CohereModelSettings, CohereModel),
-        fixed={"max_retries": 0},
-        encodes=lambda name: CohereEmbeddingModel(name, provider=provider),
+        default_settings={"max_retries": 0},
+        make_encoder=lambda name: CohereEmbeddingModel(name, provider=provider),
         close=http.aclose,
     )
 
 
-def _open_bedrock(place: Place) -> Client:
+def _open_bedrock(place: ClientOptions) -> VendorClient:
     from pydantic_ai.embeddings.bedrock import BedrockEmbeddingModel
     from pydantic_ai.models.bedrock import BedrockConverseModel, BedrockModelSettings
     from pydantic_ai.providers.bedrock import BedrockProvider
@@ -163,7 +163,7 @@ def _open_bedrock(place: Place) -> Client:
     wishes: dict[str, Any] = {
         "read_timeout": place.timeout,
         "connect_timeout": CONNECT_SECONDS,
-        "max_pool_connections": _MOST_CONNECTIONS,
+        "max_pool_connections": _MAX_CONNECTIONS,
         "retries": {"total_max_attempts": 1, "mode": "standard"},
     }
     if place.loopback:
@@ -181,40 +181,40 @@ def _open_bedrock(place: Place) -> Client:
     try:
         session = boto3.Session(
             botocore_session=inner,
-            region_name=place.own.get("region")
+            region_name=place.extra.get("region")
             or os.environ.get("AWS_DEFAULT_REGION")
             or os.environ.get("AWS_REGION")
             or None,
-            profile_name=place.own.get("profile"),
+            profile_name=place.extra.get("profile"),
         )
         if not session.region_name:
-            raise NoCredentials("no AWS region is named")
+            raise MissingCredentials("no AWS region is named")
         if not place.key and session.get_credentials() is None:
-            raise NoCredentials("no AWS credentials are found")
+            raise MissingCredentials("no AWS credentials are found")
         runtime = session.client(
             "bedrock-runtime",
             config=import_module("botocore.config").Config(**wishes),
             endpoint_url=place.base_url,
         )
     except troubles.BotoCoreError as error:
-        raise NoCredentials(str(error).rstrip(".")) from None
+        raise MissingCredentials(str(error).rstrip(".")) from None
     provider = BedrockProvider(bedrock_client=runtime)
 
     async def close() -> None:
         runtime.close()
 
-    return Client(
+    return VendorClient(
         address=provider.base_url.rstrip("/"),
-        make=lambda name: BedrockConverseModel(name, provider=provider),
+        make_model=lambda name: BedrockConverseModel(name, provider=provider),
         settings=_settings(BedrockModelSettings, BedrockConverseModel),
         # Models that cannot mark what is to be cached leave it out.
-        fixed={"cache": True},
-        encodes=lambda name: BedrockEmbeddingModel(name, provider=provider),
+        default_settings={"cache": True},
+        make_encoder=lambda name: BedrockEmbeddingModel(name, provider=provider),
         close=close,
     )
 
 
-def _open_http(place: Place) -> AsyncClient:
+def _open_http(place: ClientOptions) -> AsyncClient:
     import httpx2
     from pydantic_ai.models import create_async_httpx2_client
 
@@ -237,14 +237,14 @@ def _settings(known: Any, model: type[Model]) -> frozenset[str]:
     return names - model.unsupported_settings
 
 
-GOOGLE = Kind(
+GOOGLE = VendorSpec(
     api="google",
     title="Google",
     library="google.genai",
     keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
     open=_open_google,
 )
-MISTRAL = Kind(
+MISTRAL = VendorSpec(
     api="mistral",
     title="Mistral",
     library="mistralai",
@@ -252,19 +252,19 @@ MISTRAL = Kind(
     open=_open_mistral,
     has_encoders=False,
 )
-COHERE = Kind(
+COHERE = VendorSpec(
     api="cohere",
     title="Cohere",
     library="cohere",
     keys=("CO_API_KEY", "COHERE_API_KEY"),
     open=_open_cohere,
 )
-BEDROCK = Kind(
+BEDROCK = VendorSpec(
     api="bedrock",
     title="Amazon Bedrock",
     library="boto3",
     keys=("AWS_BEARER_TOKEN_BEDROCK",),
     open=_open_bedrock,
-    own=frozenset({"profile", "region"}),
+    client_options=frozenset({"profile", "region"}),
     needs_key=False,
 )
