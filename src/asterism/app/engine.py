@@ -28,8 +28,7 @@ from asterism.errors import AsterismError, ConfigError, NotFound
 from asterism.gate import policies_of
 from asterism.memory.forgetting.tombstones import ForgottenTexts
 from asterism.memory.search.caches import let_go
-from asterism.models.chain import Chain, ChainLink, VendorState
-from asterism.models.chain import RateLimiter
+from asterism.models.chain import Chain, ChainLink, RateLimiter, VendorState
 from asterism.models.prices import Prices
 from asterism.permissions import Act, Authority
 from asterism.ports import (
