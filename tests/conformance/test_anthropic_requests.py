@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from asterism.errors import ModelRefused
 from asterism.models.anthropic import Anthropic
-from asterism.models.anthropic.conversation import Conversations
+from asterism.models.anthropic_messages import ConversationCache
 from asterism.ports import ModelRequest
-from asterism.testing.anthropic_rules import refusal, sign
-from asterism.testing.anthropic_server import AnthropicServer
 from asterism.types.turns import Call, Reply, message_wire, result_wire
 from tests.conformance.model_contract import TOOLS, ask, wire
+from tests.servers.anthropic_rules import refusal, sign
+from tests.servers.anthropic_server import AnthropicServer
 
 MARK = {"type": "ephemeral"}
 PIXEL = "iVBORw0KGgo="
@@ -489,7 +489,7 @@ def test_any_conversation_is_taken_and_continued(talk: list[bytes], frozen: int)
 
 
 def test_conversations_take_no_more_room_than_they_may():
-    small, port = Conversations(room=1000), make()
+    small, port = ConversationCache(room=1000), make()
     for number in range(50):
         request = replace(ask("x" * 300, "y", "z"), agent_id=f"agent_{number % 7}")
         body = small.find(request).end()

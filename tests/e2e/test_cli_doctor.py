@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from asterism.testing.openai_server import Raw
 from tests.e2e.command import Command, Installed, ModelServer
+from tests.servers.openai_server import Raw
 
 
 def findings(asterism: Command, *arguments: str, code: int = 0) -> dict[str, dict[str, Any]]:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from asterism.testing.openai_server import HTML, MALFORMED, Fault, Raw
 from tests.e2e.command import Command, Installed, ModelServer
+from tests.servers.openai_server import HTML, MALFORMED, Fault, Raw
 
 TOOLS = """
 from asterism import tool

@@ -31,13 +31,13 @@ from asterism.ports import Emit, ModelRequest
 from asterism.store.database import Connection, Database, Work
 from asterism.store.sqlite import open_sqlite
 from asterism.testing.channel import MemoryChannel
-from asterism.testing.openai_server import directives
 from asterism.testing.scripted import ScriptedModel
 from asterism.types.approvals import Approval
 from asterism.types.effects import ToolEffect
 from asterism.types.turns import Reply
 from tests.conftest import TORTURE
 from tests.scenes import heard, obedient, open_home
+from tests.servers.openai_server import directives
 from tests.torture.audit import AuditedTurn, audit
 from tests.torture.worker import finished
 

@@ -87,14 +87,14 @@ def _by_key(vendor: Vendor, variable: str) -> Finding:
 
 
 def _weights(environ: Mapping[str, str]) -> list[Finding]:
-    from asterism.models.embedded.weights import Shelf, amount
+    from asterism.models.embedded.weights import WeightsDirectory, format_bytes
 
-    shelf = Shelf(models_directory(environ))
+    shelf = WeightsDirectory(models_directory(environ))
     found: list[Finding] = []
-    for name, weights in shelf.known().items():
+    for name, weights in shelf.available().items():
         here = shelf.path(name) is not None
         where = "this machine" if here else "to be downloaded"
-        why = f"{amount(weights.size)}: {weights.about}"
+        why = f"{format_bytes(weights.size)}: {weights.about}"
         found.append(Finding(f"{EMBEDDED}:{name}", where, why, ready=here and can_embed()))
     found.sort(key=lambda one: not one.ready)
     return found

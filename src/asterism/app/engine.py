@@ -28,8 +28,7 @@ from asterism.errors import AsterismError, ConfigError, NotFound
 from asterism.gate import policies_of
 from asterism.memory.forgetting.tombstones import ForgottenTexts
 from asterism.memory.search.caches import let_go
-from asterism.models.chain import Chain, Link, Server
-from asterism.models.pace import Pace
+from asterism.models.chain import Chain, ChainLink, RateLimiter, VendorState
 from asterism.models.prices import Prices
 from asterism.permissions import Act, Authority
 from asterism.ports import (
@@ -67,7 +66,7 @@ from asterism.types.turns import Folds, Strategy
 if TYPE_CHECKING:
     from asterism.app.mcp import McpServers
     from asterism.memory.search.encoders.asking import Asking
-    from asterism.models.http.cassette import Cassette
+    from asterism.models.cassette import Cassette
 
 
 class Engine:
@@ -254,8 +253,8 @@ class Parts:
         self._settings = settings
         self._secret = secret
         self._models: dict[str, Model] = {}
-        self._servers: dict[str, Server] = {}
-        self._links: dict[str, Link] = {}
+        self._servers: dict[str, VendorState] = {}
+        self._links: dict[str, ChainLink] = {}
         self._channels: dict[str, Channel] = {}
         self._encoders: dict[str, Encoder] = {}
         self._retired: list[Model | Channel | Encoder] = []
@@ -273,7 +272,7 @@ class Parts:
         wanted = self._settings().cassette
         if wanted.file is None:
             return None
-        from asterism.models.http.cassette import Cassette
+        from asterism.models.cassette import Cassette
 
         return Cassette(wanted.file, wanted.mode, speed=wanted.speed, loose=wanted.loose)
 
@@ -285,7 +284,7 @@ class Parts:
         """Return the models that an agent's names, as `vendor:name`; `default` is configured."""
         return chain_of(self._settings().default_model if model == DEFAULT_MODEL else model)
 
-    def link(self, model: str) -> Link:
+    def link(self, model: str) -> ChainLink:
         """Return the port and all that is known of a model such as `openai:gpt-4.1-mini`."""
         link = self._links.get(model)
         if link is not None:
@@ -299,9 +298,9 @@ class Parts:
             )
         server = self._servers.get(vendor)
         if server is None:
-            pace = Pace(settings.requests_per_minute, settings.tokens_per_minute)
-            server = self._servers[vendor] = Server(pace=pace)
-        link = self._links[model] = Link(model, port, name, server, settings.retries)
+            pace = RateLimiter(settings.requests_per_minute, settings.tokens_per_minute)
+            server = self._servers[vendor] = VendorState(rate=pace)
+        link = self._links[model] = ChainLink(model, port, name, server, settings.retries)
         return link
 
     def profile(self, model: str) -> Profile:
@@ -367,7 +366,7 @@ class Parts:
     async def close(self) -> None:
         """Close everything that was made."""
         for server in self._servers.values():
-            server.pace.close()
+            server.rate.close()
         made = (*self._models.values(), *self._channels.values(), *self._encoders.values())
         for part in (*made, *self._retired):
             with contextlib.suppress(Exception):

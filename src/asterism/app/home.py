@@ -156,7 +156,7 @@ class Asterism(TurnVerbs):
             database = await open_database(live.current, place, readonly=readonly)
         engine = Engine(database, live, toolbox, clock, place, given)
         engine.parts.put(models or {}, channels or {})
-        engine.prices.given.update(models or {})
+        engine.prices.custom_vendors.update(models or {})
         home = cls(engine)
         try:
             await engine.keys.open(readonly=readonly)

@@ -9,7 +9,7 @@ from asterism import plugins
 from asterism.app.engine import make_model
 from asterism.config import ModelSettings, Settings
 from asterism.errors import ModelError
-from asterism.models.http.cassette import Asked, Cassette, Exchange, Playing, first_difference
+from asterism.models.cassette import Cassette, Exchange, Playback, RecordedRequest, first_difference
 from asterism.ports import Model, ModelRequest, Profile, Profiled, Question
 from asterism.store import journal
 from asterism.store.database import Database
@@ -59,12 +59,12 @@ class _Deck(Cassette):
         self.chosen: Exchange | None = None
         self.body = b""
 
-    def play(self, asked: Asked) -> Playing:
+    def play(self, asked: RecordedRequest) -> Playback:
         """Return the chosen exchange."""
         self.body = asked.body
         if self.chosen is None:
             raise _Composed
-        return Playing(self.chosen, 0.0)
+        return Playback(self.chosen, 0.0)
 
 
 class _TapedModels:
@@ -83,7 +83,7 @@ class _TapedModels:
         """Play what was answered in a step; tell how the requests differ from those of then."""
         key = question.compose(question.models[0], Profile(), 0).key
         step = key.partition("/")[2]
-        exchanges = [one for one in self._deck.exchanges if one.asked.key == key]
+        exchanges = [one for one in self._deck.exchanges if one.request.key == key]
         if not exchanges:
             self.differences.append(f"{step}: not on the tape; taken from the journal.")
         shown = past.messages if past is not None else ()
@@ -118,7 +118,7 @@ class _TapedModels:
         step: str,
     ) -> Reply:
         port = self._port(exchange)
-        model, body = exchange.asked.model, exchange.asked.body
+        model, body = exchange.request.model, exchange.request.body
         profile = port.profile(model.partition(":")[2]) if isinstance(port, Profiled) else Profile()
         # The window is left out: how much of the past was sent is told by the tape.
         request = question.compose(
@@ -132,7 +132,7 @@ class _TapedModels:
             with_images(wire, seen) if images_in(wire) else wire
             for wire in (past.messages if past is not None else ())
         ]
-        streamed, most = exchange.wishes
+        streamed, most = exchange.output_options
         nearest = request
         for max_output in dict.fromkeys((None, most)):
             wanted = replace(request, max_output=max_output)
@@ -182,7 +182,7 @@ class _TapedModels:
         return b""
 
     def _port(self, exchange: Exchange) -> Model:
-        vendor, address = exchange.asked.model.partition(":")[0], exchange.asked.address
+        vendor, address = exchange.request.model.partition(":")[0], exchange.request.address
         port = self._ports.get((vendor, address))
         if port is None:
             own = self._settings.models.get(vendor, ModelSettings())
@@ -190,7 +190,7 @@ class _TapedModels:
             there = {"base_url": address, "api": own.api or api}
             models = {**self._settings.models, vendor: own.model_copy(update=there)}
             settings = self._settings.model_copy(update={"models": models})
-            port = make_model(settings, exchange.asked.model, self._deck)
+            port = make_model(settings, exchange.request.model, self._deck)
             self._ports[vendor, address] = port
         return port
 

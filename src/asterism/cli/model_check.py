@@ -90,13 +90,13 @@ def _by_looks(settings: Settings, model: str, keys: StoredKeys) -> Finding:
 
 def _lacks_weights(name: str) -> Finding | None:
     from asterism.config.vendors import can_embed
-    from asterism.models.embedded.weights import Shelf
+    from asterism.models.embedded.weights import WeightsDirectory
 
     if not can_embed():
         said = f"embedded:{name} needs xllamacpp, which is not installed."
         return Finding("model", BAD, said, "pip install 'asterism[embedded]'")
     try:
-        if Shelf().path(name) is not None:
+        if WeightsDirectory().path(name) is not None:
             return None
     except AsterismError as error:
         return Finding("model", BAD, error.message)

@@ -138,7 +138,7 @@ def settings_by_name(settings: Settings, text: str) -> dict[Key, object]:
     from asterism import plugins
     from asterism.app.session import checked_model
     from asterism.config.vendors import EMBEDDED, vendors
-    from asterism.models.embedded.weights import Shelf
+    from asterism.models.embedded.weights import WeightsDirectory
     from asterism.types.agents import DEFAULT_MODEL, chain_of
 
     if text == DEFAULT_MODEL:
@@ -151,7 +151,7 @@ def settings_by_name(settings: Settings, text: str) -> dict[Key, object]:
     for one in chain:
         vendor, _, name = checked_model(one).partition(":")
         if vendor == EMBEDDED:
-            Shelf().weights(name)
+            WeightsDirectory().weights(name)
         elif settings.api_of(vendor, installed) not in installed:
             known = ", ".join(sorted({*installed, *vendors(), *settings.models}))
             raise InvalidInput(
@@ -164,9 +164,13 @@ def settings_by_name(settings: Settings, text: str) -> dict[Key, object]:
 def _with_vendor(model: str) -> str:
     """Return a model as `vendor:name`; the bare name of weights will do."""
     from asterism.config.vendors import EMBEDDED
-    from asterism.models.embedded.weights import Shelf
+    from asterism.models.embedded.weights import WeightsDirectory
 
-    return f"{EMBEDDED}:{model}" if ":" not in model and model in Shelf().known() else model
+    return (
+        f"{EMBEDDED}:{model}"
+        if ":" not in model and model in WeightsDirectory().available()
+        else model
+    )
 
 
 def _ask_model(now: _Now) -> dict[Key, object] | None:
@@ -375,12 +379,12 @@ def _get_weights(model: str, *, asking: bool) -> None:
 
 def _offer_weights(name: str, *, asking: bool) -> None:
     from asterism.cli.model import fetch
-    from asterism.models.embedded.weights import Shelf, amount
+    from asterism.models.embedded.weights import WeightsDirectory, format_bytes
 
-    shelf = Shelf()
+    shelf = WeightsDirectory()
     if shelf.path(name) is not None:
         return
-    size = amount(shelf.weights(name).size)
+    size = format_bytes(shelf.weights(name).size)
     if asking and confirm(f"{name} is not on this machine yet. Get it now ({size})?"):
         fetch(name)
         return

@@ -31,21 +31,21 @@ if TYPE_CHECKING:
     from asterism.ports import ModelRequest
 
 FORMAT = 1
-_KEPT_HEADERS = ("Content-Type", "Retry-After", "retry-after-ms", "Location")
-_SHORTEST_SECRET = 8
+_RECORDED_HEADERS = ("Content-Type", "Retry-After", "retry-after-ms", "Location")
+_MIN_SECRET_LENGTH = 8
 _KINDS: dict[str, type[ModelError]] = {
     kind.code: kind for kind in (ModelGarbled, ModelRefused, ModelUnavailable)
 }
 _APIS = {"/chat/completions": "openai", "/messages": "anthropic"}
 _STREAMING = ("stream", "stream_options")
-_MOST_COUNTED = 4_096
+_MAX_COUNTED = 4_096
 
 Read = Callable[[], Awaitable[bytes]]
 
 _log = logging.getLogger(__name__)
 
 
-class Replayed(OSError):
+class RecordedFailure(OSError):
     """The network failed when the tape was recorded; `problem` is what was said of it then."""
 
     def __init__(self, problem: ModelError) -> None:
@@ -53,12 +53,12 @@ class Replayed(OSError):
         self.problem = problem
 
 
-class GivenUp(Exception):
+class RecordedTimeout(Exception):
     """The caller's time was up when the tape was recorded."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RecordedRequest:
     """One request as it leaves, and where to."""
 
     model: str
@@ -75,7 +75,7 @@ class Exchange:
     """A request and what came back."""
 
     line: int
-    asked: Asked
+    request: RecordedRequest
     attempt: int
     status: int
     headers: Mapping[str, str]
@@ -86,16 +86,16 @@ class Exchange:
     problem: ModelError | None = None
 
     @property
-    def wishes(self) -> tuple[bool, int | None]:
+    def output_options(self) -> tuple[bool, int | None]:
         """Whether the answer was to be streamed, and the most tokens that it might have."""
-        table = _table(self.asked.body)
+        table = _table(self.request.body)
         most = table.get("max_completion_tokens") or table.get("max_tokens")
         return table.get("stream") is True, most if isinstance(most, int) else None
 
     @property
     def api(self) -> str | None:
         """The wire format, where the path gives it away."""
-        path = self.asked.path
+        path = self.request.path
         return next((api for end, api in _APIS.items() if path.endswith(end)), None)
 
 
@@ -135,23 +135,23 @@ class Cassette:
         """What is on the tape, in order."""
         return read_tape(self.path)
 
-    def play(self, asked: Asked) -> Playing:
+    def play(self, asked: RecordedRequest) -> Playback:
         """Return the answer to a request that is on the tape."""
         found = self._find(asked)
-        self._left.pop(found.line, None)
-        return Playing(found, self._speed)
+        self._remaining.pop(found.line, None)
+        return Playback(found, self._speed)
 
     @property
-    def _left(self) -> dict[int, Exchange]:
+    def _remaining(self) -> dict[int, Exchange]:
         """What has not been played yet, by line."""
         if self._unplayed is None:
             self._unplayed = {one.line: one for one in self.exchanges}
         return self._unplayed
 
-    def _find(self, asked: Asked) -> Exchange:
+    def _find(self, asked: RecordedRequest) -> Exchange:
         for same in (
-            self._exactly.get((asked.model, asked.body)),
-            self._in_sense.get(_sense(asked.body)),
+            self._by_body.get((asked.model, asked.body)),
+            self._by_meaning.get(_without_streaming(asked.body)),
         ):
             if same:
                 # Asked once more than recorded, it all begins again.
@@ -159,25 +159,25 @@ class Cassette:
                 self._played[first] += 1
                 return same[(self._played[first] - 1) % len(same)]
         if self._loose:
-            for exchange in self._left.values():
+            for exchange in self._remaining.values():
                 return exchange
         raise self._missing(asked)
 
     @cached_property
-    def _exactly(self) -> dict[tuple[str, bytes], list[Exchange]]:
+    def _by_body(self) -> dict[tuple[str, bytes], list[Exchange]]:
         found: dict[tuple[str, bytes], list[Exchange]] = {}
         for exchange in self.exchanges:
-            found.setdefault((exchange.asked.model, exchange.asked.body), []).append(exchange)
+            found.setdefault((exchange.request.model, exchange.request.body), []).append(exchange)
         return found
 
     @cached_property
-    def _in_sense(self) -> dict[bytes, list[Exchange]]:
+    def _by_meaning(self) -> dict[bytes, list[Exchange]]:
         found: dict[bytes, list[Exchange]] = {}
         for exchange in self.exchanges:
-            found.setdefault(_sense(exchange.asked.body), []).append(exchange)
+            found.setdefault(_without_streaming(exchange.request.body), []).append(exchange)
         return found
 
-    def _missing(self, asked: Asked) -> ModelRefused:
+    def _missing(self, asked: RecordedRequest) -> ModelRefused:
         named = f"The cassette {self.path.name} has no answer to this request to {asked.model!r}"
         if not self.exchanges:
             return ModelRefused(f"{named}: it is empty. Record it first. Nothing was sent.")
@@ -188,21 +188,24 @@ class Cassette:
             )
         nearest = max(
             self.exchanges,
-            key=lambda one: (one.asked.model == asked.model, _shared(one.asked.body, asked.body)),
+            key=lambda one: (
+                one.request.model == asked.model,
+                _common_prefix_length(one.request.body, asked.body),
+            ),
         )
         return ModelRefused(
             f"{named}. Nearest is line {nearest.line}: "
-            f"{first_difference(nearest.asked.body, asked.body)}. Record it anew, or play by order "
-            "with cassette.loose = true. Nothing was sent."
+            f"{first_difference(nearest.request.body, asked.body)}. Record it anew, or play by "
+            "order with cassette.loose = true. Nothing was sent."
         )
 
     # -- recording -----------------------------------------------------------------------------
 
-    def begin(self, asked: Asked, secret: str) -> Recording:
+    def begin(self, asked: RecordedRequest, secret: str) -> Recording:
         """Begin to record an exchange; `secret` is blotted out wherever it turns up."""
         attempt = self._attempts[asked.key]
         self._attempts[asked.key] += 1
-        if len(self._attempts) > _MOST_COUNTED:
+        if len(self._attempts) > _MAX_COUNTED:
             self._attempts = Counter(dict(itertools.islice(self._attempts.items(), 2_048, None)))
         return Recording(asked, attempt, secret, self._append)
 
@@ -225,7 +228,7 @@ class Cassette:
             ) from None
 
 
-class Playing:
+class Playback:
     """The answer of a recorded exchange, piece by piece."""
 
     def __init__(self, exchange: Exchange, speed: float) -> None:
@@ -258,12 +261,12 @@ class Playing:
 
     def _ending(self) -> Exception | None:
         if self._exchange.problem is not None:
-            return Replayed(self._exchange.problem)
+            return RecordedFailure(self._exchange.problem)
         match self._exchange.end:
             case "cut":
                 return ConnectionResetError()
             case "given up":
-                return GivenUp()
+                return RecordedTimeout()
             case _:
                 return None
 
@@ -272,11 +275,11 @@ class Recording:
     """An exchange under way."""
 
     def __init__(
-        self, asked: Asked, attempt: int, secret: str, append: Callable[[bytes], None]
+        self, asked: RecordedRequest, attempt: int, secret: str, append: Callable[[bytes], None]
     ) -> None:
         self._asked = asked
         self._attempt = attempt
-        self._secret = secret if len(secret) >= _SHORTEST_SECRET else ""
+        self._secret = secret if len(secret) >= _MIN_SECRET_LENGTH else ""
         self._append = append
         self._began_at = now_ms()
         self._began = time.monotonic()
@@ -290,8 +293,8 @@ class Recording:
         """Note how the answer begins; return a way to read on that takes notes."""
         self._status = status
         self._headers = {
-            name: self._blot(headers[name].encode("utf-8", "replace")).decode()
-            for name in _KEPT_HEADERS
+            name: self._redact(headers[name].encode("utf-8", "replace")).decode()
+            for name in _RECORDED_HEADERS
             if name in headers
         }
 
@@ -317,7 +320,7 @@ class Recording:
         if isinstance(problem, ModelUnavailable):
             self._error |= {"slow": problem.slow, "begun": problem.begun}
 
-    def given_up(self) -> None:
+    def abandoned(self) -> None:
         """Note that nobody waits for the rest any more."""
         self._end = "given up"
 
@@ -332,10 +335,10 @@ class Recording:
             "model": asked.model,
             "address": asked.address.partition("?")[0],
             "path": asked.path,
-            "request": _as_text(self._blot(asked.body)),
+            "request": _as_text(self._redact(asked.body)),
             "status": self._status,
             "headers": self._headers,
-            "chunks": [[at, _as_text(chunk)] for at, chunk in self._blotted_chunks()],
+            "chunks": [[at, _as_text(chunk)] for at, chunk in self._redacted_chunks()],
             "end": self._end,
         }
         if self._error is not None:
@@ -346,19 +349,21 @@ class Recording:
             # An answer is not lost because its recording is.
             _log.error("%s", error.message)
 
-    def _blotted_chunks(self) -> list[tuple[float, bytes]]:
+    def _redacted_chunks(self) -> list[tuple[float, bytes]]:
         """Return the chunks; as one if a key stands in them, since it may be cut in two."""
         whole = b"".join(chunk for _, chunk in self._chunks)
-        clean = self._blot(whole)
+        clean = self._redact(whole)
         return self._chunks if clean == whole else [(self._chunks[-1][0], clean)]
 
-    def _blot(self, data: bytes) -> bytes:
+    def _redact(self, data: bytes) -> bytes:
         return data.replace(self._secret.encode(), "…".encode()) if self._secret else data
 
 
-def asked_for(vendor: str, address: str, path: str, request: ModelRequest, body: bytes) -> Asked:
+def asked_for(
+    vendor: str, address: str, path: str, request: ModelRequest, body: bytes
+) -> RecordedRequest:
     """Return a request as it is written on a tape."""
-    return Asked(f"{vendor}:{request.model}", address, path, request.key, body)
+    return RecordedRequest(f"{vendor}:{request.model}", address, path, request.key, body)
 
 
 def read_tape(path: Path) -> list[Exchange]:
@@ -399,7 +404,7 @@ def _exchange(number: int, kept: dict[str, Any]) -> Exchange:
             problem.slow, problem.begun = bool(error.get("slow")), bool(error.get("begun"))
     return Exchange(
         line=number,
-        asked=Asked(
+        request=RecordedRequest(
             kept["model"], kept["address"], kept["path"], kept["key"], _as_bytes(kept["request"])
         ),
         attempt=kept["attempt"],
@@ -425,11 +430,11 @@ def settings_to_play(path: Path) -> dict[str, object]:
     wanted: dict[str, object] = {
         "cassette.file": str(path.absolute()),
         "cassette.mode": "play",
-        "model": exchanges[0].asked.model,
+        "model": exchanges[0].request.model,
     }
     for exchange in exchanges:
-        vendor = exchange.asked.model.partition(":")[0]
-        wanted[f"models.{vendor}.base_url"] = exchange.asked.address
+        vendor = exchange.request.model.partition(":")[0]
+        wanted[f"models.{vendor}.base_url"] = exchange.request.address
         if exchange.api is not None and vendor not in plugins.names("models"):
             wanted[f"models.{vendor}.api"] = exchange.api
     return wanted
@@ -437,14 +442,14 @@ def settings_to_play(path: Path) -> dict[str, object]:
 
 def first_difference(recorded: bytes, now: bytes) -> str:
     """Say where two requests part."""
-    place = _shared(recorded, now)
+    place = _common_prefix_length(recorded, now)
     return (
-        f"after {place:,} equal bytes it has {_glimpse(recorded, place)} where this one has "
-        f"{_glimpse(now, place)}"
+        f"after {place:,} equal bytes it has {_excerpt(recorded, place)} where this one has "
+        f"{_excerpt(now, place)}"
     )
 
 
-def _glimpse(data: bytes, place: int) -> str:
+def _excerpt(data: bytes, place: int) -> str:
     if place >= len(data):
         return "its end"
     # A character may begin before the byte that differs.
@@ -455,7 +460,7 @@ def _glimpse(data: bytes, place: int) -> str:
     return f"{before}{piece}{after}"
 
 
-def _shared(one: bytes, other: bytes) -> int:
+def _common_prefix_length(one: bytes, other: bytes) -> int:
     """Return how many bytes two requests begin with alike."""
     low, high = 0, min(len(one), len(other))
     while low < high:
@@ -467,7 +472,7 @@ def _shared(one: bytes, other: bytes) -> int:
     return low
 
 
-def _sense(body: bytes) -> bytes:
+def _without_streaming(body: bytes) -> bytes:
     """Return what a request says apart from whether somebody watches the answer come in."""
     table = _table(body)
     for name in _STREAMING:

@@ -4,7 +4,7 @@ Written from the API's documentation, https://platform.claude.com/docs/en/api/me
 recorded from the vendor. What it answers is decided by the request alone, as the OpenAI double
 does it; what the API would refuse, it refuses, and it counts what a prompt cache would have found.
 
-As a process of its own: `python -m asterism.testing.anthropic_server --port 0 --latency-ms 50`.
+As a process of its own: `python -m tests.servers.anthropic_server --port 0 --latency-ms 50`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from typing import Any, Self
 import orjson
 from aiohttp import web
 
-from asterism.testing.anthropic_rules import PromptCache, refusal, sign
-from asterism.testing.openai_server import (
+from asterism.types.turns import Reply, Usage
+from tests.servers.anthropic_rules import PromptCache, refusal, sign
+from tests.servers.openai_server import (
     WORDS,
     Fault,
     OpenAIServer,
@@ -29,7 +30,6 @@ from asterism.testing.openai_server import (
     Seen,
     answer_by_directives,
 )
-from asterism.types.turns import Reply, Usage
 
 _STOP_REASONS = {
     "stop": "end_turn",
@@ -236,7 +236,7 @@ def _usage(reply: Reply, found: Usage | None) -> dict[str, Any]:
 
 async def _serve(port: int, latency: float, log: Path | None) -> None:
     async with AnthropicServer(port=port, latency=latency, log=log) as server:
-        print(json.dumps({"port": server.port, "pid": os.getpid()}), flush=True)  # noqa: T201
+        print(json.dumps({"port": server.port, "pid": os.getpid()}), flush=True)
         await asyncio.Event().wait()
 
 

@@ -20,16 +20,16 @@ from asterism.errors import ModelRefused, ModelUnavailable
 from asterism.private import make_directory
 
 CHILD = Path(__file__).with_name("child.py")
-LONGEST_PAUSE = 60.0
-_WAIT_FOR_PAUSE = 5.0
+MAX_PAUSE = 60.0
+_MAX_WAIT_FOR_RESTART = 5.0
 """Seconds of a pause after a crash that a request waits out; a longer one it is told of."""
-_TO_END = 3.0
-_TO_LET_GO = 10.0
-_LOG_KEPT = 1 << 20
+_SECONDS_TO_END = 3.0
+_SECONDS_TO_DROP = 10.0
+_MAX_LOG_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Care:
+class ChildOptions:
     """How a child is kept."""
 
     window: int = 8192
@@ -45,7 +45,7 @@ class Care:
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningChild:
     """A child that is up."""
 
     process: Process
@@ -58,21 +58,21 @@ class Running:
         return self.process.returncode is None
 
 
-class Enough(Exception):
+class StopGeneration(Exception):
     """Raised while an answer streams in by whoever wants no more of it."""
 
 
-class Keeper:
+class Supervisor:
     """Keeps one child for one file of weights; requests queue for it in the order they came."""
 
-    def __init__(self, name: str, path: Path, log: Path, care: Care) -> None:
+    def __init__(self, name: str, path: Path, log: Path, care: ChildOptions) -> None:
         self.name = name
         self.path = path
         self._log = log
-        self._care = care
-        self._room = asyncio.Semaphore(care.parallel)
+        self._options = care
+        self._slots = asyncio.Semaphore(care.parallel)
         self._lock = asyncio.Lock()
-        self._running: Running | None = None
+        self._running: RunningChild | None = None
         self._failures = 0
         self._not_before = 0.0
         self._users = 0
@@ -92,39 +92,39 @@ class Keeper:
         return (running.address, running.key) if running is not None else ("", "")
 
     @asynccontextmanager
-    async def using(self) -> AsyncGenerator[Running]:
+    async def use(self) -> AsyncGenerator[RunningChild]:
         """Hold the child, started if need be, for one request."""
-        await self._room.acquire()
+        await self._slots.acquire()
         self._users += 1
         left = False
         try:
-            running = await self._up()
+            running = await self._ensure_running()
             try:
                 yield running
-            except (asyncio.CancelledError, Enough):
+            except (asyncio.CancelledError, StopGeneration):
                 # Someone gave up in the middle of an answer; the next one waits until the server
                 # has noticed, and a server that does not notice is ended.
                 left = True
-                self._spawn(self._settle(running))
+                self._spawn(self._await_dropped(running))
                 raise
         finally:
             if not left:
-                self._leave()
+                self._release()
 
-    def worked(self) -> None:
+    def succeeded(self) -> None:
         """Note that a request was answered: pauses after crashes begin anew."""
         self._failures = 0
 
-    async def kill(self, running: Running) -> None:
+    async def kill(self, running: RunningChild) -> None:
         """End a child that hangs or has crashed; the next request starts another, after a pause."""
         if self._running is running:
             self._running = None
             self._failed()
-        await _end(running.process, gently=False)
+        await _end_process(running.process, gently=False)
 
     async def close(self) -> None:
         """Stop the child and everything that looks after it."""
-        self._stay()
+        self._cancel_idle_timer()
         for task in list(self._tasks):
             task.cancel()
         if self._tasks:
@@ -132,12 +132,12 @@ class Keeper:
         async with self._lock:
             running, self._running = self._running, None
             if running is not None:
-                await _end(running.process, gently=True)
+                await _end_process(running.process, gently=True)
 
     # -- starting ------------------------------------------------------------------------------
 
-    async def _up(self) -> Running:
-        self._stay()
+    async def _ensure_running(self) -> RunningChild:
+        self._cancel_idle_timer()
         async with self._lock:
             running = self._running
             if running is not None and running.alive:
@@ -146,7 +146,7 @@ class Keeper:
                 self._running = None
                 self._failed()
             pause = self._not_before - time.monotonic()
-            if pause > _WAIT_FOR_PAUSE:
+            if pause > _MAX_WAIT_FOR_RESTART:
                 raise ModelUnavailable(
                     f"The embedded model {self.name!r} has ended {self._failures} times in a row "
                     f"and is started again in {pause:.0f} seconds. Its log is {self._log}.",
@@ -157,7 +157,7 @@ class Keeper:
             self._running = await self._start()
             return self._running
 
-    async def _start(self) -> Running:
+    async def _start(self) -> RunningChild:
         log = _open_log(self._log)
         try:
             process = await asyncio.create_subprocess_exec(
@@ -181,21 +181,21 @@ class Keeper:
                 os.close(log)
         key = secrets.token_urlsafe(24)
         try:
-            told = await self._introduce(process, key)
+            told = await self._handshake(process, key)
         except BaseException:
-            await _end(process, gently=False)
+            await _end_process(process, gently=False)
             raise
         if "address" in told:
-            return Running(process, str(told["address"]), key)
-        await _end(process, gently=False)
+            return RunningChild(process, str(told["address"]), key)
+        await _end_process(process, gently=False)
         self._failed()
         raise self._explain(told, process.returncode)
 
-    async def _introduce(self, process: Process, key: str) -> dict[str, Any]:
+    async def _handshake(self, process: Process, key: str) -> dict[str, Any]:
         """Hand the settings over and wait for the child's one line."""
         assert process.stdin is not None
         assert process.stdout is not None
-        care = self._care
+        care = self._options
         cores, free = idle_cores()
         settings = {
             "parent": os.getpid(),
@@ -229,11 +229,11 @@ class Keeper:
                 "Install it with: pip install 'asterism[embedded]'."
             )
         if "slow" in told:
-            why = f"it was not ready within {self._care.start:g} seconds"
+            why = f"it was not ready within {self._options.start:g} seconds"
         elif "error" in told:
             why = str(told["error"])
         else:
-            why = f"its process {ending(code)}"
+            why = f"its process {describe_exit(code)}"
         return ModelUnavailable(
             f"{named} could not be started: {why}. It needs about "
             f"{self.path.stat().st_size * 1.4 / 1e9:.1f} GB of memory; its log is {self._log}. "
@@ -241,40 +241,42 @@ class Keeper:
         )
 
     def _failed(self) -> None:
-        pause = min(LONGEST_PAUSE, 2.0**self._failures)
+        pause = min(MAX_PAUSE, 2.0**self._failures)
         self._failures += 1
         self._not_before = time.monotonic() + pause
 
     # -- leaving -------------------------------------------------------------------------------
 
-    async def _settle(self, running: Running) -> None:
+    async def _await_dropped(self, running: RunningChild) -> None:
         """Wait until the server has dropped a request that nobody waits for; else end it."""
         try:
-            if not await _lets_go(running, others=self._users - 1):
+            if not await _drops_request(running, others=self._users - 1):
                 await self.kill(running)
         finally:
-            self._leave()
+            self._release()
 
-    def _leave(self) -> None:
+    def _release(self) -> None:
         self._users -= 1
-        self._room.release()
+        self._slots.release()
         if not self._users:
-            self._stay()
+            self._cancel_idle_timer()
             loop = asyncio.get_running_loop()
-            self._idle = loop.call_later(self._care.idle, lambda: self._spawn(self._rest()))
+            self._idle = loop.call_later(
+                self._options.idle, lambda: self._spawn(self._stop_if_idle())
+            )
 
-    def _stay(self) -> None:
+    def _cancel_idle_timer(self) -> None:
         if self._idle is not None:
             self._idle.cancel()
             self._idle = None
 
-    async def _rest(self) -> None:
+    async def _stop_if_idle(self) -> None:
         """Stop the child, since it has been idle for long enough."""
         async with self._lock:
             if self._users or self._running is None:
                 return
             running, self._running = self._running, None
-            await _end(running.process, gently=True)
+            await _end_process(running.process, gently=True)
 
     def _spawn(self, work: Any) -> None:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
@@ -303,7 +305,7 @@ def idle_cores() -> tuple[int, int]:
     return cores, max(1, cores - round(load))
 
 
-def ending(code: int | None) -> str:
+def describe_exit(code: int | None) -> str:
     """Say how a process ended."""
     if code is not None and code < 0:
         with suppress(ValueError):
@@ -325,20 +327,23 @@ def _open_log(path: Path) -> int:
         make_directory(path.parent)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         log = os.open(path, flags, 0o600)
-        if os.fstat(log).st_size > _LOG_KEPT:
+        if os.fstat(log).st_size > _MAX_LOG_BYTES:
             os.ftruncate(log, 0)
     except OSError:
         return DEVNULL
     return log
 
 
-async def _lets_go(running: Running, *, others: int) -> bool:
+async def _drops_request(running: RunningChild, *, others: int) -> bool:
     """Tell whether the server, within a short time, works for no more than the others."""
     import aiohttp
 
     headers = {"Authorization": f"Bearer {running.key}"}
     with suppress(aiohttp.ClientError, OSError, ValueError):
-        async with asyncio.timeout(_TO_LET_GO), aiohttp.ClientSession(headers=headers) as session:
+        async with (
+            asyncio.timeout(_SECONDS_TO_DROP),
+            aiohttp.ClientSession(headers=headers) as session,
+        ):
             while running.alive:
                 async with session.get(f"{running.address}/slots") as response:
                     slots: list[dict[str, Any]] = await response.json()
@@ -348,13 +353,13 @@ async def _lets_go(running: Running, *, others: int) -> bool:
     return False
 
 
-async def _end(process: Process, *, gently: bool) -> None:
+async def _end_process(process: Process, *, gently: bool) -> None:
     """End a child: by closing what it listens to, or at once."""
     if process.stdin is not None:
         process.stdin.close()
     if process.returncode is None and gently:
         with suppress(TimeoutError):
-            async with asyncio.timeout(_TO_END):
+            async with asyncio.timeout(_SECONDS_TO_END):
                 await process.wait()
     if process.returncode is None:
         with suppress(ProcessLookupError):

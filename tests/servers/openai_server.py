@@ -5,7 +5,7 @@ the k-th directive `[[call:NAME {json}]]` of the last user message becomes a too
 results follow that message; after the last one it says `answer to: <last user text>`.
 Embeddings are the nearer, the more words two texts share.
 
-As a process of its own: `python -m asterism.testing.openai_server --port 0 --latency-ms 50`.
+As a process of its own: `python -m tests.servers.openai_server --port 0 --latency-ms 50`.
 """
 
 from __future__ import annotations
@@ -336,7 +336,7 @@ def _hang_up(request: web.Request) -> web.StreamResponse:
 
 async def _serve(port: int, latency: float, log: Path | None) -> None:
     async with OpenAIServer(port=port, latency=latency, log=log) as server:
-        print(json.dumps({"port": server.port, "pid": os.getpid()}), flush=True)  # noqa: T201
+        print(json.dumps({"port": server.port, "pid": os.getpid()}), flush=True)
         await asyncio.Event().wait()
 
 

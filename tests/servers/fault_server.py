@@ -19,8 +19,8 @@ from typing import Any, Self
 import orjson
 from aiohttp import web
 
-from asterism.testing.openai_server import WORDS, completion, events
 from asterism.types.turns import Reply
+from tests.servers.openai_server import WORDS, completion, events
 
 OPENAI, ANTHROPIC = "openai", "anthropic"
 FORMATS = (OPENAI, ANTHROPIC)
