@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic.json_schema import SkipJsonSchema
 
-from asterism.tools.spellings import TEXT, also, unless_null
+from asterism.tools.builtin.arguments import TEXT, also, null_as
 from asterism.tools.tool import Tool, ToolContext, tool
 from asterism.types.effects import ToolEffect
 
@@ -15,7 +15,7 @@ from asterism.types.effects import ToolEffect
 async def calculator(
     ctx: ToolContext,
     expression: Annotated[str, also("expression", "query", "input"), TEXT],
-    reset_context: SkipJsonSchema[Annotated[bool, unless_null(default=False)]] = False,
+    reset_context: SkipJsonSchema[Annotated[bool, null_as(default=False)]] = False,
 ) -> str:
     """Exact arithmetic, units, dates, percentages: "5 ft 3 in in cm", "today + 3 weeks"."""
     # Units and patterns take 25 ms to set up, which no start of the program should pay.
