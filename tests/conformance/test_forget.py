@@ -28,13 +28,12 @@ from hypothesis import strategies as st
 
 from asterism.errors import InvalidInput, NotAllowed
 from asterism.memory import archive, history
-from asterism.memory.documents import History
 from asterism.memory.forgetting import Forgetting, forget, replay
 from asterism.memory.forgetting.blocks import sweep_blocks
 from asterism.memory.forgetting.columns import TABLES, How
 from asterism.memory.forgetting.needle import Texts, spans
 from asterism.memory.forgetting.redaction import Redactor
-from asterism.memory.gate import blocks, passages
+from asterism.memory.gate import blocks, passages, replicas
 from asterism.memory.gate.writer import Writer
 from asterism.permissions import Actor
 from asterism.store import agents, postgres
@@ -68,6 +67,7 @@ from tests.conformance.forget_scene import (
     versions_of,
 )
 from tests.conformance.memory_scene import put_turn
+from tests.elsewhere import Elsewhere
 
 
 @pytest.fixture(params=ENGINES)
@@ -347,16 +347,16 @@ async def test_history_goes_on_afterwards(engine: Engine, database: Database, ca
     )
     lines = [Append(f"line {number}") for number in range(9)]
     await database.write(lambda tx: write(tx, *lines, Append(f"it is {canary}!"), Append("end")))
-    updates = await database.read(lambda tx: history.ops_of(tx, block.id, None))
-    replica = History.load(TextSchema(), None, [updates], 77)
-    both = replica.document.version
-    replica.document.apply(Append("from elsewhere"))
+    updates = await database.write(lambda tx: replicas.export_updates(tx, OWNER, block.id))
+    replica = Elsewhere(TextSchema(), updates)
+    both = replica.replica.version
+    replica.edit(Append("from elsewhere"))
     await forget(database, engine.data, OWNER, Forgetting(texts=(canary,)))
     # A replica that still knows it all cannot bring it back.
-    whole = replica.document.ops_since(history.empty_version())
+    whole = replica.updates()
     with pytest.raises(InvalidInput):
         await database.write(lambda tx: write(tx, Merge(whole)))
-    theirs = replica.document.ops_since(both)
+    theirs = replica.updates(both)
     merged = await database.write(lambda tx: write(tx, Merge(theirs)))
     said = [line.text for line in merged]
     assert "from elsewhere" in said
@@ -395,7 +395,7 @@ async def test_names_are_left_and_told(engine: Engine, database: Database) -> No
 
 async def test_a_damaged_block_is_told(engine: Engine, database: Database, canary: str) -> None:
     await plant(database, engine, canary)
-    await database.write(lambda tx: tx.run("UPDATE block_eras SET ops = ?", (b"broken",)))
+    await database.write(lambda tx: tx.run("UPDATE block_eras SET content = ?", (b"broken",)))
     receipt = await forget(database, engine.data, OWNER, Forgetting(texts=(canary,)))
     assert len(receipt.unreached) == 1
     assert "could not be written anew" in receipt.unreached[0]

@@ -22,7 +22,7 @@ from asterism.agents.sections import (
 )
 from asterism.errors import NotFound
 from asterism.memory import blocks, history
-from asterism.memory.blocks import Seen
+from asterism.memory.blocks import VisibleBlock
 from asterism.ports import Profile
 from asterism.store import agents as agents_at_rest
 from asterism.store import blobs, epochs, journal, summaries
@@ -285,7 +285,7 @@ async def _first_that_fits(
     return 1
 
 
-def _referable(seen: Sequence[Seen], participants: Participants) -> dict[str, str]:
+def _referable(seen: Sequence[VisibleBlock], participants: Participants) -> dict[str, str]:
     return {
         one.block.id: one.block.label
         for one in seen
@@ -293,7 +293,7 @@ def _referable(seen: Sequence[Seen], participants: Participants) -> dict[str, st
     }
 
 
-def _take_in(context: Context, seen: Sequence[Seen]) -> None:
+def _take_in(context: Context, seen: Sequence[VisibleBlock]) -> None:
     """Note of blocks that a context shows who else may hear them, and how far they are trusted."""
     labels = {line.label for one in seen for line in one.lines}
     labels |= {Label(audience=one.block.audience) for one in seen}

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from asterism.memory.blocks import Seen, wrapped
+from asterism.memory.blocks import VisibleBlock, wrapped
 from asterism.types.agents import Agent
 from asterism.types.marks import MARK, unmarked
 from asterism.types.memory import BlockType
@@ -56,12 +56,12 @@ class Shown:
 class Memory:
     """What an agent may see of its memory in front of these participants."""
 
-    blocks: tuple[Seen, ...] = ()
+    blocks: tuple[VisibleBlock, ...] = ()
     people: str = ""
     """Who is present, in words; empty for the owner alone."""
 
 
-def is_shown(seen: Seen) -> bool:
+def is_shown(seen: VisibleBlock) -> bool:
     """Tell whether a block stands in the prefix: core always, working and logs when pinned."""
     block = seen.block
     return block.type is BlockType.CORE or (
@@ -69,7 +69,7 @@ def is_shown(seen: Seen) -> bool:
     )
 
 
-def block_text(seen: Seen, participants: Participants) -> str:
+def block_text(seen: VisibleBlock, participants: Participants) -> str:
     """Return a block as a prompt shows it; nothing if those present may not hear it."""
     return unmarked(wrapped(seen, participants))
 
@@ -93,7 +93,7 @@ def sections_of(
 
 
 def _blocks(
-    participants: Participants, blocks: Sequence[Seen], budget_tokens: int
+    participants: Participants, blocks: Sequence[VisibleBlock], budget_tokens: int
 ) -> tuple[list[Section], dict[str, Shown]]:
     room = int(budget_tokens * _MEMORY_SHARE) * _BYTES_PER_TOKEN
     compact_room = _COMPACT_MEMORY_TOKENS * _BYTES_PER_TOKEN

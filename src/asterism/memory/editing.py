@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from asterism.errors import NotAllowed
-from asterism.memory.documents import Document, DocumentEdit
+from asterism.memory.documents import BlockContent, DocumentEdit
 from asterism.memory.documents.values import HEADING
-from asterism.memory.lines import Stroke, carry
+from asterism.memory.lines import EditStamp, carry
 from asterism.types.memory import (
     Add,
     CompositeSchema,
@@ -55,38 +55,38 @@ def _part(schema: Schema, lines: Sequence[Line], section: str | None) -> _Part |
 
 
 def make(
-    document: Document,
+    content: BlockContent,
     lines: Sequence[Line],
     heard: Sequence[bool],
     edit: DocumentEdit,
-    stroke: Stroke,
+    stamp: EditStamp,
     now: int,
 ) -> list[Line]:
     """Make an edit in a document and return its lines after it.
 
     Args:
-        document: What is edited.
+        content: What is edited.
         lines: Its lines before.
         heard: Which of them the writer hears: places and texts in the edit mean those alone.
         edit: What to do.
-        stroke: What lines that the edit makes get.
+        stamp: What lines that the edit makes get.
         now: The moment in ms.
     """
     if not all(heard):
-        _refuse_guesses(document.schema, lines, heard, edit)
-        document.apply(edit, now=now, seen=heard)
+        _refuse_guesses(content.schema, lines, heard, edit)
+        content.apply(edit, now=now, seen=heard)
     else:
-        document.apply(edit, now=now)
+        content.apply(edit, now=now)
     visible = [line for line, hears in zip(lines, heard, strict=True) if hears]
     hidden = [line for line, hears in zip(lines, heard, strict=True) if not hears]
-    after = document.lines()
+    after = content.lines()
     places = _places([line.text for line in hidden], after)
     texts = [text for at, text in enumerate(after) if at not in places]
     if isinstance(edit, RemoveItem) and len(texts) == len(visible) - 1:
-        part = _part(document.schema, lines, edit.section)
+        part = _part(content.schema, lines, edit.section)
         begin = sum(heard[: part.begin]) if part is not None else 0
         del visible[begin + edit.index - 1]
-    carried = iter(_carried(visible, texts, stroke))
+    carried = iter(_carried(visible, texts, stamp))
     return [hidden[places[at]] if at in places else next(carried) for at in range(len(after))]
 
 
@@ -125,16 +125,16 @@ def _refuse_guesses(
         raise _hidden_lost()
 
 
-def _carried(old: Sequence[Line], new: Sequence[str], stroke: Stroke) -> list[Line]:
+def _carried(old: Sequence[Line], new: Sequence[str], stamp: EditStamp) -> list[Line]:
     """Carry line by line where lines keep their places, as fields and items do."""
     if len(old) != len(new):
-        return carry(old, new, stroke)
+        return carry(old, new, stamp)
     apart = [at for at, line in enumerate(old) if line.text != new[at]]
     if len(apart) > 1:
-        return carry(old, new, stroke)
+        return carry(old, new, stamp)
     found = list(old)
     for at in apart:
-        found[at] = carry([old[at]], [new[at]], stroke)[0]
+        found[at] = carry([old[at]], [new[at]], stamp)[0]
     return found
 
 

@@ -22,7 +22,7 @@ _FIRST_EDITS, _LAST_EDITS = 16, 48
 
 
 @dataclass(frozen=True, slots=True)
-class Stroke:
+class EditStamp:
     """What an edit leaves on the lines that it makes."""
 
     number: int
@@ -64,29 +64,29 @@ def _shared_ends(old: Sequence[Any], new: Sequence[Any]) -> tuple[int, int]:
 
 
 def carry(
-    old: Sequence[Line], new: Sequence[str], stroke: Stroke, past: Sequence[Line] | None = None
+    old: Sequence[Line], new: Sequence[str], stamp: EditStamp, past: Sequence[Line] | None = None
 ) -> list[Line]:
     """Return the lines after an edit, each with what is known of it.
 
     Args:
         old: The lines before.
         new: The texts after.
-        stroke: What lines that the edit makes get.
+        stamp: What lines that the edit makes get.
         past: For an edit that brings back what was there: the lines as they were then.
     """
     before, after = _shared_ends([line.text for line in old], new)
     middle = old[before : len(old) - after]
     texts = new[before : len(new) - after]
     if past is not None:
-        carried = _recalled(middle, texts, stroke, past)
+        carried = _recalled(middle, texts, stamp, past)
     else:
-        carried = _changed(middle, texts, stroke)
+        carried = _changed(middle, texts, stamp)
     return [*old[:before], *carried, *old[len(old) - after :]]
 
 
-def _changed(old: Sequence[Line], new: Sequence[str], stroke: Stroke) -> list[Line]:
+def _changed(old: Sequence[Line], new: Sequence[str], stamp: EditStamp) -> list[Line]:
     if not old:
-        return [Line(text, (stroke.number,), stroke.label) for text in new]
+        return [Line(text, (stamp.number,), stamp.label) for text in new]
     matcher = SequenceMatcher(None, [line.text for line in old], new, autojunk=False)
     steps = matcher.get_opcodes()
     removed = [
@@ -113,21 +113,21 @@ def _changed(old: Sequence[Line], new: Sequence[str], stroke: Stroke) -> list[Li
                 found.append(moved[0])
                 continue
             alike = moved or [line for line in compared if _alike(line.text, text)]
-            replaced = old[first:last] if not stroke.own_hands or not compared else ()
-            label = Label.join([stroke.label, *(line.label for line in (*alike, *replaced))])
-            found.append(Line(text, _edits(alike, stroke.number), label))
+            replaced = old[first:last] if not stamp.own_hands or not compared else ()
+            label = Label.join([stamp.label, *(line.label for line in (*alike, *replaced))])
+            found.append(Line(text, _edits(alike, stamp.number), label))
     return found
 
 
 def _recalled(
-    old: Sequence[Line], new: Sequence[str], stroke: Stroke, past: Sequence[Line]
+    old: Sequence[Line], new: Sequence[str], stamp: EditStamp, past: Sequence[Line]
 ) -> list[Line]:
     known: defaultdict[str, list[Line]] = defaultdict(list)
     for line in (*past, *old):
         if line not in known[line.text]:
             known[line.text].append(line)
     # What is neither as it was nor as it is was put together from both, no one knows how.
-    rest = Label.join([stroke.label, *(line.label for line in (*old, *past))])
+    rest = Label.join([stamp.label, *(line.label for line in (*old, *past))])
     in_turn: defaultdict[str, list[Line]] = defaultdict(list)
     for line in past:
         in_turn[line.text].append(line)
@@ -139,7 +139,7 @@ def _recalled(
             found.append(known[text][0])
         else:
             similar = [line for line in old if _alike(line.text, text)][:8]
-            found.append(Line(text, _edits(similar, stroke.number), rest))
+            found.append(Line(text, _edits(similar, stamp.number), rest))
     return found
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from asterism.store.blocks import COLUMNS_WITH_SNAPSHOT, OPEN, BlockRow, EraRow
+from asterism.store.blocks import COLUMNS_WITH_CONTENT, OPEN, BlockRow, EraRow
 from asterism.store.database import Connection
 from asterism.store.passages import COLUMNS as PASSAGE
 from asterism.store.passages import PassageEdit, read_passage
@@ -30,7 +30,7 @@ async def blocks_of_then(
     Of others' blocks, all that are or were shared with it, and all with folded edits, which may
     say that they were.
     """
-    columns = ", ".join(f"b.{name}" for name in COLUMNS_WITH_SNAPSHOT.split(", "))
+    columns = ", ".join(f"b.{name}" for name in COLUMNS_WITH_CONTENT.split(", "))
     rows = await tx.all(
         f"SELECT {columns}, s.permission, a.name FROM blocks b"
         " LEFT JOIN block_agents s ON s.block_id = b.id AND s.agent_id = ?"
@@ -52,11 +52,11 @@ async def blocks_of_then(
 async def eras_after(tx: Connection, block_id: str, number: int) -> list[EraRow]:
     """Return the folded eras with edits above a number, the earliest first."""
     rows = await tx.all(
-        "SELECT first, last, start, ops, edits, since FROM block_eras"
+        "SELECT first, last, content, edits, since FROM block_eras"
         " WHERE block_id = ? AND last > ? ORDER BY first",
         (block_id, number),
     )
-    return [EraRow.read(row) for row in rows]
+    return [EraRow(*row) for row in rows]
 
 
 async def inserted_by(tx: Connection, constellation: str, turn_id: str) -> list[Passage]:

@@ -1,55 +1,43 @@
-"""A block's Loro document under its schema."""
+"""The content of a block under its schema."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from asterism.errors import NotFound, StoreDamaged
-from asterism.memory.documents import storage
 from asterism.memory.documents.edits import DocumentEdit, edited
+from asterism.memory.documents.merging import merged
+from asterism.memory.documents.parts import Change, Parts, composed_texts, read_parts, write_parts
 from asterism.memory.documents.read_only import read_only_difference, touched_read_only
 from asterism.memory.documents.values import initial, to_json, to_lines
-from asterism.types.memory import Schema, TextSchema
-
-if TYPE_CHECKING:
-    from loro import LoroDoc
+from asterism.types.memory import Schema, SetText, TextSchema
 
 
-class Document:
-    """A block's Loro document under its schema.
+class BlockContent:
+    """The content of a block under its schema: edits are made on its state and checked first."""
 
-    Its state is read once and kept; edits are made on the state, checked, and only then written as
-    one commit with as few operations as tell them.
-    """
+    __slots__ = ("_parts", "_schema", "_state")
 
-    __slots__ = ("_doc", "_schema", "_state")
-
-    def __init__(self, schema: Schema, doc: LoroDoc) -> None:
+    def __init__(self, schema: Schema, parts: Parts) -> None:
         self._schema = schema
-        self._doc = doc
-        self._state = storage.read(schema, doc)
+        self._parts = parts
+        self._state = read_parts(schema, parts)
 
     @staticmethod
-    def new(schema: Schema, peer: int) -> Document:
-        """Make an empty document, with the defaults of its fields filled in."""
-        document = Document(schema, storage.create(peer))
-        document.write(initial(schema))
-        return document
-
-    @staticmethod
-    def load(schema: Schema, snapshot: bytes, peer: int) -> Document:
-        """Load a document from a snapshot; edits made to it belong to the peer."""
-        return Document(schema, loaded([snapshot], peer))
+    def new(schema: Schema) -> BlockContent:
+        """Return the content of a new block: the defaults of its fields."""
+        content = BlockContent(schema, {})
+        content.write(initial(schema))
+        return content
 
     def apply(
         self, edit: DocumentEdit, *, now: int = 0, seen: Sequence[bool] | None = None
     ) -> None:
-        """Make one edit as one commit; on InvalidInput or NotFound nothing has changed.
+        """Make one edit; on InvalidInput or NotFound nothing has changed.
 
         Args:
-            edit: What to do. `SetText.base` is the caller's business (`History.write_at`).
+            edit: What to do. `SetText.base` is the caller's business (`write_against`).
             now: The moment in ms, for a log's entries.
             seen: For each of `lines()`, whether the author sees it; None: all. Numbers in the edit
                 count what is seen, errors quote nothing else, and what is not seen stays.
@@ -57,9 +45,29 @@ class Document:
         self.write(edited(self._schema, self._state, edit, now, seen))
 
     def write(self, state: Any) -> None:
-        """Make the state another one, in one commit."""
-        storage.write(self._schema, self._doc, self._state, state)
-        self._state = storage.read(self._schema, self._doc)
+        """Make the state another one."""
+        self._parts = write_parts(self._schema, self._parts, state)
+        self._state = read_parts(self._schema, self._parts)
+
+    def take_back(self, before: Parts, after: Parts, since: Sequence[Change]) -> None:
+        """Take one edit back, which made `after` of `before`; what has changed since stays.
+
+        What the edit did is taken back in what is left of it, character by character, and in lines
+        that have come back at the same place since (by an undo and a redo).
+        """
+        self._merge(after, read_parts(self._schema, before), since, keep_all=False)
+
+    def write_against(
+        self, base: Parts, edit: SetText, since: Sequence[Change], *, now: int = 0
+    ) -> None:
+        """Write the whole anew as against a former state; what has changed since is kept."""
+        wanted = edited(self._schema, read_parts(self._schema, base), edit, now)
+        self._merge(base, wanted, since, keep_all=True)
+
+    def _merge(self, base: Parts, wanted: Any, since: Sequence[Change], *, keep_all: bool) -> None:
+        was = read_parts(self._schema, base)
+        texts = composed_texts(since, self._parts)
+        self.write(merged(self._schema, was, self._state, wanted, keep_all=keep_all, deltas=texts))
 
     def touched_read_only(
         self, edit: DocumentEdit, *, seen: Sequence[bool] | None = None
@@ -67,13 +75,18 @@ class Document:
         """Return the read-only field or section that an edit would write, if any."""
         return touched_read_only(self._schema, self._state, edit, seen)
 
-    def read_only_changed(self, other: Document) -> str | None:
+    def read_only_changed(self, other: BlockContent) -> str | None:
         """Return the read-only field or section in which two states differ, if any."""
         return read_only_difference(self._schema, self._state, other.state)
 
     def lines(self) -> list[str]:
         """Return everything, one unit after the other; never a newline inside one."""
         return to_lines(self._schema, self._state)
+
+    @property
+    def parts(self) -> Parts:
+        """What is stored of it."""
+        return self._parts
 
     @property
     def state(self) -> Any:
@@ -95,31 +108,6 @@ class Document:
         """How many characters it holds."""
         return len(self.text)
 
-    @property
-    def version(self) -> bytes:
-        """The encoded frontiers of its state."""
-        return self._doc.oplog_frontiers.encode()
-
-    def snapshot(self) -> bytes:
-        """Return the document as it is now, without its history."""
-        from loro import ExportMode
-
-        return self._doc.export(ExportMode.ShallowSnapshot(self._doc.oplog_frontiers))
-
-    def ops_since(self, version: bytes) -> bytes:
-        """Return the Loro update from encoded frontiers until now."""
-        from loro import ExportMode
-
-        try:
-            since = self._doc.frontiers_to_vv(storage.frontiers(version))
-        except storage.LoroRefused:
-            since = None
-        if since is None:
-            raise NotFound(
-                "This document does not know the version that its updates are asked from."
-            )
-        return self._doc.export(ExportMode.Updates(since))
-
     def editable(self) -> str:
         """Return what a person edits and `SetText` takes: text as it is, else pretty JSON."""
         value = self.value()
@@ -130,14 +118,3 @@ class Document:
     def value(self) -> Any:
         """Return the whole as a JSON value."""
         return to_json(self._schema, self._state)
-
-
-def loaded(blobs: Sequence[bytes], peer: int | None) -> LoroDoc:
-    """Load a stored document."""
-    try:
-        return storage.load(blobs, peer)
-    except storage.LoroRefused as error:
-        raise StoreDamaged(
-            f"A block's document cannot be read as it is stored ({error}). "
-            "Restore the database from a backup; nothing was changed."
-        ) from error

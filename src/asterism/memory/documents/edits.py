@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, cast
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, cast, get_args
 
 from asterism.errors import InvalidInput, NotFound
 from asterism.memory.documents import text as texts
@@ -34,49 +36,47 @@ from asterism.memory.documents.values import (
     to_lines,
     wrong,
 )
+from asterism.permissions import Act
 from asterism.types.memory import (
     Add,
     Append,
+    Block,
+    BlockType,
+    BlockWrite,
     CompositeSchema,
+    Describe,
     EditRange,
     Field,
     FieldType,
     ListSchema,
     LogSchema,
     MapSchema,
+    Merge,
     Patch,
+    Redo,
     RemoveItem,
     Replace,
+    Restore,
+    Retire,
+    Revert,
     Schema,
     SectionSchema,
     SetField,
     SetItem,
     SetText,
+    Share,
     TextSchema,
+    Undo,
+    Unshare,
 )
 
 DocumentEdit = (
     Append | Replace | Patch | EditRange | SetText | SetField | Add | SetItem | RemoveItem
 )
-"""The edits that a document can make by itself, without its history."""
+"""The edits that can be made of the content alone, without its history."""
 
-_TAKES: dict[type[Any], tuple[str, tuple[type[Any], ...]]] = {
-    TextSchema: ("a text", (Append, Replace, Patch, EditRange, SetText)),
-    MapSchema: ("a map", (SetField, Add, SetText)),
-    ListSchema: ("a list", (Append, SetItem, RemoveItem, SetText)),
-    LogSchema: ("a log, to which entries are only added", (Append, SetText)),
-}
-_SPELT = {
-    Append: "append",
-    Replace: "replace",
-    Patch: "patch",
-    EditRange: "edit_range",
-    SetText: "set_text",
-    SetField: "set_field",
-    Add: "add",
-    SetItem: "set_item",
-    RemoveItem: "remove_item",
-}
+Apply = Callable[[Any, Any, Any, int, Sequence[bool] | None], Any]
+"""Makes an edit: of a schema, a state, the edit, the moment, and which lines are seen."""
 
 
 def edited(
@@ -157,28 +157,25 @@ def _all_sections(
 def _edited_part(
     schema: Schema, value: Any, edit: DocumentEdit, now: int, seen: Sequence[bool] | None
 ) -> Any:
-    kind, takes = _TAKES[type(schema)]
-    if not isinstance(edit, takes):
+    apply = (OPERATIONS[type(edit)].on or {}).get(type(schema))
+    if apply is None:
+        fitting = [
+            kind_of(kind) for kind, op in OPERATIONS.items() if type(schema) in (op.on or ())
+        ]
         raise InvalidInput(
-            f"{_SPELT[type(edit)]!r} does not go with {kind}; "
-            f"{', '.join(_SPELT[one] for one in takes)} would. Nothing was changed."
+            f"{kind_of(type(edit))!r} does not go with {_NAMES[type(schema)]}; "
+            f"{', '.join(fitting)} would. Nothing was changed."
         )
-    if isinstance(edit, SetText):
-        return _written(schema, value, parse(schema, edit.content), now, seen)
-    match schema:
-        case TextSchema():
-            return _edited_text(value, edit, seen)
-        case MapSchema():
-            return _edited_map(schema, value, cast("SetField | Add", edit))
-        case ListSchema() | LogSchema() if isinstance(edit, Append):
-            return _appended(schema, value, edit, now)
-        case ListSchema():
-            return _edited_list(schema, value, cast("SetItem | RemoveItem", edit), seen)
-        case _:
-            raise AssertionError(schema)
+    return apply(schema, value, edit, now, seen)
 
 
 # -- the whole anew --------------------------------------------------------------------------------
+
+
+def _set_text(
+    schema: Schema, value: Any, edit: SetText, now: int, seen: Sequence[bool] | None
+) -> Any:
+    return _written(schema, value, parse(schema, edit.content), now, seen)
 
 
 def _written(schema: Schema, value: Any, given: Any, now: int, seen: Sequence[bool] | None) -> Any:
@@ -248,20 +245,21 @@ def _with_ids(schema: ListSchema | LogSchema, old: list[Row], new: list[Row]) ->
 # -- text ------------------------------------------------------------------------------------------
 
 
-def _edited_text(value: str, edit: DocumentEdit, seen: Sequence[bool] | None) -> str:
-    if isinstance(edit, Append):
-        return texts.appended(value, edit)
-    view = value if seen is None else "\n".join(_seen_lines(value, seen))
-    match edit:
-        case Replace():
-            made = texts.replaced(view, edit)
-        case Patch():
-            made = texts.patched(view, edit)
-        case EditRange():
-            made = texts.with_lines(view, edit)
-        case _:
-            raise AssertionError(edit)
-    return made if seen is None else _lines_carried(value, made, seen)
+def _append_text(_schema: Schema, value: str, edit: Append, _now: int, _seen: Any) -> str:
+    return texts.appended(value, edit)
+
+
+def _on_seen_text(make: Callable[[str, Any], str]) -> Apply:
+    """Return what makes an edit in the lines of a text that its author sees."""
+
+    def apply(
+        _schema: Schema, value: str, edit: Any, _now: int, seen: Sequence[bool] | None
+    ) -> str:
+        if seen is None:
+            return make(value, edit)
+        return _lines_carried(value, make("\n".join(_seen_lines(value, seen)), edit), seen)
+
+    return apply
 
 
 def _seen_lines(value: str, seen: Sequence[bool]) -> list[str]:
@@ -294,17 +292,20 @@ def _lines_carried(value: str, made: str, seen: Sequence[bool]) -> str:
 # -- maps ------------------------------------------------------------------------------------------
 
 
-def _edited_map(schema: MapSchema, value: Row, edit: SetField | Add) -> Row:
+def _add(schema: MapSchema, value: Row, edit: Add, _now: int, _seen: Any) -> Row:
     field = field_of(schema, edit.field)
-    if isinstance(edit, Add):
-        if field.type is not FieldType.COUNTER:
-            raise InvalidInput(
-                f"Field {field.name!r} is no counter but {field.type.value}, so nothing can be "
-                "added to it. Set it; nothing was changed."
-            )
-        amount = read_value(field, edit.amount)
-        total = tidy_number(value.get(field.name, 0) + amount)
-        return {**value, field.name: read_value(field, total)}
+    if field.type is not FieldType.COUNTER:
+        raise InvalidInput(
+            f"Field {field.name!r} is not a counter but {field.type.value}, so nothing can be "
+            "added to it. Set it; nothing was changed."
+        )
+    amount = read_value(field, edit.amount)
+    total = tidy_number(value.get(field.name, 0) + amount)
+    return {**value, field.name: read_value(field, total)}
+
+
+def _set_field(schema: MapSchema, value: Row, edit: SetField, _now: int, _seen: Any) -> Row:
+    field = field_of(schema, edit.field)
     if edit.value is None:
         if field.required:
             raise InvalidInput(
@@ -325,8 +326,8 @@ def field_of(schema: MapSchema, name: str) -> Field:
 # -- lists and logs --------------------------------------------------------------------------------
 
 
-def _appended(
-    schema: ListSchema | LogSchema, value: list[Row], edit: Append, now: int
+def _append_row(
+    schema: ListSchema | LogSchema, value: list[Row], edit: Append, now: int, _seen: Any
 ) -> list[Row]:
     if isinstance(schema, ListSchema):
         _check_count(schema, len(value) + 1)
@@ -360,18 +361,27 @@ def _seen_rows(value: list[Row], seen: Sequence[bool]) -> list[Row]:
     return [row for row, see in zip(value, seen, strict=True) if see]
 
 
-def _edited_list(
-    schema: ListSchema, value: list[Row], edit: SetItem | RemoveItem, seen: Sequence[bool] | None
+def _set_item(
+    schema: ListSchema, value: list[Row], edit: SetItem, _now: int, seen: Sequence[bool] | None
 ) -> list[Row]:
-    shown = value if seen is None else _seen_rows(value, seen)
-    if not 1 <= edit.index <= len(shown):
-        count = f"{len(shown)} item{'' if len(shown) == 1 else 's'}" if shown else "no items"
-        raise NotFound(f"There is no item {edit.index}; the list has {count}. Nothing was changed.")
-    row = shown[edit.index - 1]
-    if isinstance(edit, RemoveItem):
-        return [one for one in value if one is not row]
+    row = _item(value, edit.index, seen)
     made = _changed_item(schema, row, edit.value)
-    return [made if one is row else one for one in value]
+    return [made if other is row else other for other in value]
+
+
+def _remove_item(
+    _schema: ListSchema, value: list[Row], edit: RemoveItem, _now: int, seen: Sequence[bool] | None
+) -> list[Row]:
+    row = _item(value, edit.index, seen)
+    return [other for other in value if other is not row]
+
+
+def _item(value: list[Row], index: int, seen: Sequence[bool] | None) -> Row:
+    visible = value if seen is None else _seen_rows(value, seen)
+    if not 1 <= index <= len(visible):
+        count = f"{len(visible)} item{'' if len(visible) == 1 else 's'}" if visible else "no items"
+        raise NotFound(f"There is no item {index}; the list has {count}. Nothing was changed.")
+    return visible[index - 1]
 
 
 def _changed_item(schema: ListSchema, row: Row, given: Any) -> Row:
@@ -402,3 +412,149 @@ def _with_lead(row: Row, schema: ListSchema, given: Any) -> Row:
         ListSchema(tuple(f for f in schema.item if f.type is FieldType.TEXT)[:1]), given
     )
     return {**row, **made}
+
+
+# -- operations ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One way to write to a block."""
+
+    act: Act | Callable[[Any, Block], Act]
+    """What it counts as when it is judged."""
+    undoable: bool = True
+    """Whether it changes what a block says: an undo takes it back, and no redo goes beyond it."""
+    told: Callable[[Any, str], str] | None = None
+    """How it is told to the person who is asked about it; None: by its kind."""
+    on: Mapping[type, Apply] | None = None
+    """What makes it of a state, by kind of schema; None: only the gate can make it."""
+
+
+def _act_of_add(write: Add, _: Block) -> Act:
+    # Taking away from a counter undoes what others added.
+    return Act.APPEND if write.amount >= 0 else Act.OVERWRITE
+
+
+def _act_of_describe(write: Describe, block: Block) -> Act:
+    of_rule = (write.permission, write.audience, write.limit, write.label)
+    if any(value is not None for value in of_rule):
+        return Act.GOVERN
+    if write.type not in (None, block.type) and BlockType.CORE in (write.type, block.type):
+        return Act.GOVERN
+    if write.schema is not None and not _only_viewport(write, block):
+        return Act.GOVERN
+    return Act.OVERWRITE
+
+
+def _only_viewport(write: Describe, block: Block) -> bool:
+    if not isinstance(write.schema, TextSchema) or not isinstance(block.schema, TextSchema):
+        return False
+    old = block.schema
+    return replace(write.schema, first_line=old.first_line, lines=old.lines) == old
+
+
+_EXCERPT = 200
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _EXCERPT else f"{text[:_EXCERPT]} …"
+
+
+OPERATIONS: dict[type, Operation] = {
+    Append: Operation(
+        Act.APPEND,
+        told=lambda write, block: f"append to {block}: {_short(write.content)}",
+        on={TextSchema: _append_text, ListSchema: _append_row, LogSchema: _append_row},
+    ),
+    Replace: Operation(
+        Act.OVERWRITE,
+        told=lambda write, block: f"replace in {block}: {_short(write.old)} by {_short(write.new)}",
+        on={TextSchema: _on_seen_text(texts.replaced)},
+    ),
+    Patch: Operation(
+        Act.OVERWRITE,
+        told=lambda write, block: f"patch {block}: {_short(write.diff)}",
+        on={TextSchema: _on_seen_text(texts.patched)},
+    ),
+    EditRange: Operation(
+        Act.OVERWRITE,
+        told=lambda write, block: (
+            f"write lines {write.first} to {write.last} of {block} anew: {_short(write.content)}"
+        ),
+        on={TextSchema: _on_seen_text(texts.with_lines)},
+    ),
+    SetField: Operation(
+        Act.OVERWRITE,
+        told=lambda write, block: f"set {write.field!r} of {block} to {_short(repr(write.value))}",
+        on={MapSchema: _set_field},
+    ),
+    Add: Operation(
+        _act_of_add,
+        told=lambda write, block: f"add {write.amount:g} to {write.field!r} of {block}",
+        on={MapSchema: _add},
+    ),
+    SetItem: Operation(
+        Act.OVERWRITE,
+        told=lambda write, block: (
+            f"change item {write.index} of {block} to {_short(repr(write.value))}"
+        ),
+        on={ListSchema: _set_item},
+    ),
+    RemoveItem: Operation(
+        Act.OVERWRITE,
+        told=lambda write, block: f"remove item {write.index} of {block}",
+        on={ListSchema: _remove_item},
+    ),
+    SetText: Operation(
+        Act.OVERWRITE,
+        told=lambda write, block: f"write {block} anew: {_short(write.content)}",
+        on=dict.fromkeys((TextSchema, MapSchema, ListSchema, LogSchema), _set_text),
+    ),
+    Undo: Operation(Act.OVERWRITE, undoable=False),
+    Redo: Operation(Act.OVERWRITE, undoable=False),
+    Revert: Operation(Act.OVERWRITE),
+    Restore: Operation(Act.OVERWRITE),
+    Merge: Operation(Act.OVERWRITE),
+    Describe: Operation(_act_of_describe, undoable=False),
+    Share: Operation(
+        Act.GOVERN,
+        undoable=False,
+        told=lambda write, block: f"share {block} with the permission {write.permission.value}",
+    ),
+    Unshare: Operation(Act.GOVERN, undoable=False),
+    Retire: Operation(Act.DELETE, undoable=False),
+}
+"""Every way to write to a block that is there."""
+
+_NAMES: dict[type, str] = {
+    TextSchema: "a text",
+    MapSchema: "a map",
+    ListSchema: "a list",
+    LogSchema: "a log, to which entries are only added",
+}
+_unjudged = [kind.__name__ for kind in get_args(BlockWrite) if kind not in OPERATIONS]
+if _unjudged:
+    raise TypeError(f"These writes have no act, so that nobody could judge them: {_unjudged}")
+
+
+def act_of(write: BlockWrite, block: Block) -> Act:
+    """Return what a write counts as."""
+    act = OPERATIONS[type(write)].act
+    return act if isinstance(act, Act) else act(write, block)
+
+
+def description_of(write: BlockWrite, block: Block) -> str:
+    """Say what a write would do: "append to block 'human': likes tea"."""
+    told = OPERATIONS[type(write)].told
+    named = f"block {block.label!r}"
+    return told(write, named) if told else f"{kind_of(type(write)).replace('_', ' ')} {named}"
+
+
+@cache
+def kind_of(write: type) -> str:
+    """Return the kind, such as `append` or `edit_range`, that the history keeps of a write."""
+    return re.sub("(?<!^)(?=[A-Z])", "_", write.__name__).lower()
+
+
+UNDOABLE_KINDS = tuple(kind_of(kind) for kind, op in OPERATIONS.items() if op.undoable)

@@ -27,7 +27,7 @@ from asterism.types.memory import (
 )
 
 Deltas = Mapping[str, Sequence[Splice[str]]]
-"""What became of each section's text (`""`: of the whole), as Loro knows it."""
+"""What became of each section's text (`""`: of the whole) through later changes."""
 
 
 def merged(

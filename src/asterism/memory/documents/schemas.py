@@ -6,7 +6,10 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import Any, cast
+
+import orjson
 
 from asterism.errors import InvalidInput
 from asterism.memory.documents.fields import clean_text, read_value
@@ -126,6 +129,12 @@ def read_schema(given: Mapping[str, Any] | str) -> Schema:
             f"Ready-made ones are {', '.join(TEMPLATES)}."
         )
     return _read(given, "The schema")
+
+
+@lru_cache(1_024)
+def schema_of(text: str) -> Schema:
+    """Return a schema that was stored; the same text is read once."""
+    return read_schema(orjson.loads(text))
 
 
 def _read(given: object, where: str) -> Schema:
@@ -288,7 +297,7 @@ def _name(given: Any, kind: str, where: str) -> str:
             f"{where} has a {kind} with a name of {len(given)} characters; "
             f"the most is {LONGEST_NAME}."
         )
-    # Names are parts of Loro's container names and of lines such as `name: value`.
+    # Names are parts of the names of stored parts and of lines such as `name: value`.
     fits = all(unicodedata.category(c)[0] in "LNM" or c in "_-. " for c in given)
     if not fits or given != given.strip() or given.startswith("_"):
         raise InvalidInput(
