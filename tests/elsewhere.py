@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from asterism.memory.documents import BlockContent, DocumentEdit
+from asterism.memory.documents.document import BlockContent
+from asterism.memory.documents.edits import DocumentEdit
 from asterism.memory.gate.replicas import Replica
 from asterism.types.memory import Schema
 

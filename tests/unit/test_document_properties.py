@@ -11,8 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from asterism.errors import InvalidInput, NotFound
-from asterism.memory.documents import BlockContent, DocumentEdit, read_schema
+from asterism.memory.documents.document import BlockContent
+from asterism.memory.documents.edits import DocumentEdit
 from asterism.memory.documents.parts import Change, Parts, change_between
+from asterism.memory.documents.schemas import read_schema
 from asterism.memory.gate.replicas import Replica
 from asterism.memory.history import EditRun, read_era, write_era
 from asterism.store.blocks import EditRow

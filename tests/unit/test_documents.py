@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 
 from asterism.errors import AsterismError, InvalidInput, NotFound, StoreDamaged
-from asterism.memory.documents import BlockContent, DocumentEdit, read_schema, render
+from asterism.memory.documents.document import BlockContent
+from asterism.memory.documents.edits import DocumentEdit
 from asterism.memory.documents.parts import Parts
+from asterism.memory.documents.rendering import render
+from asterism.memory.documents.schemas import read_schema
 from asterism.memory.gate.replicas import Replica
 from asterism.types.memory import (
     Add,

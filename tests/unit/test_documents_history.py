@@ -10,8 +10,10 @@ from itertools import pairwise
 import pytest
 
 from asterism.errors import InvalidInput, StoreDamaged
-from asterism.memory.documents import BlockContent, DocumentEdit, read_schema
+from asterism.memory.documents.document import BlockContent
+from asterism.memory.documents.edits import DocumentEdit
 from asterism.memory.documents.parts import Change, change_between
+from asterism.memory.documents.schemas import read_schema
 from asterism.memory.gate.replicas import Replica
 from asterism.memory.history import EditRun, read_era, write_era
 from asterism.store.blocks import EditRow

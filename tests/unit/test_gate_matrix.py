@@ -15,7 +15,8 @@ import asterism
 import asterism.memory.gate
 from asterism.errors import NotAllowed, NotFound
 from asterism.memory import history
-from asterism.memory.documents import BlockContent, edits
+from asterism.memory.documents import edits
+from asterism.memory.documents.document import BlockContent
 from asterism.memory.gate import blocks, passages, replicas
 from asterism.memory.gate.passages import NewPassage
 from asterism.memory.gate.writer import NeedsConsent, Writer

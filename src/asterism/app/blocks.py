@@ -11,7 +11,8 @@ from asterism.app.verbs import verbs
 from asterism.errors import NotAllowed, NotFound
 from asterism.memory import blocks, history, people
 from asterism.memory.blocks import VisibleBlock
-from asterism.memory.documents import BlockContent, read_schema
+from asterism.memory.documents.document import BlockContent
+from asterism.memory.documents.schemas import read_schema
 from asterism.memory.gate import blocks as gate
 from asterism.memory.gate import replicas, undo
 from asterism.permissions import Act
@@ -285,8 +286,9 @@ class Blocks:
         block = (await self.get(agent, label)).block
         if not self._reach.sees_all:
             raise NotAllowed(
-                f"The updates of block {label!r} hold its whole past, which only the owner and an "
-                "admin may see. Read it with `get`. Nothing was read."
+                f"The updates of block {label!r} hold all of it, and what it said when it was "
+                "exported before, which only the owner and an admin may see. Read it with `get`. "
+                "Nothing was read."
             )
 
         async def work(tx: Connection) -> bytes:

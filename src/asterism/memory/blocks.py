@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 from asterism.errors import Conflict, NotFound
-from asterism.memory.documents import render
+from asterism.memory.documents.rendering import render
 from asterism.memory.documents.schemas import schema_of
 from asterism.memory.editing import is_heading, is_visible
 from asterism.memory.lines import seen_with

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from asterism.errors import NotAllowed
-from asterism.memory.documents import BlockContent, DocumentEdit
+from asterism.memory.documents.document import BlockContent
+from asterism.memory.documents.edits import DocumentEdit
 from asterism.memory.documents.values import HEADING
 from asterism.memory.lines import EditStamp, carry
 from asterism.types.memory import (

@@ -12,7 +12,8 @@ import orjson
 from asterism.errors import AsterismError, InvalidInput
 from asterism.memory import archive, blocks, people
 from asterism.memory.blocks import VisibleBlock
-from asterism.memory.documents import BlockContent, read_schema, schema_wire
+from asterism.memory.documents.document import BlockContent
+from asterism.memory.documents.schemas import read_schema, schema_wire
 from asterism.memory.editing import is_visible
 from asterism.memory.gate import copies
 from asterism.memory.gate import passages as gate

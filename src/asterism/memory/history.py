@@ -17,7 +17,7 @@ import orjson
 from asterism.errors import NotFound
 from asterism.memory import archive
 from asterism.memory.blocks import SHARED_BY_ALL, VisibleBlock, block_of, order, visible_to
-from asterism.memory.documents import BlockContent
+from asterism.memory.documents.document import BlockContent
 from asterism.memory.documents.parts import Change, Parts, changed, damaged
 from asterism.memory.documents.schemas import schema_of
 from asterism.memory.editing import is_visible

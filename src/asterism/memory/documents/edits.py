@@ -13,7 +13,6 @@ from asterism.errors import InvalidInput, NotFound
 from asterism.memory.documents import text as texts
 from asterism.memory.documents.diffing import Splice, carried, sequence_splices, spliced
 from asterism.memory.documents.fields import (
-    clean_text,
     iso,
     read_fields,
     read_value,
@@ -22,6 +21,7 @@ from asterism.memory.documents.fields import (
 )
 from asterism.memory.documents.merging import merged_rows
 from asterism.memory.documents.schemas import LOG_TIME
+from asterism.memory.documents.text import clean_text
 from asterism.memory.documents.values import (
     ROW_ID,
     Row,

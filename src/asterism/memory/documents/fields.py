@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from typing import Any, cast
 
 from asterism.errors import InvalidInput, NotFound
+from asterism.memory.documents.text import clean_text
 from asterism.types.memory import Field, FieldType
 
 _MOST_EXACT = 2**53
@@ -24,26 +25,6 @@ _TAKES = {
 }
 _SHOWN_OF_VALUE = 60
 _UNCHANGED = "Nothing was changed."
-
-
-def clean_text(text: str, what: str) -> str:
-    r"""Return text with `\n` as its only line end, or refuse what no text may hold."""
-    for character, name in (("\0", "a null character"), (None, "half a character (a surrogate)")):
-        at = text.find(character) if character is not None else _surrogate(text)
-        if at >= 0:
-            raise InvalidInput(
-                f"{what} holds {name} at position {at + 1}. Take it out and try again.",
-                outcome=_UNCHANGED,
-            )
-    return text.replace("\r\n", "\n")
-
-
-def _surrogate(text: str) -> int:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        return error.start
-    return -1
 
 
 def read_value(field: Field, given: Any) -> Any:

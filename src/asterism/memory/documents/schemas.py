@@ -12,7 +12,8 @@ from typing import Any, cast
 import orjson
 
 from asterism.errors import InvalidInput
-from asterism.memory.documents.fields import clean_text, read_value
+from asterism.memory.documents.fields import read_value
+from asterism.memory.documents.text import clean_text
 from asterism.types.memory import (
     CompositeSchema,
     Field,

@@ -8,7 +8,6 @@ from difflib import SequenceMatcher
 from typing import Any
 
 from asterism.errors import InvalidInput
-from asterism.memory.documents.fields import clean_text
 from asterism.types.memory import Append, EditRange, Patch, Replace, Which
 
 LONGEST_PATTERN = 500
@@ -16,6 +15,26 @@ SECONDS_FOR_PATTERN = 0.25
 _COMPARED_LINES = 400
 _QUOTED = 100
 _NOTHING = "Nothing was changed."
+
+
+def clean_text(text: str, what: str) -> str:
+    r"""Return text with `\n` as its only line end, or refuse what no text may hold."""
+    for character, name in (("\0", "a null character"), (None, "half a character (a surrogate)")):
+        at = text.find(character) if character is not None else _surrogate(text)
+        if at >= 0:
+            raise InvalidInput(
+                f"{what} holds {name} at position {at + 1}. Take it out and try again.",
+                outcome=_NOTHING,
+            )
+    return text.replace("\r\n", "\n")
+
+
+def _surrogate(text: str) -> int:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return error.start
+    return -1
 
 
 def lines_of(text: str) -> list[str]:

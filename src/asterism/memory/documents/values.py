@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from asterism.errors import InvalidInput
-from asterism.memory.documents.fields import clean_text, iso, read_fields, read_value, shown
+from asterism.memory.documents.fields import iso, read_fields, read_value, shown
 from asterism.memory.documents.schemas import LOG_TIME
-from asterism.memory.documents.text import lines_of
+from asterism.memory.documents.text import clean_text, lines_of
 from asterism.types.memory import (
     CompositeSchema,
     Field,

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, cast
 import orjson
 
 from asterism.errors import AsterismError
-from asterism.memory.documents import BlockContent
 from asterism.memory.documents.diffing import Splice, spliced
+from asterism.memory.documents.document import BlockContent
 from asterism.memory.documents.parts import (
     TEXT_PART,
     Parts,

@@ -15,9 +15,10 @@ import orjson
 from asterism.errors import Conflict, InvalidInput, NotAllowed, NotFound
 from asterism.memory import history
 from asterism.memory.blocks import block_of
-from asterism.memory.documents import BlockContent, read_schema, schema_wire
+from asterism.memory.documents.document import BlockContent
 from asterism.memory.documents.edits import UNDOABLE_KINDS, act_of, description_of, kind_of
 from asterism.memory.documents.parts import Parts, change_between
+from asterism.memory.documents.schemas import read_schema, schema_wire
 from asterism.memory.editing import is_visible, make, refuse_if_lost
 from asterism.memory.gate import replicas
 from asterism.memory.gate.replicas import Replica

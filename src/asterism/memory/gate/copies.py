@@ -10,7 +10,7 @@ import orjson
 
 from asterism.errors import Conflict, InvalidInput, NotFound
 from asterism.memory import archive, history
-from asterism.memory.documents import BlockContent
+from asterism.memory.documents.document import BlockContent
 from asterism.memory.gate import blocks
 from asterism.memory.gate.blocks import BlockOptions, OpenBlock, pending_content
 from asterism.memory.gate.writer import Writer, judge

@@ -11,9 +11,9 @@ import orjson
 from asterism.errors import Conflict, NotAllowed, NotFound
 from asterism.memory import history
 from asterism.memory.blocks import block_of
-from asterism.memory.documents import BlockContent, schema_wire
+from asterism.memory.documents.document import BlockContent
 from asterism.memory.documents.edits import act_of
-from asterism.memory.documents.schemas import schema_of
+from asterism.memory.documents.schemas import schema_of, schema_wire
 from asterism.memory.gate import blocks
 from asterism.memory.gate.blocks import OpenBlock, PendingEdit, prepare
 from asterism.memory.gate.writer import Writer, by_owner, hears, judge, resource_for
