@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from asterism.memory.documents.document import BlockContent
-from asterism.memory.documents.edits import DocumentEdit
+from asterism.memory.edits import BlockContent, ContentEdit
 from asterism.memory.gate.replicas import Replica
 from asterism.types.memory import Schema
 
@@ -22,7 +21,7 @@ class Elsewhere:
         content.write(self.replica.state)
         return content
 
-    def edit(self, edit: DocumentEdit, now: int = 0) -> None:
+    def edit(self, edit: ContentEdit, now: int = 0) -> None:
         """Make one edit."""
         content = self.content
         content.apply(edit, now=now)

@@ -11,12 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from asterism.errors import InvalidInput, NotFound
-from asterism.memory.documents.document import BlockContent
-from asterism.memory.documents.edits import DocumentEdit
-from asterism.memory.documents.parts import Change, Parts, change_between
-from asterism.memory.documents.schemas import read_schema
+from asterism.memory.content import Change, Parts, change_between
+from asterism.memory.edits import BlockContent, ContentEdit
 from asterism.memory.gate.replicas import Replica
 from asterism.memory.history import EditRun, read_era, write_era
+from asterism.memory.schemas import read_schema
 from asterism.store.blocks import EditRow
 from asterism.types.memory import (
     Add,
@@ -52,7 +51,7 @@ numbers = st.integers(-5, 5)
 places = st.integers(1, 6)
 
 
-def text_edits(section: str | None = None) -> st.SearchStrategy[DocumentEdit]:
+def text_edits(section: str | None = None) -> st.SearchStrategy[ContentEdit]:
     return st.one_of(
         words.map(lambda one: Append(one, section)),
         st.builds(
@@ -67,7 +66,7 @@ def text_edits(section: str | None = None) -> st.SearchStrategy[DocumentEdit]:
     )
 
 
-def map_edits(section: str | None = None) -> st.SearchStrategy[DocumentEdit]:
+def map_edits(section: str | None = None) -> st.SearchStrategy[ContentEdit]:
     return st.one_of(
         st.builds(SetField, st.just("name"), words | st.none(), section=st.just(section)),
         st.builds(
@@ -81,7 +80,7 @@ def map_edits(section: str | None = None) -> st.SearchStrategy[DocumentEdit]:
     )
 
 
-def list_edits(section: str | None = None) -> st.SearchStrategy[DocumentEdit]:
+def list_edits(section: str | None = None) -> st.SearchStrategy[ContentEdit]:
     item = st.fixed_dictionaries(
         {"title": words}, optional={"done": st.booleans(), "priority": numbers}
     )
@@ -96,11 +95,11 @@ def list_edits(section: str | None = None) -> st.SearchStrategy[DocumentEdit]:
     )
 
 
-def log_edits(section: str | None = None) -> st.SearchStrategy[DocumentEdit]:
+def log_edits(section: str | None = None) -> st.SearchStrategy[ContentEdit]:
     return words.map(lambda one: Append(json.dumps({"observation": one}), section))
 
 
-EDITS: dict[str, st.SearchStrategy[DocumentEdit]] = {
+EDITS: dict[str, st.SearchStrategy[ContentEdit]] = {
     "text": text_edits(),
     "map": map_edits(),
     "list": list_edits(),
@@ -140,7 +139,7 @@ class Kept:
         self.states.append(content.parts)
         self.texts.append(content.text)
 
-    def edit(self, edit: DocumentEdit) -> None:
+    def edit(self, edit: ContentEdit) -> None:
         content = self.content
         before = (content.parts, content.text)
         self.now += 1000
@@ -186,7 +185,7 @@ class Kept:
         return self.texts[-1]
 
 
-def scripted(kind: str, edits: Sequence[DocumentEdit]) -> Kept:
+def scripted(kind: str, edits: Sequence[ContentEdit]) -> Kept:
     block = Kept(SCHEMAS[kind])
     for edit in edits:
         block.edit(edit)
@@ -200,7 +199,7 @@ def test_three_authors_on_two_replicas_converge(kind: str) -> None:
 
     @often
     @given(st.lists(step, max_size=12))
-    def run(steps: list[tuple[str, DocumentEdit]]) -> None:
+    def run(steps: list[tuple[str, ContentEdit]]) -> None:
         here = Kept(SCHEMAS[kind])
         there = Kept(SCHEMAS[kind], here.all_updates())
         for author, edit in steps:
@@ -228,7 +227,7 @@ def test_three_authors_on_two_replicas_converge(kind: str) -> None:
 def test_undoing_all_and_redoing_all_leads_back_over_the_same_states(kind: str) -> None:
     @often
     @given(st.lists(EDITS[kind], max_size=6))
-    def run(edits: list[DocumentEdit]) -> None:
+    def run(edits: list[ContentEdit]) -> None:
         block = scripted(kind, edits)
         past = list(block.texts)
         count = len(past) - 1
@@ -249,7 +248,7 @@ def test_undoing_all_and_redoing_all_leads_back_over_the_same_states(kind: str) 
 def test_each_version_is_found_and_restored_as_it_was(kind: str) -> None:
     @often
     @given(st.lists(EDITS[kind], max_size=6), st.data())
-    def run(edits: list[DocumentEdit], data: st.DataObject) -> None:
+    def run(edits: list[ContentEdit], data: st.DataObject) -> None:
         block = scripted(kind, edits)
         number = data.draw(st.integers(0, len(block.states) - 1))
         last = len(block.states) - 1
@@ -269,7 +268,7 @@ def test_each_version_is_found_and_restored_as_it_was(kind: str) -> None:
 def test_squashing_keeps_the_past_and_what_can_be_done_with_it(kind: str) -> None:
     @often
     @given(st.lists(EDITS[kind], min_size=2, max_size=8), st.data())
-    def run(edits: list[DocumentEdit], data: st.DataObject) -> None:
+    def run(edits: list[ContentEdit], data: st.DataObject) -> None:
         block = scripted(kind, edits)
         cut = data.draw(st.integers(0, len(block.states) - 1))
         last = len(block.states) - 1
@@ -311,7 +310,7 @@ def test_what_came_after_an_edit_stays_when_it_is_taken_back(
 def test_what_an_author_does_not_see_stays_and_is_not_told(kind: str) -> None:
     @often
     @given(st.lists(EDITS[kind], max_size=5), EDITS[kind], st.data())
-    def run(edits: list[DocumentEdit], last: DocumentEdit, data: st.DataObject) -> None:
+    def run(edits: list[ContentEdit], last: ContentEdit, data: st.DataObject) -> None:
         block = scripted(kind, edits)
         document = block.content
         lines = document.lines()

@@ -10,12 +10,10 @@ from typing import Any
 import pytest
 
 from asterism.errors import AsterismError, InvalidInput, NotFound, StoreDamaged
-from asterism.memory.documents.document import BlockContent
-from asterism.memory.documents.edits import DocumentEdit
-from asterism.memory.documents.parts import Parts
-from asterism.memory.documents.rendering import render
-from asterism.memory.documents.schemas import read_schema
+from asterism.memory.content import Parts, render
+from asterism.memory.edits import BlockContent, ContentEdit
 from asterism.memory.gate.replicas import Replica
+from asterism.memory.schemas import read_schema
 from asterism.types.memory import (
     Add,
     Append,
@@ -61,7 +59,7 @@ COMPOSITE = CompositeSchema(
 )
 
 
-def made(schema: Schema, *edits: DocumentEdit) -> BlockContent:
+def made(schema: Schema, *edits: ContentEdit) -> BlockContent:
     document = BlockContent.new(schema)
     for edit in edits:
         document.apply(edit, now=NOW)
@@ -72,7 +70,7 @@ def text(content: str) -> BlockContent:
     return made(TextSchema(), SetText(content)) if content else made(TextSchema())
 
 
-def refused(document: BlockContent, edit: DocumentEdit, *said: str) -> AsterismError:
+def refused(document: BlockContent, edit: ContentEdit, *said: str) -> AsterismError:
     """Expect one sentence that says this, and that nothing was changed."""
     before = (document.text, document.parts)
     with pytest.raises((InvalidInput, NotFound)) as caught:
@@ -223,7 +221,7 @@ def test_a_patch_that_does_not_fit_says_which_line() -> None:
     "edit",
     [Append("a\0b"), SetText("\ud800"), Replace("x", "\0"), EditRange(1, 1, "\udfff"), Append("")],
 )
-def test_what_no_text_may_hold_is_refused(edit: DocumentEdit) -> None:
+def test_what_no_text_may_hold_is_refused(edit: ContentEdit) -> None:
     refused(text("x"), edit)
 
 
@@ -307,7 +305,7 @@ def test_fields_of_a_map() -> None:
         (SetField("name", "x", section="facts"), "has no sections"),
     ],
 )
-def test_what_a_map_does_not_take(edit: DocumentEdit, said: str) -> None:
+def test_what_a_map_does_not_take(edit: ContentEdit, said: str) -> None:
     refused(made(MAP, SetField("name", "Anna")), edit, said)
 
 
@@ -315,7 +313,7 @@ def test_what_a_map_does_not_take(edit: DocumentEdit, said: str) -> None:
     "schema", [MAP, read_schema("tasks"), read_schema("observations"), COMPOSITE]
 )
 def test_what_is_given_to_an_editor_can_be_given_back(schema: Schema) -> None:
-    edits: dict[int, list[DocumentEdit]] = {
+    edits: dict[int, list[ContentEdit]] = {
         id(MAP): [SetField("name", "Anna"), SetField("likes", ["tea"])],
         id(COMPOSITE): [
             Append("a note", "notes"),
@@ -371,7 +369,7 @@ def test_a_list_of_tasks() -> None:
         (SetText("{}"), "A list is needed"),
     ],
 )
-def test_what_a_list_does_not_take(edit: DocumentEdit, said: str) -> None:
+def test_what_a_list_does_not_take(edit: ContentEdit, said: str) -> None:
     refused(made(read_schema("tasks"), Append("one")), edit, said)
 
 
@@ -487,7 +485,7 @@ def test_a_composite() -> None:
     ],
 )
 def test_read_only_parts_are_known_before_they_are_written(
-    edit: DocumentEdit, part: str | None
+    edit: ContentEdit, part: str | None
 ) -> None:
     document = made(COMPOSITE, SetField("name", "Anna", "facts"))
     before = document.text

@@ -10,12 +10,11 @@ from itertools import pairwise
 import pytest
 
 from asterism.errors import InvalidInput, StoreDamaged
-from asterism.memory.documents.document import BlockContent
-from asterism.memory.documents.edits import DocumentEdit
-from asterism.memory.documents.parts import Change, change_between
-from asterism.memory.documents.schemas import read_schema
+from asterism.memory.content import Change, change_between
+from asterism.memory.edits import BlockContent, ContentEdit
 from asterism.memory.gate.replicas import Replica
 from asterism.memory.history import EditRun, read_era, write_era
+from asterism.memory.schemas import read_schema
 from asterism.store.blocks import EditRow
 from asterism.types.memory import (
     Add,
@@ -41,14 +40,14 @@ LOG = read_schema("observations")
 class Past:
     """Content and what it was after each of its edits; 0: the new content."""
 
-    def __init__(self, schema: Schema, *edits: DocumentEdit) -> None:
+    def __init__(self, schema: Schema, *edits: ContentEdit) -> None:
         self.schema = schema
         self.content = BlockContent.new(schema)
         self.states = [self.content.parts]
         for edit in edits:
             self.do(edit)
 
-    def do(self, edit: DocumentEdit) -> None:
+    def do(self, edit: ContentEdit) -> None:
         self.content.apply(edit, now=len(self.states) * 1000)
         self.keep()
 
@@ -187,7 +186,7 @@ def test_writing_against_an_older_version_keeps_what_was_written_since() -> None
 # -- replicas --------------------------------------------------------------------------------------
 
 CONCURRENT: list[
-    tuple[Schema, list[DocumentEdit], DocumentEdit, DocumentEdit, Callable[[str], bool]]
+    tuple[Schema, list[ContentEdit], ContentEdit, ContentEdit, Callable[[str], bool]]
 ] = [
     (TEXT, [SetText("a b c")], Replace("a", "x"), Replace("c", "z"), lambda text: text == "x b z"),
     (
@@ -248,9 +247,9 @@ CONCURRENT: list[
 @pytest.mark.parametrize(("schema", "before", "mine", "yours", "holds"), CONCURRENT)
 def test_what_two_replicas_write_at_once_is_merged(
     schema: Schema,
-    before: list[DocumentEdit],
-    mine: DocumentEdit,
-    yours: DocumentEdit,
+    before: list[ContentEdit],
+    mine: ContentEdit,
+    yours: ContentEdit,
     holds: Callable[[str], bool],
 ) -> None:
     base = Past(schema, *before).replica()

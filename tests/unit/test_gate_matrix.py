@@ -14,9 +14,8 @@ import pytest
 import asterism
 import asterism.memory.gate
 from asterism.errors import NotAllowed, NotFound
-from asterism.memory import history
-from asterism.memory.documents import edits
-from asterism.memory.documents.document import BlockContent
+from asterism.memory import edits, history
+from asterism.memory.edits import BlockContent
 from asterism.memory.gate import blocks, passages, replicas
 from asterism.memory.gate.passages import NewPassage
 from asterism.memory.gate.writer import NeedsConsent, Writer

@@ -13,7 +13,7 @@ import orjson
 from asterism.agents.account import Account, Declares, Said, speaker_of
 from asterism.agents.held import held
 from asterism.memory import blocks
-from asterism.memory.editing import is_visible
+from asterism.memory.lines import is_visible
 from asterism.permissions.intent import TrustedText
 from asterism.permissions.provenance import Evidence, reading_of
 from asterism.permissions.readings import Reading

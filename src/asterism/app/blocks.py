@@ -11,10 +11,10 @@ from asterism.app.verbs import verbs
 from asterism.errors import NotAllowed, NotFound
 from asterism.memory import blocks, history, people
 from asterism.memory.blocks import VisibleBlock
-from asterism.memory.documents.document import BlockContent
-from asterism.memory.documents.schemas import read_schema
+from asterism.memory.edits import BlockContent
 from asterism.memory.gate import blocks as gate
 from asterism.memory.gate import replicas, undo
+from asterism.memory.schemas import read_schema
 from asterism.permissions import Act
 from asterism.store import blocks as rows
 from asterism.store.database import Connection

@@ -277,7 +277,7 @@ def describe(
     reason: Reason = "",
 ) -> None:
     """Change what is said of a block, not what it says; what is not given stays."""
-    from asterism.memory.documents.schemas import read_schema
+    from asterism.memory.schemas import read_schema
     from asterism.types.memory import Describe
 
     given = (new_label, description, kind, limit, permission, audience, pin, schema)

@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 from asterism.errors import Conflict, NotFound
-from asterism.memory.documents.rendering import render
-from asterism.memory.documents.schemas import schema_of
-from asterism.memory.editing import is_heading, is_visible
-from asterism.memory.lines import seen_with
+from asterism.memory.content import render
+from asterism.memory.lines import is_heading, is_visible, seen_with
+from asterism.memory.schemas import schema_of
 from asterism.store import blocks as rows
 from asterism.store.blocks import BlockRow, VisibleRow
 from asterism.store.database import Connection

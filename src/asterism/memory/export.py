@@ -12,14 +12,14 @@ import orjson
 from asterism.errors import AsterismError, InvalidInput
 from asterism.memory import archive, blocks, people
 from asterism.memory.blocks import VisibleBlock
-from asterism.memory.documents.document import BlockContent
-from asterism.memory.documents.schemas import read_schema, schema_wire
-from asterism.memory.editing import is_visible
+from asterism.memory.edits import BlockContent
 from asterism.memory.gate import copies
 from asterism.memory.gate import passages as gate
 from asterism.memory.gate.passages import NewPassage
 from asterism.memory.gate.writer import Writer
 from asterism.memory.history import SourcedLine, lines_with_origins
+from asterism.memory.lines import is_visible
+from asterism.memory.schemas import read_schema, schema_wire
 from asterism.store import blocks as rows
 from asterism.store import people as persons
 from asterism.store import summaries

@@ -17,17 +17,15 @@ import orjson
 from asterism.errors import NotFound
 from asterism.memory import archive
 from asterism.memory.blocks import SHARED_BY_ALL, VisibleBlock, block_of, order, visible_to
-from asterism.memory.documents.document import BlockContent
-from asterism.memory.documents.parts import Change, Parts, changed, damaged
-from asterism.memory.documents.schemas import schema_of
-from asterism.memory.editing import is_visible
-from asterism.memory.lines import seen_with, spliced
+from asterism.memory.content import Change, Parts, changed, damaged
+from asterism.memory.edits import BlockContent
+from asterism.memory.lines import is_visible, seen_with, spliced
+from asterism.memory.schemas import schema_of
 from asterism.store import blocks as rows
-from asterism.store import documents, travel
-from asterism.store.blocks import Blame, BlockRow, EditRow, EraRow, read_source
+from asterism.store import documents, passages
+from asterism.store.blocks import Blame, BlockRow, EditRow, EraRow, PastBlock, read_source
 from asterism.store.database import Connection
 from asterism.store.passages import PassageEdit
-from asterism.store.travel import OnceSeen
 from asterism.types.labels import Label
 from asterism.types.memory import (
     CONSTELLATION,
@@ -445,7 +443,7 @@ async def as_of(
     """
     await archive.archives_of(tx, constellation, agent_id)
     seen: list[VisibleBlock] = []
-    for once in await travel.blocks_of_then(tx, constellation, agent_id, moment):
+    for once in await rows.blocks_of_then(tx, constellation, agent_id, moment):
         if not participants.can_see(Audience.read(once.row.audience)):
             continue
         then = await _seen_then(tx, once, agent_id, moment)
@@ -464,7 +462,9 @@ async def as_of(
         for one in await documents.sources(tx, constellation)
         if participants.can_see(one.audience)
     }
-    sources = [one for one in await travel.attached_then(tx, agent_id, moment) if one[0] in open_to]
+    sources = [
+        one for one in await passages.attached_then(tx, agent_id, moment) if one[0] in open_to
+    ]
     return MemoryAt(
         agent_id=agent_id,
         moment=moment,
@@ -475,7 +475,7 @@ async def as_of(
 
 
 async def _seen_then(
-    tx: Connection, once: OnceSeen, agent_id: str, moment: int
+    tx: Connection, once: PastBlock, agent_id: str, moment: int
 ) -> VisibleBlock | None:
     """Return a block as an agent saw it at a moment; None: it did not."""
     now = once.row
@@ -562,7 +562,7 @@ async def blame_for(
 async def edits_after(tx: Connection, block_id: str, number: int) -> list[EditRow]:
     """Return the edits of a block above a number, the oldest first, across eras."""
     found: list[EditRow] = []
-    for era in await travel.eras_after(tx, block_id, number):
+    for era in await rows.eras_after(tx, block_id, number):
         found += [edit for edit in read_era(era).edits if edit.number > number]
     return found + await rows.edits(tx, block_id, number + 1, 1 << 62, changes=False)
 
@@ -664,7 +664,7 @@ async def written_by(
                 heard[edit.block_id] = [one.number for one in edits]
             else:
                 heard[edit.block_id] = await visible_edits(tx, edit.block_id, participants)
-    changed = await travel.passage_edits_by(tx, constellation, turn_id)
+    changed = await passages.passage_edits_by(tx, constellation, turn_id)
     if not participants.owner_alone:
         touched = {one.passage_id for one in changed}
         kept = [
@@ -678,7 +678,7 @@ async def written_by(
         tuple(edit for edit in edits if edit.number in heard[edit.block_id]),
         tuple(
             one
-            for one in await travel.inserted_by(tx, constellation, turn_id)
+            for one in await passages.inserted_by(tx, constellation, turn_id)
             if participants.can_see(one.source.audience)
         ),
         tuple(changed),

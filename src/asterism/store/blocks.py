@@ -57,6 +57,15 @@ class VisibleRow(NamedTuple):
     """None where it is the constellation's."""
 
 
+class PastBlock(NamedTuple):
+    """A block that an agent may have seen once, as it is now."""
+
+    row: BlockRow
+    shared: str | None
+    """The permission with which it is shared with the agent now."""
+    owner_name: str | None
+
+
 class EditRow(NamedTuple):
     """A row of `block_edits`, without its block."""
 
@@ -255,6 +264,43 @@ async def squashed_eras(tx: Connection, constellation: str) -> list[tuple[str, E
         (constellation, OPEN),
     )
     return [(row[0], EraRow(*row[1:])) for row in rows]
+
+
+async def blocks_of_then(
+    tx: Connection, constellation: str, agent_id: str, moment: int
+) -> list[PastBlock]:
+    """Return the blocks that an agent may have seen at a moment, with those put away since.
+
+    Of others' blocks, all that are or were shared with it, and all with folded edits, which may
+    say that they were.
+    """
+    columns = ", ".join(f"b.{name}" for name in COLUMNS_WITH_CONTENT.split(", "))
+    rows = await tx.all(
+        f"SELECT {columns}, s.permission, a.name FROM blocks b"
+        " LEFT JOIN block_agents s ON s.block_id = b.id AND s.agent_id = ?"
+        " LEFT JOIN agents a ON a.id = b.owner_id"
+        " WHERE b.constellation = ? AND b.created_at <= ?"
+        " AND (b.retired_at IS NULL OR b.retired_at > ?)"
+        " AND (b.owner_id IN (?, ?) OR s.permission IS NOT NULL"
+        " OR EXISTS (SELECT 1 FROM block_edits e WHERE e.block_id = b.id"
+        " AND e.kind IN ('share', 'unshare') AND e.source LIKE ?)"
+        " OR EXISTS (SELECT 1 FROM block_eras r WHERE r.block_id = b.id AND r.last <> ?))",
+        (
+            *(agent_id, constellation, moment, moment, agent_id, CONSTELLATION),
+            *(f"%{orjson.dumps(agent_id).decode()}%", OPEN),
+        ),
+    )
+    return [PastBlock(BlockRow(*row[:18]), row[18], row[19]) for row in rows]
+
+
+async def eras_after(tx: Connection, block_id: str, number: int) -> list[EraRow]:
+    """Return the folded eras with edits above a number, the earliest first."""
+    rows = await tx.all(
+        "SELECT first, last, content, edits, since FROM block_eras"
+        " WHERE block_id = ? AND last > ? ORDER BY first",
+        (block_id, number),
+    )
+    return [EraRow(*row) for row in rows]
 
 
 async def replica(tx: Connection, block_id: str) -> ReplicaRow | None:

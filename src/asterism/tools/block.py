@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal
 from asterism.errors import AsterismError, StoreError, ToolError
 from asterism.memory import blocks
 from asterism.memory.blocks import VisibleBlock
-from asterism.memory.editing import is_visible
 from asterism.memory.gate import blocks as gate
 from asterism.memory.gate.writer import NeedsConsent
+from asterism.memory.lines import is_visible
 from asterism.store import agents
 from asterism.store import blocks as rows
 from asterism.tools.spellings import OPERATION, TEXT, WORD, also, unless_null

@@ -18,23 +18,24 @@ from typing import TYPE_CHECKING, Any, cast
 import orjson
 
 from asterism.errors import AsterismError
-from asterism.memory.documents.diffing import Splice, spliced
-from asterism.memory.documents.document import BlockContent
-from asterism.memory.documents.parts import (
+from asterism.memory.content import (
+    ROW_ID,
     TEXT_PART,
     Parts,
+    Row,
     change_between,
     part_json,
     sections_of,
 )
-from asterism.memory.documents.schemas import schema_of
-from asterism.memory.documents.values import ROW_ID, Row
+from asterism.memory.edits import BlockContent
 from asterism.memory.forgetting.columns import TABLES
 from asterism.memory.forgetting.needle import Texts
 from asterism.memory.forgetting.redaction import FORGOTTEN, Redactor, same_length
 from asterism.memory.forgetting.rows import Found
 from asterism.memory.gate.replicas import LoroRefused, Replica, loro_errors
 from asterism.memory.history import EditRun, change_of, read_era, write_era
+from asterism.memory.schemas import schema_of
+from asterism.memory.texts import Splice, spliced
 from asterism.store import forgetting as store
 from asterism.store.blocks import EditRow, EraRow, ReplicaRow, write_parts
 from asterism.store.database import Connection, Database

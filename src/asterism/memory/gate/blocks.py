@@ -15,15 +15,13 @@ import orjson
 from asterism.errors import Conflict, InvalidInput, NotAllowed, NotFound
 from asterism.memory import history
 from asterism.memory.blocks import block_of
-from asterism.memory.documents.document import BlockContent
-from asterism.memory.documents.edits import UNDOABLE_KINDS, act_of, description_of, kind_of
-from asterism.memory.documents.parts import Parts, change_between
-from asterism.memory.documents.schemas import read_schema, schema_wire
-from asterism.memory.editing import is_visible, make, refuse_if_lost
+from asterism.memory.content import Parts, change_between
+from asterism.memory.edits import UNDOABLE_KINDS, BlockContent, act_of, description_of, kind_of
 from asterism.memory.gate import replicas
 from asterism.memory.gate.replicas import Replica
 from asterism.memory.gate.writer import Writer, by_owner, hears, judge, resource_for
-from asterism.memory.lines import EditStamp, carry, splice
+from asterism.memory.lines import EditStamp, carry, is_visible, make, refuse_if_lost, splice
+from asterism.memory.schemas import read_schema, schema_wire
 from asterism.permissions import Act, Resource
 from asterism.store import agents, block_writes
 from asterism.store import blocks as rows

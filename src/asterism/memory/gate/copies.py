@@ -10,7 +10,7 @@ import orjson
 
 from asterism.errors import Conflict, InvalidInput, NotFound
 from asterism.memory import archive, history
-from asterism.memory.documents.document import BlockContent
+from asterism.memory.edits import BlockContent
 from asterism.memory.gate import blocks
 from asterism.memory.gate.blocks import BlockOptions, OpenBlock, pending_content
 from asterism.memory.gate.writer import Writer, judge
@@ -18,13 +18,12 @@ from asterism.memory.history import UNDOES, SourcedLine, as_of, lines_with_origi
 from asterism.memory.vectors import embed
 from asterism.memory.words import digest
 from asterism.permissions import Act, Resource
-from asterism.store import block_writes, documents, passage_writes, passages, travel
+from asterism.store import block_writes, documents, passage_writes, passages
 from asterism.store import blocks as rows
 from asterism.store.blocks import OPEN, BlockRow, EraRow
 from asterism.store.database import Connection
 from asterism.store.passage_writes import Fresh
-from asterism.store.passages import Archive
-from asterism.store.travel import StoredPassage
+from asterism.store.passages import Archive, StoredPassage
 from asterism.types.ids import new_id
 from asterism.types.labels import Label
 from asterism.types.memory import (
@@ -275,7 +274,7 @@ async def _fork_passages(
     ids = await _new_ids(tx, source.id)
     held = 0
     after = ""
-    while page := await travel.stored_passages(tx, source.id, after, _PAGE):
+    while page := await passages.stored_passages(tx, source.id, after, _PAGE):
         after = page[-1].passage.id
         if moment is None:
             fresh = [_copied(one, one.passage, target.id, ids) for one in page]
@@ -295,7 +294,7 @@ async def _fork_passages(
 async def _new_ids(tx: Connection, archive_id: str) -> dict[str, str]:
     """Return a new id for each passage of an archive, in the same order."""
     old: list[str] = []
-    while page := await travel.stored_passages(tx, archive_id, old[-1] if old else "", _PAGE):
+    while page := await passages.stored_passages(tx, archive_id, old[-1] if old else "", _PAGE):
         old += [one.passage.id for one in page]
     return dict(zip(sorted(old), sorted(new_id("pas") for _ in old), strict=True))
 

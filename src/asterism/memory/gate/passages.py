@@ -41,7 +41,7 @@ _SCANNED = 2_000
 """How many passages a new one is held against, the latest first."""
 _COMPARED = 8
 """How many of them, the nearest, are looked at closely."""
-_MOST_CONTRADICTIONS = 20
+_MAX_CONTRADICTIONS = 20
 _BATCH = 500
 
 ACTS: dict[type[PassageWrite], Act] = {
@@ -515,7 +515,7 @@ async def _supersede(tx: Connection, writer: Writer, old: Passage, new: Passage)
 async def _flag(tx: Connection, writer: Writer, old: Passage, new: Passage) -> None:
     before: Any = old.metadata.get("contradicts")
     former = cast("list[Any]", before) if isinstance(before, list) else []
-    metadata = {**old.metadata, "contradicts": [*former, new.id][-_MOST_CONTRADICTIONS:]}
+    metadata = {**old.metadata, "contradicts": [*former, new.id][-_MAX_CONTRADICTIONS:]}
     await _change(tx, writer, "flag", old, {"metadata": orjson.dumps(metadata).decode()})
 
 

@@ -18,23 +18,19 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from asterism.errors import InvalidInput, NotAllowed, NotFound, StoreDamaged
-from asterism.memory.documents.diffing import (
-    Splice,
-    longest_rise,
-    sequence_splices,
-    text_splices,
-)
-from asterism.memory.documents.fields import read_value
-from asterism.memory.documents.parts import (
+from asterism.memory.content import (
+    ROW_ID,
+    Row,
     is_row,
     read_map,
     read_parts,
     read_rows,
+    row_fields,
     sections_of,
 )
-from asterism.memory.documents.schemas import schema_of
-from asterism.memory.documents.values import ROW_ID, Row, row_fields
 from asterism.memory.gate.writer import Writer, by_owner
+from asterism.memory.schemas import read_value, schema_of
+from asterism.memory.texts import Splice, longest_rise, sequence_splices, text_splices
 from asterism.store import block_writes
 from asterism.store import blocks as rows
 from asterism.store.blocks import BlockRow

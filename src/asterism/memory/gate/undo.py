@@ -11,9 +11,7 @@ import orjson
 from asterism.errors import Conflict, NotAllowed, NotFound
 from asterism.memory import history
 from asterism.memory.blocks import block_of
-from asterism.memory.documents.document import BlockContent
-from asterism.memory.documents.edits import act_of
-from asterism.memory.documents.schemas import schema_of, schema_wire
+from asterism.memory.edits import BlockContent, act_of
 from asterism.memory.gate import blocks
 from asterism.memory.gate.blocks import OpenBlock, PendingEdit, prepare
 from asterism.memory.gate.writer import Writer, by_owner, hears, judge, resource_for
@@ -27,10 +25,11 @@ from asterism.memory.history import (
     was_of,
     written_by,
 )
+from asterism.memory.schemas import schema_of, schema_wire
 from asterism.memory.vectors import embed
 from asterism.memory.words import digest
 from asterism.permissions import Act, Resource
-from asterism.store import block_writes, journal, passage_writes, passages, travel
+from asterism.store import block_writes, journal, passage_writes, passages
 from asterism.store import blocks as rows
 from asterism.store.blocks import BlockRow, EditRow
 from asterism.store.database import Connection
@@ -440,7 +439,7 @@ async def _judge_passage(tx: Connection, writer: Writer, passage: Passage) -> No
 
 async def _take_passage_back(tx: Connection, writer: Writer, passage_id: str, number: int) -> bool:
     """Take back one edit of a passage, or with 0 its insert; False if nothing of it is left."""
-    now = await travel.stored_columns(tx, passage_id)
+    now = await passages.stored_columns(tx, passage_id)
     changes: dict[str, Any] = {}
     if number == 0:
         changes = {"retracted_at": writer.now} if now["retracted_at"] is None else {}

@@ -1,4 +1,4 @@
-"""Edits as pure functions from a state to the next one; everything is checked here."""
+"""Every operation on a block, and edits as pure functions from one state to the next."""
 
 from __future__ import annotations
 
@@ -9,33 +9,32 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, cast, get_args
 
-from asterism.errors import InvalidInput, NotFound
-from asterism.memory.documents import text as texts
-from asterism.memory.documents.diffing import Splice, carried, sequence_splices, spliced
-from asterism.memory.documents.fields import (
-    iso,
-    read_fields,
-    read_value,
-    tidy_number,
-    unknown,
-)
-from asterism.memory.documents.merging import merged_rows
-from asterism.memory.documents.schemas import LOG_TIME
-from asterism.memory.documents.text import clean_text
-from asterism.memory.documents.values import (
+from asterism.errors import AsterismError, InvalidInput, NotFound
+from asterism.memory import texts
+from asterism.memory.content import (
     ROW_ID,
+    Change,
+    Parts,
     Row,
+    composed_texts,
     from_json,
     initial,
     is_plain,
+    lead_field,
+    merged,
+    merged_rows,
     new_row,
     parse,
+    read_parts,
     read_row,
     row_fields,
     to_json,
     to_lines,
+    write_parts,
     wrong,
 )
+from asterism.memory.schemas import LOG_TIME, iso, read_fields, read_value, tidy_number, unknown
+from asterism.memory.texts import Splice, carried, clean_text, sequence_splices, spliced
 from asterism.permissions import Act
 from asterism.types.memory import (
     Add,
@@ -70,9 +69,7 @@ from asterism.types.memory import (
     Unshare,
 )
 
-DocumentEdit = (
-    Append | Replace | Patch | EditRange | SetText | SetField | Add | SetItem | RemoveItem
-)
+ContentEdit = Append | Replace | Patch | EditRange | SetText | SetField | Add | SetItem | RemoveItem
 """The edits that can be made of the content alone, without its history."""
 
 Apply = Callable[[Any, Any, Any, int, Sequence[bool] | None], Any]
@@ -80,7 +77,7 @@ Apply = Callable[[Any, Any, Any, int, Sequence[bool] | None], Any]
 
 
 def edited(
-    schema: Schema, value: Any, edit: DocumentEdit, now: int, seen: Sequence[bool] | None = None
+    schema: Schema, value: Any, edit: ContentEdit, now: int, seen: Sequence[bool] | None = None
 ) -> Any:
     """Return the state after an edit, or raise InvalidInput or NotFound.
 
@@ -155,7 +152,7 @@ def _all_sections(
 
 
 def _edited_part(
-    schema: Schema, value: Any, edit: DocumentEdit, now: int, seen: Sequence[bool] | None
+    schema: Schema, value: Any, edit: ContentEdit, now: int, seen: Sequence[bool] | None
 ) -> Any:
     apply = (OPERATIONS[type(edit)].on or {}).get(type(schema))
     if apply is None:
@@ -558,3 +555,192 @@ def kind_of(write: type) -> str:
 
 
 UNDOABLE_KINDS = tuple(kind_of(kind) for kind, op in OPERATIONS.items() if op.undoable)
+
+
+def touched_read_only(
+    schema: Schema, value: Any, edit: ContentEdit, seen: Sequence[bool] | None = None
+) -> str | None:
+    """Return the read-only field or section that an edit would write, if any."""
+    part = schema
+    if isinstance(schema, CompositeSchema) and edit.section is not None:
+        for section in schema.sections:
+            if section.name == edit.section:
+                if section.read_only:
+                    return section.name
+                part = section.schema
+    named = _named_fields(part, edit)
+    for field in _fields_of(part):
+        if field.read_only and field.name in named:
+            return field.name
+    if not isinstance(edit, SetText):
+        return None
+    try:
+        made = edited(schema, value, edit, 0, seen)
+    except AsterismError:
+        return None
+    return read_only_difference(schema, value, made)
+
+
+def _fields_of(schema: Schema) -> tuple[Field, ...]:
+    match schema:
+        case MapSchema():
+            return schema.fields
+        case ListSchema() | LogSchema():
+            return row_fields(schema)
+        case _:
+            return ()
+
+
+def _named_fields(schema: Schema, edit: ContentEdit) -> frozenset[str]:
+    """Return the fields that an edit names."""
+    given: Any = None
+    match edit:
+        case SetField() | Add():
+            return frozenset({edit.field})
+        case Append() if isinstance(schema, ListSchema | LogSchema):
+            given = edit.content
+        case SetItem() if isinstance(schema, ListSchema):
+            given = edit.value
+        case _:
+            return frozenset()
+    rows = schema
+    if isinstance(given, str):
+        try:
+            given = given_row(rows, given)
+        except AsterismError:
+            return frozenset()
+    if isinstance(given, Mapping):
+        return frozenset(map(str, cast("Mapping[str, Any]", given)))
+    lead = lead_field(row_fields(rows))
+    return frozenset({lead.name} if lead else ())
+
+
+def read_only_difference(schema: Schema, one: Any, other: Any) -> str | None:
+    """Return the read-only field or section in which two states differ, if any."""
+    match schema:
+        case CompositeSchema():
+            for section in schema.sections:
+                a, b = one[section.name], other[section.name]
+                if section.read_only and to_json(section.schema, a) != to_json(section.schema, b):
+                    return section.name
+                if inner := read_only_difference(section.schema, a, b):
+                    return inner
+        case MapSchema():
+            for field in schema.fields:
+                if field.read_only and one.get(field.name) != other.get(field.name):
+                    return field.name
+        case ListSchema() | LogSchema():
+            before = {row[ROW_ID]: row for row in one}
+            for row in other:
+                was = before.get(row[ROW_ID], {})
+                for field in row_fields(schema):
+                    old = was.get(field.name, None if was else field.default)
+                    if field.read_only and row.get(field.name) != old:
+                        return field.name
+        case _:
+            pass
+    return None
+
+
+class BlockContent:
+    """The content of a block under its schema: edits are made on its state and checked first."""
+
+    __slots__ = ("_parts", "_schema", "_state")
+
+    def __init__(self, schema: Schema, parts: Parts) -> None:
+        self._schema = schema
+        self._parts = parts
+        self._state = read_parts(schema, parts)
+
+    @staticmethod
+    def new(schema: Schema) -> BlockContent:
+        """Return the content of a new block: the defaults of its fields."""
+        content = BlockContent(schema, {})
+        content.write(initial(schema))
+        return content
+
+    def apply(self, edit: ContentEdit, *, now: int = 0, seen: Sequence[bool] | None = None) -> None:
+        """Make one edit; on InvalidInput or NotFound nothing has changed.
+
+        Args:
+            edit: What to do. `SetText.base` is the caller's business (`write_against`).
+            now: The moment in ms, for a log's entries.
+            seen: For each of `lines()`, whether the author sees it; None: all. Numbers in the edit
+                count what is seen, errors quote nothing else, and what is not seen stays.
+        """
+        self.write(edited(self._schema, self._state, edit, now, seen))
+
+    def write(self, state: Any) -> None:
+        """Make the state another one."""
+        self._parts = write_parts(self._schema, self._parts, state)
+        self._state = read_parts(self._schema, self._parts)
+
+    def take_back(self, before: Parts, after: Parts, since: Sequence[Change]) -> None:
+        """Take one edit back, which made `after` of `before`; what has changed since stays.
+
+        What the edit did is taken back in what is left of it, character by character, and in lines
+        that have come back at the same place since (by an undo and a redo).
+        """
+        self._merge(after, read_parts(self._schema, before), since, keep_all=False)
+
+    def write_against(
+        self, base: Parts, edit: SetText, since: Sequence[Change], *, now: int = 0
+    ) -> None:
+        """Write the whole anew as against a former state; what has changed since is kept."""
+        wanted = edited(self._schema, read_parts(self._schema, base), edit, now)
+        self._merge(base, wanted, since, keep_all=True)
+
+    def _merge(self, base: Parts, wanted: Any, since: Sequence[Change], *, keep_all: bool) -> None:
+        was = read_parts(self._schema, base)
+        texts = composed_texts(since, self._parts)
+        self.write(merged(self._schema, was, self._state, wanted, keep_all=keep_all, deltas=texts))
+
+    def touched_read_only(
+        self, edit: ContentEdit, *, seen: Sequence[bool] | None = None
+    ) -> str | None:
+        """Return the read-only field or section that an edit would write, if any."""
+        return touched_read_only(self._schema, self._state, edit, seen)
+
+    def read_only_changed(self, other: BlockContent) -> str | None:
+        """Return the read-only field or section in which two states differ, if any."""
+        return read_only_difference(self._schema, self._state, other.state)
+
+    def lines(self) -> list[str]:
+        """Return everything, one unit after the other; never a newline inside one."""
+        return to_lines(self._schema, self._state)
+
+    @property
+    def parts(self) -> Parts:
+        """What is stored of it."""
+        return self._parts
+
+    @property
+    def state(self) -> Any:
+        """What it holds, as `values` describes it."""
+        return self._state
+
+    @property
+    def schema(self) -> Schema:
+        """What it is read and written as."""
+        return self._schema
+
+    @property
+    def text(self) -> str:
+        """All lines."""
+        return "\n".join(self.lines())
+
+    @property
+    def size(self) -> int:
+        """How many characters it holds."""
+        return len(self.text)
+
+    def editable(self) -> str:
+        """Return what a person edits and `SetText` takes: text as it is, else pretty JSON."""
+        value = self.value()
+        if isinstance(self._schema, TextSchema):
+            return value
+        return json.dumps(value, ensure_ascii=False, indent=2) + "\n"
+
+    def value(self) -> Any:
+        """Return the whole as a JSON value."""
+        return to_json(self._schema, self._state)
