@@ -247,8 +247,8 @@ def unescaped(line: str) -> str:
 # -- stored by part --------------------------------------------------------------------------------
 
 # Each section (the whole: `""`) has a part of its own, named by what it is made of: `SECTION:text`
-# is the text itself, `SECTION:fields` a JSON object, `SECTION:rows` JSON with one row a line. What a
-# schema does not know stays where it is, so that a schema that comes back finds its values again.
+# is the text itself, `SECTION:fields` a JSON object, `SECTION:rows` JSON with one row a line. What
+# a schema does not know stays where it is, so that one that comes back finds its values again.
 Parts = Mapping[str, str]
 Change = Mapping[str, Sequence[Sequence[Any]]]
 """What an edit made of each part: `[at, how many characters go, the text that comes]`."""
