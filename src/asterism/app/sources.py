@@ -18,7 +18,7 @@ from asterism.sources.folder import Folder, Progress, Synced
 from asterism.store import documents
 from asterism.store.database import Connection
 from asterism.types.agents import Agent
-from asterism.types.documents import Document, DocumentSource
+from asterism.types.documents import DocumentSource, SourceDocument
 from asterism.types.ids import new_id
 
 
@@ -151,7 +151,7 @@ class Sources:
 
     async def documents(
         self, name: str, *, after: str = "", limit: int = 200
-    ) -> Sequence[Document]:
+    ) -> Sequence[SourceDocument]:
         """Return the documents of a source by path, a page of them."""
         source = await self.get(name)
         return await self._reach.database.read(
