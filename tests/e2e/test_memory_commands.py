@@ -328,7 +328,7 @@ def test_what_archives_cannot_be_told(aria: Command):
         (2, ("archive", "add"), "Give one of TEXT and --file"),
         (2, ("archive", "add", "  "), "Nothing"),
         (2, ("archive", "add", "x", "--audience", "everybody"), "names no audience"),
-        (2, ("archive", "add", "x", "--true-from", "soon"), "no moment"),
+        (2, ("archive", "add", "x", "--true-from", "soon"), "not a valid time"),
         (2, ("archive", "search", "x", "--in", "dreams"), "dreams"),
         (1, ("archive", "search", "x", "--present", "Nobody"), "Nobody"),
         (2, ("archive", "tag", "pas_0"), "--none"),
@@ -518,7 +518,7 @@ def test_a_turn_is_taken_back_and_memory_is_told_as_of_before(talked: Command):
         (1, ("memory", "revert", "turn_0"), "There is no turn"),
         (1, ("memory", "revert", "--block", "human", "--edit", "99"), "no edit 99"),
         (2, ("memory", "revert"), "Name a turn"),
-        (2, ("memory", "as-of", "aria", "then"), "no moment"),
+        (2, ("memory", "as-of", "aria", "then"), "not a valid time"),
         (1, ("memory", "as-of", "nobody", "now"), "nobody"),
     ):
         assert word in refused(talked, *arguments, code=code), arguments
