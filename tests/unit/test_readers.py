@@ -528,6 +528,14 @@ def test_a_docx_that_unpacks_without_end_is_refused(tmp_path: Path) -> None:
     assert "more than 256 MB" in refusal(path)
 
 
+@pytest.mark.parametrize(("row", "filler"), [("<w:tr>", "<w:tc/>"), ("<w:p>", "<w:br/>")])
+def test_a_docx_of_empty_cells_or_breaks_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: str, filler: str
+) -> None:
+    monkeypatch.setattr(office, "_MAX_PARAGRAPH", 1_000)
+    assert "one paragraph or row" in refusal(make_docx(tmp_path / "a.docx", row + filler * 1_001))
+
+
 def test_a_docx_made_by_a_library_is_read(tmp_path: Path) -> None:
     document: Any = pytest.importorskip("docx").Document()
     document.add_heading("Birds", 1)
