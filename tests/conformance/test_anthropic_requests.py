@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from asterism.errors import ModelRefused
 from asterism.models.anthropic import Anthropic
-from asterism.models.anthropic.conversation import ConversationCache
+from asterism.models.anthropic_messages import ConversationCache
 from asterism.ports import ModelRequest
 from asterism.types.turns import Call, Reply, message_wire, result_wire
 from tests.conformance.model_contract import TOOLS, ask, wire

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from asterism import Asterism, Limits, Signal, TurnState
-from asterism.models.chain import Chain, CircuitBreaker, VendorState
-from asterism.models.pace import RateLimiter
+from asterism.models.chain import Chain, CircuitBreaker, RateLimiter, VendorState
 from asterism.testing.channel import MemoryChannel
 from asterism.types.turns import EntryKind, Outcome
 from tests.scenes import until
@@ -501,7 +500,7 @@ async def test_agents_that_wait_for_a_rate_limit_take_turns(
     server: FaultServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     seats = Seats()
-    monkeypatch.setattr("asterism.app.engine.Pace", seats.pace)
+    monkeypatch.setattr("asterism.app.engine.RateLimiter", seats.pace)
     settings = configured(OPENAI, server.base_url) | {"models.first.requests_per_minute": 3}
     names = ("busy", "calm", "late")
     async with opened(tmp_path, settings) as home:

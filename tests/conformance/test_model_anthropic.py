@@ -27,9 +27,8 @@ from asterism.errors import (
     ModelRefused,
     ModelUnavailable,
 )
-from asterism.models.anthropic import Anthropic
-from asterism.models.anthropic.answer import MessagesReplyParser
-from asterism.models.http.trouble import MalformedAnswer, RequestRejected
+from asterism.models.anthropic import Anthropic, MessagesReplyParser
+from asterism.models.endpoint import MalformedAnswer, RequestRejected
 from asterism.ports import Model, ModelRequest, Profile, Profiled
 from asterism.tools.tool import tool
 from asterism.types.turns import Call, Reply, Usage

@@ -32,9 +32,8 @@ from asterism.errors import (
     ModelRefused,
     ModelUnavailable,
 )
-from asterism.models.others import OtherVendor
-from asterism.models.others.history import ConversionCache, load_thought
-from asterism.models.others.vendors import VendorClient, VendorSpec
+from asterism.models.others import OtherVendor, VendorClient, VendorSpec
+from asterism.models.others_messages import ConversionCache, load_thought
 from asterism.types.turns import Reply
 from tests.conformance.model_contract import TOOLS, Pieces, ask, wire
 

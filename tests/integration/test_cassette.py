@@ -11,7 +11,7 @@ import pytest
 
 from asterism import Asterism, Signal, ToolContext, TurnState, tool
 from asterism.errors import ConfigError, ModelError, ModelRefused, ModelUnavailable
-from asterism.models.http.cassette import Cassette, read_tape, settings_to_play
+from asterism.models.cassette import Cassette, read_tape, settings_to_play
 from asterism.ports import Model
 from asterism.types.turns import Call, Outcome, Reply
 from tests.conformance.model_contract import Pieces, ask
@@ -233,7 +233,7 @@ async def test_a_tape_plays_as_fast_as_wanted(
     async def wait(seconds: float) -> None:
         waited.append(seconds)
 
-    monkeypatch.setattr("asterism.models.http.cassette.asyncio.sleep", wait)
+    monkeypatch.setattr("asterism.models.cassette.asyncio.sleep", wait)
     await heard(
         port(OPENAI, server.base_url, Cassette(tape, "play", speed=2)), "hallo", streamed=True
     )

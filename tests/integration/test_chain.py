@@ -21,8 +21,7 @@ from asterism.errors import (
     ModelUnavailable,
 )
 from asterism.models import chain
-from asterism.models.chain import CircuitBreaker
-from asterism.models.pace import RateLimiter
+from asterism.models.chain import CircuitBreaker, RateLimiter
 from asterism.ports import Emit, Model, ModelRequest, Profile, Question
 from asterism.testing.scripted import ScriptedModel
 from asterism.types.turns import Call, Reply, TurnState, Usage

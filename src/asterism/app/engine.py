@@ -28,8 +28,7 @@ from asterism.errors import AsterismError, ConfigError, NotFound
 from asterism.gate import policies_of
 from asterism.memory.forgetting.tombstones import ForgottenTexts
 from asterism.memory.search.caches import let_go
-from asterism.models.chain import Chain, ChainLink, VendorState
-from asterism.models.pace import RateLimiter
+from asterism.models.chain import Chain, ChainLink, RateLimiter, VendorState
 from asterism.models.prices import Prices
 from asterism.permissions import Act, Authority
 from asterism.ports import (
@@ -68,7 +67,7 @@ from asterism.types.turns import Folds, Strategy
 if TYPE_CHECKING:
     from asterism.app.mcp import McpServers
     from asterism.memory.search.encoders.asking import Asking
-    from asterism.models.http.cassette import Cassette
+    from asterism.models.cassette import Cassette
 
 
 class Engine:
@@ -274,7 +273,7 @@ class Parts:
         wanted = self._settings().cassette
         if wanted.file is None:
             return None
-        from asterism.models.http.cassette import Cassette
+        from asterism.models.cassette import Cassette
 
         return Cassette(wanted.file, wanted.mode, speed=wanted.speed, loose=wanted.loose)
 

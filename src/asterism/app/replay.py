@@ -9,13 +9,7 @@ from asterism import plugins
 from asterism.app.engine import make_model
 from asterism.config import ModelSettings, Settings
 from asterism.errors import ModelError
-from asterism.models.http.cassette import (
-    Cassette,
-    Exchange,
-    Playback,
-    RecordedRequest,
-    first_difference,
-)
+from asterism.models.cassette import Cassette, Exchange, Playback, RecordedRequest, first_difference
 from asterism.ports import Model, ModelRequest, Profile, Profiled, Question
 from asterism.store import journal
 from asterism.store.database import Database

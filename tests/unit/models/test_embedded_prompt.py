@@ -3,8 +3,8 @@
 import orjson
 import pytest
 
-from asterism.models.embedded.keeper import StopGeneration
 from asterism.models.embedded.prompt import ReplyFilter, render
+from asterism.models.embedded.supervisor import StopGeneration
 from asterism.ports import ModelRequest
 from asterism.types.turns import Reply
 

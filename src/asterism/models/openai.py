@@ -1,19 +1,162 @@
-"""A reply put together from what a server sends: a whole body, or the events of a stream."""
+"""The OpenAI chat-completions wire format, which most vendors and local servers speak.
+
+Written from the API reference, https://platform.openai.com/docs/api-reference/chat, and lenient
+where servers are known to differ from it. A request joins the stored bytes of its messages; they
+are never parsed or serialised again, so that a call costs what is new in it.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
+from asterism.errors import ConfigError, ContentRefused
 from asterism.models import estimate_usage
-from asterism.models.http.text import EventLines, StreamedText, fix_surrogates, parse_json
-from asterism.models.http.trouble import MalformedAnswer, RequestRejected
+from asterism.models.endpoint import (
+    Endpoint,
+    EventLines,
+    MalformedAnswer,
+    RequestRejected,
+    StreamedText,
+    fix_surrogates,
+    number_option,
+    parse_json,
+)
+from asterism.ports import ModelRequest
 from asterism.types.turns import Call, Reply, Usage
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from asterism.ports import Emit
+
+OPENAI_URL = "https://api.openai.com/v1"
+OWN_FIELDS = frozenset({"model", "messages", "tools", "stream", "stream_options"})
+_STREAMING_FIELDS = b',"stream":true,"stream_options":{"include_usage":true}}'
+
+
+class OpenAI:
+    """The models of one vendor that speaks this wire format, asked over HTTP.
+
+    Options: those of `Endpoint`, and `options`, a table of further fields for every request such
+    as `temperature`.
+    """
+
+    def __init__(self, vendor: str, options: dict[str, Any]) -> None:
+        self._vendor = vendor
+        self._options = options
+        home = None
+        if vendor == "openai":
+            home = os.environ.get("OPENAI_BASE_URL") or OPENAI_URL
+        self._default_url = home
+        self._endpoint = Endpoint(
+            vendor, options, path="/chat/completions", home=home, headers=_auth_headers
+        )
+        self._extra = _extra_fields(vendor, options.get("options") or {})
+        # OpenAI's reasoning models take this name only, and other servers mostly the older one.
+        official = self._endpoint.address == OPENAI_URL
+        self._max_tokens_field = b"max_completion_tokens" if official else b"max_tokens"
+
+    async def complete(self, request: ModelRequest, emit: Emit | None = None) -> Reply:
+        """Ask the model once."""
+        body = self._body(request, streamed=emit is not None)
+        answer = await self._endpoint.ask(request, body, lambda: ChatReplyParser(emit))
+        reply = answer.reply(len(body))
+        if reply.finish == "content_filter" and not (reply.text or reply.calls):
+            raise ContentRefused(
+                f"The model '{self._vendor}:{request.model}' did not answer, since its content "
+                "filter objects. Say it otherwise, or give the agent another model."
+            )
+        return reply
+
+    def encoder(self, model: str) -> OpenAIEncoder:
+        """Return an encoder by its name at the vendor."""
+        endpoint = Endpoint(
+            self._vendor,
+            self._options,
+            path=EMBEDDINGS_PATH,
+            home=self._default_url,
+            headers=_auth_headers,
+        )
+        timeout = number_option(self._vendor, self._options, "timeout", 120)
+        return OpenAIEncoder(self._vendor, model, endpoint, timeout)
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        await self._endpoint.close()
+
+    def _body(self, request: ModelRequest, *, streamed: bool) -> bytes:
+        tools = request.tools
+        if tools == b"[]":
+            tools = None
+        return b"".join(
+            (
+                b'{"model":',
+                orjson.dumps(request.model),
+                self._extra,
+                self._optional_fields(request, tools),
+                b',"messages":[',
+                b",".join(_with_reasoning(request)),
+                b'],"tools":' + tools if tools else b"]",
+                _STREAMING_FIELDS if streamed else b"}",
+            )
+        )
+
+    def _optional_fields(self, request: ModelRequest, tools: bytes | None) -> bytes:
+        """Return the members that few requests have."""
+        wishes = b"," + request.extra if request.extra else b""
+        if request.max_output is not None:
+            wishes += b',"%b":%d' % (self._max_tokens_field, request.max_output)
+        if request.schema is not None:
+            wishes += (
+                b',"response_format":{"type":"json_schema","json_schema":'
+                b'{"name":"answer","schema":%b}}' % request.schema
+            )
+        if tools and request.tool_choice != "auto":
+            wishes += b',"tool_choice":' + _tool_choice(request.tool_choice)
+        return wishes
+
+
+def _auth_headers(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+def _tool_choice(choice: str) -> bytes:
+    if choice in {"none", "required"}:
+        return orjson.dumps(choice)
+    return orjson.dumps({"type": "function", "function": {"name": choice}})
+
+
+def _with_reasoning(request: ModelRequest) -> list[bytes]:
+    """Return the messages; replies of this turn with the reasoning that came with them.
+
+    Servers that send `reasoning_content` (DeepSeek, vLLM, llama.cpp) may want it back while the
+    turn goes on, and OpenRouter its `reasoning_details`; others never sent any and get none.
+    """
+    thoughts = request.thoughts
+    if not thoughts:
+        return request.messages
+    return [
+        message[:-1] + b"," + thought[1:] if (thought := thoughts.get(message)) else message
+        for message in request.messages
+    ]
+
+
+def _extra_fields(vendor: str, fields: dict[str, Any]) -> bytes:
+    if taken := sorted(OWN_FIELDS & fields.keys()):
+        raise ConfigError(
+            f"models.{vendor}.options sets {taken[0]!r}, which asterism sets by itself. Take it "
+            "out; fields such as temperature or max_tokens belong there."
+        )
+    try:
+        return b"," + orjson.dumps(fields)[1:-1] if fields else b""
+    except TypeError as error:
+        raise ConfigError(f"models.{vendor}.options cannot be sent as JSON: {error}.") from None
 
 
 _ADDRESS_HINT = "It usually ends in /v1."
@@ -283,3 +426,99 @@ def _string(value: Any) -> str:
 
 def _count(value: Any) -> int:
     return value if isinstance(value, int) and value > 0 else 0
+
+
+EMBEDDINGS_PATH = "/embeddings"
+_TEXTS_PER_REQUEST = 64
+"""Texts in one request; small servers work through them one after the other."""
+_EMBEDDINGS_HINT = "The address usually ends in /v1, and the model must be one for embeddings."
+
+
+class OpenAIEncoder:
+    """An encoder that is asked over HTTP."""
+
+    def __init__(self, vendor: str, model: str, endpoint: Endpoint, timeout: float) -> None:
+        self.name = f"{vendor}:{model}"
+        self._model = model
+        self._endpoint = endpoint
+        self._timeout = timeout
+
+    async def encode(
+        self,
+        texts: Sequence[str],
+        *,
+        question: bool = False,  # noqa: ARG002 - the format has no word for it
+    ) -> NDArray[np.float32]:
+        """Return a vector for each text, a row each; zeros for one without words."""
+        import numpy as np
+
+        asked = [place for place, text in enumerate(texts) if text.strip()]
+        rows: list[NDArray[np.float32]] = []
+        for first in range(0, len(asked), _TEXTS_PER_REQUEST):
+            some = asked[first : first + _TEXTS_PER_REQUEST]
+            rows.append(await self._ask([texts[place] for place in some]))
+        if not rows:
+            return np.zeros((len(texts), 0), dtype=np.float32)
+        made = np.zeros((len(texts), rows[0].shape[1]), dtype=np.float32)
+        made[asked] = np.concatenate(rows)
+        return made
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        await self._endpoint.close()
+
+    async def _ask(self, texts: list[str]) -> NDArray[np.float32]:
+        # JSON has no lone surrogates.
+        clean = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
+        body = orjson.dumps({"model": self._model, "input": clean, "encoding_format": "float"})
+        request = ModelRequest(self._model, [], None, key="encode", timeout=self._timeout)
+        answer = await self._endpoint.ask(request, body, lambda: _VectorParser(len(texts)))
+        return answer.vectors
+
+
+class _VectorParser:
+    """The vectors of an answer; there is nothing to stream."""
+
+    def __init__(self, count: int) -> None:
+        self.done = False
+        self.finish = ""
+        self.vectors: NDArray[np.float32]
+        self._count = count
+
+    def take(self, body: bytes) -> None:
+        whole: Any = parse_json(body, _EMBEDDINGS_HINT)
+        if not isinstance(whole, dict):
+            raise MalformedAnswer(f"with no list of embeddings. {_EMBEDDINGS_HINT}")
+        table = cast("dict[str, Any]", whole)
+        if table.get("error"):
+            raise RequestRejected.from_table(table)
+        self.vectors = _rows(table.get("data"), self._count)
+        self.done = True
+
+    def feed(self, chunk: bytes) -> None:
+        raise MalformedAnswer(f"with a stream of {len(chunk)} bytes and more. {_EMBEDDINGS_HINT}")
+
+    def end(self) -> None:
+        raise MalformedAnswer(f"with an empty stream. {_EMBEDDINGS_HINT}")
+
+
+def _rows(data: Any, count: int) -> NDArray[np.float32]:
+    import numpy as np
+
+    if not isinstance(data, list):
+        raise MalformedAnswer(f"with no list of embeddings. {_EMBEDDINGS_HINT}")
+    entries = cast("list[dict[str, Any]]", data)
+    if len(entries) != count:
+        raise MalformedAnswer(
+            f"with {len(entries)} embeddings for {count} texts. Nothing of it was kept."
+        )
+    try:
+        ordered = sorted(entries, key=lambda one: int(one["index"]))
+        rows = np.array([one["embedding"] for one in ordered], dtype=np.float32)
+    except (KeyError, TypeError, ValueError) as error:
+        raise MalformedAnswer(
+            f"with embeddings that are not lists of numbers. {_EMBEDDINGS_HINT}"
+        ) from error
+    if rows.ndim != 2 or not rows.shape[1] or not np.isfinite(rows).all():
+        raise MalformedAnswer(f"with embeddings that are not lists of numbers. {_EMBEDDINGS_HINT}")
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
