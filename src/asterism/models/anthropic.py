@@ -27,6 +27,7 @@ from asterism.models.endpoint import (
     MalformedAnswer,
     RequestRejected,
     StreamedText,
+    extra_fields,
     fix_surrogates,
     fix_surrogates_in,
     parse_json,
@@ -42,7 +43,7 @@ ANTHROPIC_URL = "https://api.anthropic.com"
 # The one that other servers of this format know as well. The next, 2026-10-21, has no temperature,
 # top_p and top_k any more: https://platform.claude.com/docs/en/api/versioning, 2026-11.
 VERSION = "2023-06-01"
-OWN_FIELDS = frozenset({"model", "messages", "system", "tools", "tool_choice", "stream"})
+_RESERVED_FIELDS = frozenset({"model", "messages", "system", "tools", "tool_choice", "stream"})
 DEFAULT_OUTPUT_TOKENS = 8192
 """Tokens that an answer may have where nobody says: the API wants a bound, and every model that is
 offered can write that much. Thinking comes on top."""
@@ -75,8 +76,10 @@ class Anthropic:
         self._thinking = _table_option(vendor, "thinking", fields.pop("thinking", None))
         self._output = _table_option(vendor, "output_config", fields.pop("output_config", None))
         self._budget = _budget(vendor, self._thinking, self._max_tokens)
-        _extra_fields(vendor, {"thinking": self._thinking, "output_config": self._output})
-        self._extra = _extra_fields(vendor, fields)
+        extra_fields(
+            vendor, {"thinking": self._thinking, "output_config": self._output}, _RESERVED_FIELDS
+        )
+        self._extra = extra_fields(vendor, fields, _RESERVED_FIELDS)
         self._conversations = ConversationCache()
 
     async def complete(self, request: ModelRequest, emit: Emit | None = None) -> Reply:
@@ -211,18 +214,6 @@ def _budget(vendor: str, thinking: dict[str, Any] | None, bound: int | None) -> 
             f"thinking.budget_tokens ({budget}): thinking is part of what the model writes."
         )
     return budget
-
-
-def _extra_fields(vendor: str, fields: dict[str, Any]) -> bytes:
-    if taken := sorted(OWN_FIELDS & fields.keys()):
-        raise ConfigError(
-            f"models.{vendor}.options sets {taken[0]!r}, which asterism sets by itself. Take it "
-            "out; fields such as temperature or max_tokens belong there."
-        )
-    try:
-        return b"," + orjson.dumps(fields)[1:-1] if fields else b""
-    except TypeError as error:
-        raise ConfigError(f"models.{vendor}.options cannot be sent as JSON: {error}.") from None
 
 
 _ADDRESS_HINT = "It is the address before /v1/messages."

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from asterism.ports import ModelRequest
 
 MAX_ANSWER_BYTES = 64 << 20
-_KEY_RESTS = 60.0
-"""Seconds that a key which had too many requests rests, where the server names none."""
+_KEY_PAUSE = 60.0
+"""Seconds that a key which had too many requests is not used, where the server names none."""
 
 Read = Callable[[], Awaitable[bytes]]
 """Gives the next bytes of a body, none at its end."""
@@ -67,6 +67,7 @@ class ReplyParser(Protocol):
 
 
 A = TypeVar("A", bound=ReplyParser)
+T = TypeVar("T")
 
 
 class Endpoint:
@@ -88,15 +89,16 @@ class Endpoint:
         headers: Callable[[str], dict[str, str]],
     ) -> None:
         """Make an endpoint; `home` is the vendor's own address, `headers` present a key."""
-        parts = _split_address(vendor, str(options.get("base_url") or home or ""))
+        parts = split_address(vendor, str(options.get("base_url") or home or ""))
         self.address = f"{parts.scheme}://{parts.netloc}{parts.path}"
         self.loopback = is_loopback(parts.hostname or "")
         self._named = "" if options.get("unnamed") else self.address
         self._target = parts._replace(path=parts.path + path).geturl()
-        found, self._key_name = _find_keys(vendor, options)
+        self._keys = VendorKeys.find(vendor, options)
+        found = self._keys.found
         # Headers of a session cost less than those of a request, which keys in rotation need.
-        self._fixed = headers(found[0] if found else "") if len(found) < 2 else {}
-        self._keys = [_Key(key, headers(key) if len(found) > 1 else None) for key in found or [""]]
+        self._session_headers = headers(found[0] if found else "") if len(found) < 2 else {}
+        self._key_headers = {key: headers(key) for key in found} if len(found) > 1 else {}
         self._lacks_key = not found and (
             bool(options.get("key_env")) or (bool(home) and not self.loopback)
         )
@@ -115,32 +117,19 @@ class Endpoint:
     async def ask(self, request: ModelRequest, body: bytes, begin: Callable[[], A]) -> A:
         """Send a body and return the answer, begun anew with the next key if one fails."""
         if self._lacks_key and not self._plays:
-            raise KeyRefused(
-                f"The model '{self._vendor}:{request.model}' needs a key, but {self._key_name} is "
-                f'not set. Set it, run "asterism key set {self._vendor}", or write key = "…" under '
-                f"[models.{self._vendor}] in asterism.toml."
-            )
-        key, *others = self._usable()
+            raise self._keys.missing(request.model)
+
+        async def post(key: str) -> A:
+            answer = begin()
+            await self._post(request, body, key, answer)
+            return answer
+
         try:
             async with asyncio.timeout(request.timeout):
-                while True:
-                    answer = begin()
-                    try:
-                        await self._post(request, body, key, answer)
-                    except KeyRefused:
-                        key.rest(float("inf"))
-                        if not others:
-                            raise
-                    except ModelBusy as busy:
-                        key.rest(busy.retry_after or _KEY_RESTS)
-                        if not others:
-                            raise
-                    else:
-                        return answer
-                    key, *others = others
+                return await self._keys.ask_with_each(post)
         except (TimeoutError, RecordedTimeout):
             raise ModelUnavailable(
-                f"{self._peer(key.text).describe_model(request.model)} gave no whole answer within "
+                f"{self._peer('').describe_model(request.model)} gave no whole answer within "
                 f"{request.timeout:g} seconds. Ask again, or allow it more time.",
                 slow=True,
                 begun=True,
@@ -152,16 +141,8 @@ class Endpoint:
         if session is not None:
             await session.close()
 
-    def _usable(self) -> list[_Key]:
-        """Return the keys that do not rest, or the one that rests the shortest."""
-        if len(self._keys) < 2:
-            return self._keys
-        now = time.monotonic()
-        rested = [key for key in self._keys if key.rests_until <= now]
-        return rested or [min(self._keys, key=lambda key: key.rests_until)]
-
     async def _post(
-        self, request: ModelRequest, body: bytes, key: _Key, answer: ReplyParser
+        self, request: ModelRequest, body: bytes, key: str, answer: ReplyParser
     ) -> None:
         recording = None
         try:
@@ -171,12 +152,12 @@ class Endpoint:
             if self._plays:
                 tape = self._cassette.play(asked)
                 return await _read_answer(*await tape.answer(), tape.read, answer)
-            recording = self._cassette.begin(asked, key.text)
+            recording = self._cassette.begin(asked, key)
             await self._exchange(body, key, answer, recording)
         except (RequestRejected, MalformedAnswer, self._http.ClientError, OSError) as error:
             if isinstance(error, RecordedFailure):
                 raise error.problem from None
-            problem = self._peer(key.text).explain(error, request.model, len(body))
+            problem = self._peer(key).explain(error, request.model, len(body))
             if recording is not None and not isinstance(error, RequestRejected | MalformedAnswer):
                 recording.failed(problem)
             # Not chained: aiohttp's errors carry the request's headers, and so the key.
@@ -192,7 +173,7 @@ class Endpoint:
     async def _exchange(
         self,
         body: bytes,
-        key: _Key,
+        key: str,
         answer: ReplyParser,
         recording: Recording | None = None,
         *,
@@ -203,7 +184,7 @@ class Endpoint:
         data = body if len(body) <= 1 << 20 else io.BytesIO(body)
         try:
             async with session.post(
-                self._url, data=data, headers=key.headers, allow_redirects=False
+                self._url, data=data, headers=self._key_headers.get(key), allow_redirects=False
             ) as response:
                 read: Read = response.content.readany
                 if recording is not None:
@@ -221,7 +202,7 @@ class Endpoint:
         peer = self._peers.get(key)
         if peer is None:
             peer = self._peers[key] = Peer(
-                self._vendor, self._named, key, self._key_name, self._timeout
+                self._vendor, self._named, key, self._keys.name, self._timeout
             )
         return peer
 
@@ -238,7 +219,7 @@ class Endpoint:
                 "Accept-Encoding": "identity",
                 "Content-Type": "application/json",
                 "User-Agent": "asterism",
-                **self._fixed,
+                **self._session_headers,
             },
             # Not `trust_env`: it also reads ~/.netrc, whose entries collide with the key.
             proxy=None if self.loopback else proxy_for(self._url),
@@ -249,19 +230,75 @@ class Endpoint:
         return self._session
 
 
-class _Key:
-    """One of the keys, and until when it rests."""
+class VendorKeys:
+    """One vendor's keys; when one is refused or has had too many requests, the next is used."""
 
-    __slots__ = ("headers", "rests_until", "text")
+    def __init__(self, vendor: str, found: list[str], name: str) -> None:
+        self.found = found
+        self.name = name
+        """The variable or setting where they belong."""
+        self._vendor = vendor
+        self._paused_until = dict.fromkeys(found, 0.0)
 
-    def __init__(self, text: str, headers: dict[str, str] | None) -> None:
-        self.text = text
-        self.headers = headers
-        self.rests_until = 0.0
+    @staticmethod
+    def find(
+        vendor: str, options: Mapping[str, Any], usual: tuple[str, ...] = (), api: str = ""
+    ) -> VendorKeys:
+        """Look into the options, then into the environment.
 
-    def rest(self, seconds: float) -> None:
-        """Use another one for a while, if there is one."""
-        self.rests_until = time.monotonic() + seconds
+        Args:
+            vendor: The vendor's name in the configuration.
+            options: Its table.
+            usual: The variables that the vendor's own tools read.
+            api: The vendor's usual name; under another one, `<NAME>_API_KEY` is read first.
+        """
+        own = () if vendor == api else (f"{vendor.upper().replace('-', '_')}_API_KEY",)
+        names = (options["key_env"],) if options.get("key_env") else (*own, *usual)
+        name = next((name for name in names if os.environ.get(name)), names[0])
+        text = os.environ.get(name, "")
+        if options.get("key"):
+            name, text = f"models.{vendor}.key", str(options["key"])
+        keys = [key.strip() for key in text.split(",") if key.strip()]
+        if not all(key.isascii() and key.isprintable() for key in keys):
+            raise ConfigError(
+                f"{name} holds characters that no key has, such as line breaks or typographic "
+                "quotes. Copy the key again, without anything around it."
+            )
+        return VendorKeys(vendor, list(dict.fromkeys(keys)), name)
+
+    def missing(self, model: str) -> KeyRefused:
+        """Return the error for a model that cannot be asked without a key."""
+        return KeyRefused(
+            f"The model '{self._vendor}:{model}' needs a key, but {self.name} is not set. Set it, "
+            f'run "asterism key set {self._vendor}", or write key = "…" under '
+            f"[models.{self._vendor}] in asterism.toml."
+        )
+
+    async def ask_with_each(self, ask: Callable[[str], Awaitable[T]]) -> T:
+        """Return the first answer; raise what the last key met. Without keys, ask with ""."""
+        *first, last = self._usable()
+        for key in first:
+            try:
+                return await ask(key)
+            except (KeyRefused, ModelBusy) as error:
+                self._pause(key, error)
+        try:
+            return await ask(last)
+        except (KeyRefused, ModelBusy) as error:
+            self._pause(last, error)
+            raise
+
+    def _usable(self) -> list[str]:
+        """Return the keys that are not paused, or the one that is paused the shortest."""
+        if len(self.found) < 2:
+            return self.found or [""]
+        now = time.monotonic()
+        usable = [key for key in self.found if self._paused_until[key] <= now]
+        return usable or [min(self.found, key=self._paused_until.__getitem__)]
+
+    def _pause(self, key: str, error: KeyRefused | ModelBusy) -> None:
+        pause = error.retry_after or _KEY_PAUSE if isinstance(error, ModelBusy) else float("inf")
+        self._paused_until[key] = time.monotonic() + pause
 
 
 async def _read_answer(
@@ -327,7 +364,8 @@ def _checked_size(size: int, chunk: bytes) -> int:
     return size + len(chunk)
 
 
-def _split_address(vendor: str, base_url: str) -> SplitResult:
+def split_address(vendor: str, base_url: str) -> SplitResult:
+    """Return the parts of a server's address; `ConfigError` if it is not one."""
     with suppress(ValueError):
         parts = urlsplit(base_url)
         sound = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
@@ -340,22 +378,6 @@ def _split_address(vendor: str, base_url: str) -> SplitResult:
     )
 
 
-def _find_keys(vendor: str, options: Mapping[str, Any]) -> tuple[list[str], str]:
-    """Return the keys, of which there may be none, and the name of the place where they belong."""
-    name: str = options.get("key_env") or f"{vendor.upper().replace('-', '_')}_API_KEY"
-    given = os.environ.get(name, "")
-    if options.get("key"):
-        name, given = f"models.{vendor}.key", str(options["key"])
-    keys = [key.strip() for key in given.split(",") if key.strip()]
-    for key in keys:
-        if not (key.isascii() and key.isprintable()):
-            raise ConfigError(
-                f"{name} holds characters that no key has, such as line breaks or typographic "
-                "quotes. Copy the key again, without anything around it."
-            )
-    return keys, name
-
-
 def number_option(vendor: str, options: Mapping[str, Any], name: str, default: float) -> float:
     """Return an option that must be a number from 0 up."""
     value = options.get(name, default)
@@ -364,6 +386,19 @@ def number_option(vendor: str, options: Mapping[str, Any], name: str, default: f
     raise ConfigError(
         f"models.{vendor}.{name} is {value!r}; a number from 0 up is needed, such as {default}."
     )
+
+
+def extra_fields(vendor: str, fields: dict[str, Any], reserved: frozenset[str]) -> bytes:
+    """Return further members of every request as JSON, after a comma."""
+    if taken := sorted(reserved & fields.keys()):
+        raise ConfigError(
+            f"models.{vendor}.options sets {taken[0]!r}, which asterism sets by itself. Take it "
+            "out; fields such as temperature or max_tokens belong there."
+        )
+    try:
+        return b"," + orjson.dumps(fields)[1:-1] if fields else b""
+    except TypeError as error:
+        raise ConfigError(f"models.{vendor}.options cannot be sent as JSON: {error}.") from None
 
 
 def is_loopback(host: str) -> bool:

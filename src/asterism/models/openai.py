@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
-from asterism.errors import ConfigError, ContentRefused
+from asterism.errors import ContentRefused
 from asterism.models import estimate_usage
 from asterism.models.endpoint import (
     Endpoint,
@@ -22,6 +22,7 @@ from asterism.models.endpoint import (
     MalformedAnswer,
     RequestRejected,
     StreamedText,
+    extra_fields,
     fix_surrogates,
     number_option,
     parse_json,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from asterism.ports import Emit
 
 OPENAI_URL = "https://api.openai.com/v1"
-OWN_FIELDS = frozenset({"model", "messages", "tools", "stream", "stream_options"})
+_RESERVED_FIELDS = frozenset({"model", "messages", "tools", "stream", "stream_options"})
 _STREAMING_FIELDS = b',"stream":true,"stream_options":{"include_usage":true}}'
 
 
@@ -57,7 +58,7 @@ class OpenAI:
         self._endpoint = Endpoint(
             vendor, options, path="/chat/completions", home=home, headers=_auth_headers
         )
-        self._extra = _extra_fields(vendor, options.get("options") or {})
+        self._extra = extra_fields(vendor, options.get("options") or {}, _RESERVED_FIELDS)
         # OpenAI's reasoning models take this name only, and other servers mostly the older one.
         official = self._endpoint.address == OPENAI_URL
         self._max_tokens_field = b"max_completion_tokens" if official else b"max_tokens"
@@ -145,18 +146,6 @@ def _with_reasoning(request: ModelRequest) -> list[bytes]:
         message[:-1] + b"," + thought[1:] if (thought := thoughts.get(message)) else message
         for message in request.messages
     ]
-
-
-def _extra_fields(vendor: str, fields: dict[str, Any]) -> bytes:
-    if taken := sorted(OWN_FIELDS & fields.keys()):
-        raise ConfigError(
-            f"models.{vendor}.options sets {taken[0]!r}, which asterism sets by itself. Take it "
-            "out; fields such as temperature or max_tokens belong there."
-        )
-    try:
-        return b"," + orjson.dumps(fields)[1:-1] if fields else b""
-    except TypeError as error:
-        raise ConfigError(f"models.{vendor}.options cannot be sent as JSON: {error}.") from None
 
 
 _ADDRESS_HINT = "It usually ends in /v1."

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -17,21 +16,25 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import orjson
 
 from asterism.errors import (
     ConfigError,
-    KeyRefused,
-    ModelBusy,
-    ModelError,
     ModelGarbled,
     ModelRefused,
     ModelUnavailable,
 )
-from asterism.models.endpoint import CONNECT_SECONDS, Peer, is_loopback, number_option, shorten
+from asterism.models.endpoint import (
+    CONNECT_SECONDS,
+    Peer,
+    VendorKeys,
+    is_loopback,
+    number_option,
+    shorten,
+    split_address,
+)
 from asterism.models.others_messages import (
     ConvertedHistory,
     HistoryConverter,
@@ -84,7 +87,10 @@ class OtherVendor:
                 "can record or play. Take [cassette] out of asterism.toml, or use a model that "
                 "speaks OpenAI's or Anthropic's wire format."
             )
-        self._base_url, self._loopback = _address(vendor, options.get("base_url"))
+        base_url: str | None = options.get("base_url") or None
+        host = split_address(vendor, base_url).hostname if base_url else None
+        self._base_url = base_url and base_url.rstrip("/")
+        self._loopback = is_loopback(host or "")
         self._keys = VendorKeys.find(vendor, options, kind.keys, kind.api)
         self._timeout = number_option(vendor, options, "timeout", 120)
         self._settings, self._client_options = _split_options(
@@ -136,30 +142,18 @@ class OtherVendor:
     ) -> T:
         """Ask with the first key that is taken."""
         if self._kind.needs_key and not self._keys.found:
-            raise KeyRefused(
-                f"The model '{self._vendor}:{request.model}' needs a key, but {self._keys.name} is "
-                f'not set. Set it, run "asterism key set {self._vendor}", or write key = "…" under '
-                f"[models.{self._vendor}] in asterism.toml."
-            )
-        refused: ModelError | None = None
+            raise self._keys.missing(request.model)
         begun = False
+
+        async def ask_with(key: str) -> T:
+            nonlocal begun
+            client = self._clients.get(key) or await self._open(request, key)
+            begun = True
+            return await ask(client, key)
+
         try:
             async with asyncio.timeout(request.timeout):
-                for key in self._keys.usable():
-                    try:
-                        client = self._clients.get(key) or await self._open(request, key)
-                        begun = True
-                        return await ask(client, key)
-                    except KeyRefused as error:
-                        refused = error
-                        if not self._keys.set_aside(key, float("inf")):
-                            raise
-                    except ModelBusy as error:
-                        refused = error
-                        if not self._keys.set_aside(key, error.retry_after):
-                            raise
-                assert refused is not None
-                raise refused
+                return await self._keys.ask_with_each(ask_with)
         except TimeoutError:
             raise ModelUnavailable(
                 f"The model '{self._vendor}:{request.model}' gave no whole answer within "
@@ -298,22 +292,6 @@ def _open_quietly(kind: VendorSpec, place: ClientOptions) -> VendorClient:
         return kind.open(place)
 
 
-def _address(vendor: str, base_url: str | None) -> tuple[str | None, bool]:
-    """Return the address as it is given, and whether it is on this machine."""
-    if not base_url:
-        return None, False
-    with suppress(ValueError):
-        parts = urlsplit(base_url)
-        sound = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
-        if sound and "@" not in parts.netloc:
-            return base_url.rstrip("/"), is_loopback(parts.hostname or "")
-    shown = shorten(base_url.rpartition("@")[2])
-    raise ConfigError(
-        f"models.{vendor}.base_url is {shown!r}; the address of a server is needed, without user "
-        "or password, such as http://127.0.0.1:8080."
-    )
-
-
 def _split_options(
     vendor: str, options: Mapping[str, Any], kind: VendorSpec
 ) -> tuple[dict[str, Any], dict[str, str]]:
@@ -335,22 +313,10 @@ def _split_options(
 _AT_ONCE = 64
 
 
-class Port(Protocol):
-    """The vendor, asked with its keys."""
-
-    async def embed(self, model: str, texts: list[str], *, question: bool) -> list[Sequence[float]]:
-        """Return the vectors of texts."""
-        ...
-
-    async def close(self) -> None:
-        """Let go of connections."""
-        ...
-
-
 class VendorEncoder:
     """An encoder by its name as `vendor:name`."""
 
-    def __init__(self, port: Port, name: str) -> None:
+    def __init__(self, port: OtherVendor, name: str) -> None:
         self.name = name
         self._port = port
 
@@ -379,60 +345,6 @@ class VendorEncoder:
     async def close(self) -> None:
         """Let go of connections."""
         await self._port.close()
-
-
-_RESTS = 60.0
-"""Seconds that a key which had too many requests rests, where the vendor names none."""
-
-
-class VendorKeys:
-    """One vendor's keys; when one is refused or has had too many requests, the next is used."""
-
-    def __init__(self, found: list[str], name: str) -> None:
-        self.found = found
-        self.name = name
-        """The place where they belong."""
-        self._rest_until = dict.fromkeys(found, 0.0)
-
-    @staticmethod
-    def find(
-        vendor: str, options: Mapping[str, Any], usual: tuple[str, ...], api: str
-    ) -> VendorKeys:
-        """Look into the options, then into the environment.
-
-        Args:
-            vendor: The vendor's name in the configuration.
-            options: Its table.
-            usual: The variables that the vendor's own tools read.
-            api: The vendor's usual name; under another one, `<NAME>_API_KEY` is read first.
-        """
-        own = () if vendor == api else (f"{vendor.upper().replace('-', '_')}_API_KEY",)
-        names = (options["key_env"],) if options.get("key_env") else (*own, *usual)
-        name = next((each for each in names if os.environ.get(each)), (own or names)[0])
-        given = os.environ.get(name, "")
-        if options.get("key"):
-            name, given = f"models.{vendor}.key", str(options["key"])
-        keys = [key.strip() for key in given.split(",") if key.strip()]
-        if not all(key.isascii() and key.isprintable() for key in keys):
-            raise ConfigError(
-                f"{name} holds characters that no key has, such as line breaks or typographic "
-                "quotes. Copy the key again, without anything around it."
-            )
-        return VendorKeys(list(dict.fromkeys(keys)), name)
-
-    def usable(self) -> list[str]:
-        """Return the keys that do not rest, or the one that rests the shortest; "" if none is."""
-        if len(self.found) < 2:
-            return self.found or [""]
-        now = time.monotonic()
-        rested = [key for key in self.found if self._rest_until[key] <= now]
-        return rested or [min(self.found, key=self._rest_until.__getitem__)]
-
-    def set_aside(self, key: str, seconds: float | None = None) -> bool:
-        """Let a key rest; tell whether there is another one to use now."""
-        now = time.monotonic()
-        self._rest_until[key] = now + (_RESTS if seconds is None else seconds)
-        return any(until <= now for other, until in self._rest_until.items() if other != key)
 
 
 _MAX_CONNECTIONS = 64
