@@ -13,10 +13,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from asterism.memory.documents import Document
-from asterism.memory.search.dates import days_in, span_of
-from asterism.memory.search.question import read
 from asterism.models.anthropic import Anthropic
 from asterism.ports import ModelRequest
+from asterism.search.dates import days_in, span_of
+from asterism.search.query import read
 from asterism.telemetry.redaction import Secrets, Stream
 from asterism.types.memory import EditRange, SetText, TextSchema
 from asterism.types.turns import message_wire, unmarked

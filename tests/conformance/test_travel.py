@@ -18,8 +18,8 @@ from asterism.memory.gate import blocks, passages
 from asterism.memory.gate import travel as gate
 from asterism.memory.gate.copies import Forked, fork_memory
 from asterism.memory.gate.writer import NeedsConsent, Writer
-from asterism.memory.search.search import search
 from asterism.memory.travel import Effects, MemoryAt, as_of, written_by
+from asterism.search.search import search
 from asterism.store import blocks as rows
 from asterism.store import documents
 from asterism.store.database import Connection, Database
@@ -218,10 +218,10 @@ class Home:
         return await self.database.write(lambda tx: blocks.write(tx, writer, block.id, write))
 
     async def archive(
-        self, writer: Writer, write: PassageWrite, whose: str | None = None
+        self, writer: Writer, write: PassageWrite, index_key: str | None = None
     ) -> Passage:
         written = await self.database.write(
-            lambda tx: passages.write(tx, writer, whose or self.aria, write)
+            lambda tx: passages.write(tx, writer, index_key or self.aria, write)
         )
         return written.passage
 
@@ -299,7 +299,7 @@ async def test_what_needs_consent_changes_nothing_before_it_is_given(home: Home)
     assert await home.everything() == before
     await home.take_back(replace(home.agent("turn_2"), consent=True), "turn_1")
     assert await home.text(notes) == "one"
-    assert await home.held() == []
+    assert await home.candidates() == []
 
 
 async def test_a_block_that_may_not_be_overwritten_keeps_the_whole_turn(home: Home):
@@ -395,11 +395,11 @@ async def test_later_words_of_others_stay_in_a_passage(home: Home):
     await home.archive(as_owner(home.tick()), Tag(first.id, ("anna", "sport", "bern")))
     effects = await home.take_back(as_owner(home.tick()), "turn_1")
     assert [one.kind for one in effects.passage_edits] == ["append", "tag"]
-    (held,) = await home.held()
+    (held,) = await home.candidates()
     assert held.text == "Anna rows.\nShe lives in Bern."
     assert held.tags == ("anna", "bern")
     assert Origin(OriginKind.MESSAGE, "turn_1") not in held.source.origins
-    # Who may hear what is left is not known any more, so that it stays with the fewer.
+    # Who may see what is left is not known any more, so that it stays with the fewer.
     assert held.source.audience == turn.source.audience
 
     async def find(text: str, moment: int | None = None) -> list[Hit]:
@@ -423,12 +423,12 @@ async def test_what_comes_back_into_a_passage_is_heard_by_no_more_than_before(ho
     await home.archive(private, AppendPassage(first.id, "She is ill."))
     assert first.source.audience == PUBLIC
     effects = await home.take_back(as_owner(home.tick()), "turn_1")
-    assert (await home.held())[0].source == first.source
+    assert (await home.candidates())[0].source == first.source
     await home.archive(as_owner(home.tick()), AppendPassage(first.id, "She lives in Bern."))
-    assert (await home.held())[0].source.audience == PUBLIC
+    assert (await home.candidates())[0].source.audience == PUBLIC
     assert effects.taken_back_by is not None
     await home.take_back(as_owner(home.tick()), effects.taken_back_by)
-    (held,) = await home.held()
+    (held,) = await home.candidates()
     assert "She is ill." in held.text
     assert held.source.audience == OWNER_ONLY
 
@@ -440,7 +440,7 @@ async def test_what_a_turn_superseded_holds_again(home: Home):
     )
     superseded = home.now
     await home.take_back(as_owner(home.tick()), "turn_1")
-    assert await home.held() == [old]
+    assert await home.candidates() == [old]
     assert [one.text for one in (await home.then(superseded)).passages] == [
         "The intersection is on 4 May."
     ]
@@ -460,7 +460,7 @@ async def test_what_was_taken_back_can_be_forgotten(home: Home, tmp_path: Path):
     assert effects.taken_back_by is not None
     await home.take_back(as_owner(home.tick()), effects.taken_back_by)
     assert (await home.text(notes)).startswith("one\nthe secret is ")
-    assert (await home.held())[0].text.startswith("Anna rows.\nHer secret is ")
+    assert (await home.candidates())[0].text.startswith("Anna rows.\nHer secret is ")
 
 
 async def test_one_edit_is_taken_back_whatever_it_did(home: Home):
@@ -580,7 +580,7 @@ async def test_a_fork_has_the_same_memory_and_past_and_then_goes_its_own_way(hom
     await home.write(as_owner(home.tick()), copy, Append("four"))
     assert await home.text(notes) == "one\ntwo"
     assert await home.text(copy) == "one\ntwo\nthree\nfour"
-    assert [one.text for one in await home.held(carl)] == [
+    assert [one.text for one in await home.candidates(carl)] == [
         "The intersection is on 4 May.",
         "Anna likes green tea.",
     ]

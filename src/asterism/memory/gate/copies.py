@@ -17,8 +17,7 @@ from asterism.memory.gate.drafts import Desk
 from asterism.memory.gate.drafts.desk import content as drafted
 from asterism.memory.gate.writer import Writer, judge
 from asterism.memory.travel import UNDOES, SourcedLine, as_of, lines_with_origins
-from asterism.memory.vectors import embed
-from asterism.memory.words import digest
+from asterism.memory.words import digest, embed
 from asterism.permissions import Act, Resource
 from asterism.store import block_writes, documents, passage_writes, passages, travel
 from asterism.store import blocks as rows

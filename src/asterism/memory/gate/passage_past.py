@@ -17,8 +17,7 @@ from asterism.memory.travel import (
     is_to_take_back,
     passage_chain,
 )
-from asterism.memory.vectors import embed
-from asterism.memory.words import digest
+from asterism.memory.words import digest, embed
 from asterism.permissions import Act, Resource
 from asterism.store import passage_writes, passages, travel
 from asterism.store.database import Connection
