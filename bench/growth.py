@@ -14,10 +14,10 @@ from typing import Any
 
 from asterism.memory.content import Parts
 from asterism.memory.edits import BlockContent
-from asterism.memory.search.dates import days_in, span_of
-from asterism.memory.search.question import read
 from asterism.models.anthropic import Anthropic
 from asterism.ports import ModelRequest
+from asterism.search.dates import days_in, span_of
+from asterism.search.query import read
 from asterism.telemetry.redaction import Secrets, Stream
 from asterism.types.memory import EditRange, SetText, TextSchema
 from asterism.types.turns import message_wire, unmarked

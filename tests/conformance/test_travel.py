@@ -19,7 +19,7 @@ from asterism.memory.gate import undo as gate
 from asterism.memory.gate.copies import Forked, fork_memory
 from asterism.memory.gate.writer import NeedsConsent, Writer
 from asterism.memory.history import MemoryAt, TurnWrites, as_of, blame, written_by
-from asterism.memory.search.search import search
+from asterism.search.search import search
 from asterism.store import blocks as rows
 from asterism.store import documents
 from asterism.store.database import Connection, Database
@@ -399,7 +399,7 @@ async def test_later_words_of_others_stay_in_a_passage(home: Home):
     assert held.text == "Anna rows.\nShe lives in Bern."
     assert held.tags == ("anna", "bern")
     assert Origin(OriginKind.MESSAGE, "turn_1") not in held.source.origins
-    # Who may hear what is left is not known any more, so that it stays with the fewer.
+    # Who may see what is left is not known any more, so that it stays with the fewer.
     assert held.source.audience == turn.source.audience
 
     async def find(text: str, moment: int | None = None) -> list[Hit]:
@@ -580,7 +580,7 @@ async def test_a_fork_has_the_same_memory_and_past_and_then_goes_its_own_way(hom
     await home.write(as_owner(home.tick()), copy, Append("four"))
     assert await home.text(notes) == "one\ntwo"
     assert await home.text(copy) == "one\ntwo\nthree\nfour"
-    assert [one.text for one in await home.held(carl)] == [
+    assert [one.text for one in await home.candidates(carl)] == [
         "The intersection is on 4 May.",
         "Anna likes green tea.",
     ]

@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 
 from asterism.memory import lexicon
 from asterism.memory.values import ARTICLES, Token, tokens
-from asterism.memory.words import fold
+from asterism.memory.words import singular
 
 _MOST_CHARACTERS = 4_000
 _MOST_CLAIMS = 24
@@ -228,7 +228,7 @@ def _agrees(key: str, subject: list[Token]) -> bool:
     return (
         "and" in keys
         or last in {"i", "we", "you", "they", "who", "people", "children", "everybody"}
-        or fold(last) != last
+        or singular(last) != last
         or subject[-1].key in lexicon.NEGATIONS
     )
 
@@ -276,7 +276,7 @@ class _Predicate:
         elif key == "born" and self.verb == "be":
             self.verb = "bear"
         elif not self.verb and one.kind == "word":
-            self.verb, self.past = fold(key), key.endswith("ed")
+            self.verb, self.past = singular(key), key.endswith("ed")
         else:
             self.rest.append(one)
 
@@ -328,8 +328,8 @@ def _subject(found: list[Token], before: Claim | None) -> tuple[tuple[str, ...],
             or key in {"of", "on", "at", "and", "'s"}
         ):
             continue
-        keys.append(_OWNERS.get(key, fold(key)))
-    several = bool(found) and found[-1].kind == "word" and fold(found[-1].key) != found[-1].key
+        keys.append(_OWNERS.get(key, singular(key)))
+    several = bool(found) and found[-1].kind == "word" and singular(found[-1].key) != found[-1].key
     return tuple(sorted(keys)), shown, several or "and" in (one.key for one in found), nobody
 
 
@@ -342,7 +342,7 @@ def _tidy(rest: tuple[Token, ...]) -> tuple[Token, ...]:
         if one.kind == "word" and one.key in {"and", "or", "me", "that", "of", "'s"}:
             continue
         key = one.key.removesuffix("'s")
-        kept.append(replace(one, key=fold(key) if one.kind == "word" else key))
+        kept.append(replace(one, key=singular(key) if one.kind == "word" else key))
     return tuple(kept)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from asterism.memory import lexicon
 from asterism.memory.claims import Claim, Reading
 from asterism.memory.values import Token
-from asterism.memory.words import fold, words
+from asterism.memory.words import singular, words
 
 _OWNED = frozenset({"his", "her", "their", "my", "our", "your"})
 _ASKS = {"in": "where", "at": "where", "for": "whom", "as": "as what", "from": "from where"}
@@ -36,7 +36,7 @@ def covers(whole: Reading, part: Reading, text: str) -> bool:
 
 def plain_words(text: str) -> list[str]:
     """Return the words of a text, folded, without fillers."""
-    return [one for one in map(fold, words(text)) if one not in lexicon.FILLERS]
+    return [one for one in map(singular, words(text)) if one not in lexicon.FILLERS]
 
 
 def runs_through(few: list[str], many: list[str]) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import orjson
 
-from asterism.store import shelves
+from asterism.store import search_index
 from asterism.store.database import Connection, Row
 from asterism.types.documents import STAGED, DocumentSource, DocumentState, SourceDocument
 from asterism.types.people import Audience
@@ -106,7 +106,7 @@ async def remove(tx: Connection, source_id: str) -> None:
     """Remove a source that has no documents any more."""
     await tx.run("DELETE FROM source_agents WHERE source_id = ?", (source_id,))
     await tx.run("DELETE FROM sources WHERE id = ?", (source_id,))
-    await shelves.remove(tx, source_id)
+    await search_index.remove(tx, source_id)
 
 
 async def attach(tx: Connection, source_id: str, agent_id: str, now: int) -> bool:

@@ -137,7 +137,7 @@ async def many(tx: Connection, passage_ids: Sequence[str]) -> dict[str, Passage]
 
 
 class Numbered(NamedTuple):
-    """A passage with its place on the shelf of its archive."""
+    """A passage with its number in the index of its archive."""
 
     number: int
     document: str | None

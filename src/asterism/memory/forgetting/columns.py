@@ -249,22 +249,22 @@ TABLES: dict[str, Table] = {
         | _names("author")
         | {"reason": How.TEXT, "before": How.BEFORE},
     ),
-    "shelves": Table(("id",), "", _ids("id", "kind", "owner_id", "dropped")),
+    "search_indexes": Table(("id",), "", _ids("id", "kind", "owner_id", "removals")),
     "segments": Table(
-        ("shelf", "first"),
+        ("index_id", "first"),
         "",
-        _ids("shelf", "first", "last", "made", "terms", "stale", "absent")
+        _ids("index_id", "first", "last", "fingerprint", "terms", "stale", "open_numbers")
         | {"columns": How.INDEX, "vectors": How.INDEX},
     ),
     "postings": Table(
-        ("shelf", "first", "term"),
+        ("index_id", "first", "prefix"),
         "",
-        _ids("shelf", "first") | {"term": How.INDEX, "places": How.INDEX},
+        _ids("index_id", "first") | {"prefix": How.INDEX, "codes": How.INDEX},
     ),
     "embeddings": Table(
-        ("shelf", "encoder", "first"),
+        ("index_id", "encoder", "first"),
         "",
-        _ids("shelf", "encoder", "first", "made", "numbers") | {"vectors": How.INDEX},
+        _ids("index_id", "encoder", "first", "fingerprint", "numbers") | {"vectors": How.INDEX},
     ),
     "summaries": Table(
         ("id",),

@@ -27,7 +27,7 @@ from asterism.memory.gate.writer import Writer, judge
 from asterism.permissions import Act, Resource
 from asterism.ports import Clock
 from asterism.store import forgetting as store
-from asterism.store import shelves
+from asterism.store import search_index
 from asterism.store.database import Connection, Database
 from asterism.store.forgetting import ForgetRequest
 from asterism.types.agents import new_id, now_ms
@@ -220,7 +220,7 @@ async def _round(
     found = Found()
     redactor = Redactor(seeker)
     for schema in _schemas(present, "segments"):
-        await database.write(partial(shelves.drop_worn, place=schema))
+        await database.write(partial(search_index.drop_worn, place=schema))
     # Blocks first: whose an edit is can be told as long as the rows of people and turns are there.
     for schema in _schemas(present, "blocks"):
         turns = await database.read(partial(_turns, present=present, stone=stone, schema=schema))

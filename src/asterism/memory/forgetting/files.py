@@ -19,7 +19,7 @@ from asterism.memory.forgetting.packed import in_stream, look_around, look_into,
 from asterism.memory.forgetting.redaction import Redactor, same_length
 from asterism.memory.forgetting.removal import Place, choice_of
 from asterism.memory.forgetting.rows import Columns, Found, sweep_connection
-from asterism.store import shelves
+from asterism.store import search_index
 from asterism.store.database import Connection
 from asterism.store.forgetting import ForgetRequest, rewrite_file
 from asterism.store.sqlite import columns_of
@@ -131,7 +131,7 @@ async def _sweep_database(
     constellation = request.constellation
     found = Found()
     if "segments" in present:
-        await shelves.drop_everything(tx)
+        await search_index.drop_everything(tx)
     if "entries" in present:
         place = Place(tx, present, constellation)
         chosen = choice_of(await place.turns_of(ids), ids.get("persons", ()))

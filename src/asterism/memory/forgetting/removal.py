@@ -17,7 +17,7 @@ from asterism.memory.forgetting.needle import LONGEST
 from asterism.memory.forgetting.redaction import FORGOTTEN
 from asterism.memory.forgetting.rows import Columns, Found
 from asterism.store import forgetting as store
-from asterism.store import shelves
+from asterism.store import search_index
 from asterism.store.blocks import EditRow
 from asterism.store.database import Connection
 from asterism.store.forgetting import ForgetRequest
@@ -121,7 +121,7 @@ class Place:
         """Remove a passage with its history."""
         own = "id = ? AND constellation = ?"
         values = (passage_id, self._constellation)
-        await self._unshelve_passages(own, values)
+        await self._unindex_passages(own, values)
         self.removed.found.agents.update(await self.ids("passages", "archive_id", own, values))
         if await self.ids("passages", "id", own, values):
             await self.remove("passage_edits", "passage_id = ?", (passage_id,))
@@ -140,7 +140,7 @@ class Place:
             "sources", "id = ? AND constellation = ?", (source_id, self._constellation)
         )
 
-    async def _unshelve_passages(self, where: str, values: Sequence[Any]) -> None:
+    async def _unindex_passages(self, where: str, values: Sequence[Any]) -> None:
         """Take passages out of the index of search."""
         if not self._indexed:
             return
@@ -148,16 +148,16 @@ class Place:
             f"SELECT archive_id, number FROM passages WHERE number IS NOT NULL AND {where}",
             tuple(values),
         ):
-            await shelves.drop(self._tx, shelves.ARCHIVE, archive_id, [number])
+            await search_index.drop(self._tx, search_index.ARCHIVE, archive_id, [number])
 
     @property
     def _indexed(self) -> bool:
         """Whether there is an index of search beside it; those of snapshots are emptied as such."""
-        return not self._at and self.has("shelves")
+        return not self._at and self.has("search_indexes")
 
     async def _archive(self, archive_id: str) -> None:
         if self._indexed:
-            await shelves.remove(self._tx, archive_id)
+            await search_index.remove(self._tx, archive_id)
         if self.has("passages"):
             such = f"passage_id IN (SELECT id FROM {self._at}passages WHERE archive_id = ?)"
             await self.remove("passage_edits", such, (archive_id,))
@@ -191,7 +191,7 @@ class Place:
             (turn_id, self._constellation),
         )
         if self._indexed:
-            await self._unshelve_entries([(row[0], row[1]) for row in rows])
+            await self._unindex_entries([(row[0], row[1]) for row in rows])
         for agent_id, seq, kind, body in rows:
             key = {"agent_id": agent_id, "seq": seq}
             new = {"body": emptied(kind, body), "meta": EMPTIED}
@@ -201,12 +201,12 @@ class Place:
             found.places[f"{at}entries"] += len(rows)
         await self._around_turn(turn_id, sorted({(row[0], row[1]) for row in rows}))
 
-    async def _unshelve_entries(self, entries: Sequence[tuple[str, int]]) -> None:
+    async def _unindex_entries(self, entries: Sequence[tuple[str, int]]) -> None:
         gone: dict[str, list[int]] = {}
         for agent_id, seq in entries:
             gone.setdefault(agent_id, []).append(seq)
         for agent_id, numbers in gone.items():
-            await shelves.drop(self._tx, shelves.JOURNAL, agent_id, numbers)
+            await search_index.drop(self._tx, search_index.JOURNAL, agent_id, numbers)
 
     async def _around_turn(self, turn_id: str, entries: list[tuple[str, int]]) -> None:
         own = (turn_id,)

@@ -11,10 +11,9 @@ from typing import Any
 from asterism.memory.forgetting.columns import TABLES, How, Table
 from asterism.memory.forgetting.redaction import Redactor
 from asterism.memory.forgetting.shapes import little_is_left, redacted, without_thought
-from asterism.memory.vectors import embed
-from asterism.memory.words import digest
+from asterism.memory.words import digest, embed
 from asterism.store import forgetting as store
-from asterism.store import shelves
+from asterism.store import search_index
 from asterism.store.database import Connection, Database
 from asterism.store.forgetting import ForgetRequest
 
@@ -91,7 +90,7 @@ class Sweep:
 def sweeps(present: Columns, request: ForgetRequest) -> list[Sweep]:
     """Return how to go through all tables that are there and known."""
     found: list[Sweep] = []
-    indexed = {name for name in ("entries", "passages") if "shelves" in present}
+    indexed = {name for name in ("entries", "passages") if "search_indexes" in present}
     for name, columns in present.items():
         table = TABLES.get(name.rpartition(".")[2])
         if table is not None and set(table.columns.values()) - _UNREAD:
@@ -236,7 +235,7 @@ async def _apply(tx: Connection, sweep: Sweep, changes: list[_Change]) -> bool:
     """Make the changes of a page; False if a row had been changed by others."""
     settled = True
     if sweep.indexed and changes:
-        await _unshelve(tx, sweep, changes)
+        await _unindex(tx, sweep, changes)
     if sweep.table is TABLES["events"]:
         gone = [(change.key["chain"], change.key["number"]) for change in changes]
         await store.empty_events(tx, sweep.request, gone, place=sweep.place)
@@ -253,13 +252,13 @@ async def _apply(tx: Connection, sweep: Sweep, changes: list[_Change]) -> bool:
     return settled
 
 
-async def _unshelve(tx: Connection, sweep: Sweep, changes: list[_Change]) -> None:
+async def _unindex(tx: Connection, sweep: Sweep, changes: list[_Change]) -> None:
     """Take texts that are about to change out of the index of search."""
     gone: dict[str, list[int]] = {}
     if sweep.name == "entries":
         for change in changes:
             gone.setdefault(change.key["agent_id"], []).append(change.key["seq"])
-        kind = shelves.JOURNAL
+        kind = search_index.JOURNAL
     else:
         for change in changes:
             for archive_id, number in await tx.all(
@@ -267,9 +266,9 @@ async def _unshelve(tx: Connection, sweep: Sweep, changes: list[_Change]) -> Non
                 (change.key["id"],),
             ):
                 gone.setdefault(archive_id, []).append(number)
-        kind = shelves.ARCHIVE
+        kind = search_index.ARCHIVE
     for owner_id, numbers in gone.items():
-        await shelves.drop(tx, kind, owner_id, numbers)
+        await search_index.drop(tx, kind, owner_id, numbers)
 
 
 async def drop_thoughts(tx: Connection, place: str, turn_id: str) -> None:

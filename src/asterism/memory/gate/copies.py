@@ -15,8 +15,7 @@ from asterism.memory.gate import blocks
 from asterism.memory.gate.blocks import BlockOptions, OpenBlock, pending_content
 from asterism.memory.gate.writer import Writer, judge
 from asterism.memory.history import UNDOES, SourcedLine, as_of, lines_with_origins
-from asterism.memory.vectors import embed
-from asterism.memory.words import digest
+from asterism.memory.words import digest, embed
 from asterism.permissions import Act, Resource
 from asterism.store import block_writes, documents, passage_writes, passages
 from asterism.store import blocks as rows

@@ -11,8 +11,7 @@ import orjson
 from asterism.errors import Conflict, InvalidInput, NotFound
 from asterism.memory.gate.writer import Writer, judge
 from asterism.memory.likeness import Kind, Likeness, compare
-from asterism.memory.vectors import embed, nearest
-from asterism.memory.words import digest, terms
+from asterism.memory.words import digest, embed, nearest, terms
 from asterism.permissions import Act, Resource
 from asterism.store import passage_writes, passages
 from asterism.store.database import Connection

@@ -26,8 +26,7 @@ from asterism.memory.history import (
     written_by,
 )
 from asterism.memory.schemas import schema_of, schema_wire
-from asterism.memory.vectors import embed
-from asterism.memory.words import digest
+from asterism.memory.words import digest, embed
 from asterism.permissions import Act, Resource
 from asterism.store import block_writes, journal, passage_writes, passages
 from asterism.store import blocks as rows

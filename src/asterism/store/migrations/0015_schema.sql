@@ -463,7 +463,7 @@ CREATE TABLE passages (
     retracted_at  BIGINT,
     digest        TEXT NOT NULL,               -- of its words, to know the same again
     vector        BLOB,
-    number        BIGINT                       -- its place on the shelf; a new one whenever its text changes; NULL: staged
+    number        BIGINT                       -- its number in the index; a new one whenever its text changes; NULL: staged
 );
 CREATE INDEX passages_archive ON passages (archive_id, known_from, id);
 CREATE INDEX passages_held ON passages (archive_id, audience, known_from, id)
@@ -499,52 +499,52 @@ CREATE TABLE tombstones (
 );
 
 -- Search: what texts are found by. All of it is made of texts that are stored elsewhere, and can be made anew.
--- A shelf is what belongs to one owner: the journal of an agent, or an archive (an agent's own, or a source's).
+-- An index covers the texts of one owner: the journal of an agent, or an archive (an agent's own, or a source's).
 -- Its texts are numbered: entries of a journal by their seq, passages by their number in the archive.
 
-CREATE TABLE shelves (
+CREATE TABLE search_indexes (
     id       BIGINT PRIMARY KEY,               -- short, since every posting carries it
     kind     TEXT NOT NULL,                    -- journal or archive
     owner_id TEXT NOT NULL,                    -- an agent or a source
-    dropped  BIGINT NOT NULL                   -- counts how often something was taken off it
+    removals BIGINT NOT NULL                   -- counts how often something was removed from it
 );
-CREATE UNIQUE INDEX shelves_owner ON shelves (owner_id, kind);
+CREATE UNIQUE INDEX search_indexes_owner ON search_indexes (owner_id, kind);
 
 -- What is known of the texts with the numbers first to last, at most 1,024 of them; texts that are in no
 -- segment are read as they are, and put into one in the background. (With large values, a table WITHOUT ROWID
 -- is slow: SQLite reads the whole of a row to compare its key.)
 CREATE TABLE segments (
-    shelf   BIGINT NOT NULL,
-    first   BIGINT NOT NULL,                   -- 1, 1025, 2049 …
-    last    BIGINT NOT NULL,                   -- the last number that it covers
-    made    BIGINT NOT NULL,                   -- a fingerprint of what it holds, to know a copy again
-    terms   BIGINT NOT NULL,                   -- how many different ones it has
-    stale   BIGINT NOT NULL,                   -- 1: some of its texts are gone, so that it is to be made anew
-    absent  TEXT NOT NULL,                     -- JSON list: numbers left out, since their turns had not ended
-    columns BLOB NOT NULL,                     -- who said them, when, how long they are …, by column, compressed
-    vectors BLOB NOT NULL,                     -- their static vectors, one after the other
-    PRIMARY KEY (shelf, first)
+    index_id     BIGINT NOT NULL,
+    first        BIGINT NOT NULL,              -- 1, 1025, 2049 …
+    last         BIGINT NOT NULL,              -- the last number that it covers
+    fingerprint  BIGINT NOT NULL,              -- a fingerprint of what it holds, to know a copy again
+    terms        BIGINT NOT NULL,              -- how many different ones it has
+    stale        BIGINT NOT NULL,              -- 1: some of its texts are gone, so that it is to be made anew
+    open_numbers TEXT NOT NULL,                -- JSON list: numbers left out, since their turns had not ended
+    columns      BLOB NOT NULL,                -- who said them, when, how long they are …, by column, compressed
+    vectors      BLOB NOT NULL,                -- their static vectors, one after the other
+    PRIMARY KEY (index_id, first)
 );
 
 -- In which texts of a segment terms are: two bytes each, 12 bits for the place and 4 for how often. Terms that begin
 -- with the same two letters stand together. The row of the empty beginning has the fingerprint of the segment instead.
 CREATE TABLE postings (
-    shelf  BIGINT NOT NULL,
-    first  BIGINT NOT NULL,
-    term   TEXT NOT NULL,                      -- what they begin with
-    places BLOB NOT NULL,
-    PRIMARY KEY (shelf, first, term)
+    index_id     BIGINT NOT NULL,
+    first        BIGINT NOT NULL,
+    prefix       TEXT NOT NULL,                -- what they begin with
+    codes        BLOB NOT NULL,
+    PRIMARY KEY (index_id, first, prefix)
 );
 
 -- Vectors of an encoder, which follow in the background.
 CREATE TABLE embeddings (
-    shelf   BIGINT NOT NULL,
-    encoder TEXT NOT NULL,                     -- which one made them; those of others cannot be compared
-    first   BIGINT NOT NULL,                   -- of the segment
-    made    BIGINT NOT NULL,                   -- a fingerprint of what it holds, to know a copy again
-    numbers BLOB NOT NULL,                     -- whose they are: numbers less first, two bytes each
-    vectors BLOB NOT NULL,                     -- one signed byte a dimension
-    PRIMARY KEY (shelf, encoder, first)
+    index_id     BIGINT NOT NULL,
+    encoder      TEXT NOT NULL,                -- which one made them; those of others cannot be compared
+    first        BIGINT NOT NULL,              -- of the segment
+    fingerprint  BIGINT NOT NULL,              -- a fingerprint of what it holds, to know a copy again
+    numbers      BLOB NOT NULL,                -- whose they are: numbers less first, two bytes each
+    vectors      BLOB NOT NULL,                -- one signed byte a dimension
+    PRIMARY KEY (index_id, encoder, first)
 );
 
 -- Events: what was done, in chains of hashes.

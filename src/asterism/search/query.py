@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntFlag
 from itertools import pairwise
 from unicodedata import normalize
 
-from asterism.memory.search.analysis import STOP_WORDS, terms_of
-from asterism.memory.search.dates import time_of
 from asterism.memory.words import word_set, words
+from asterism.search.dates import time_of
+from asterism.search.texts import AGENT, PERSON, STOP_WORDS, terms_of
+from asterism.store import agents, people
+from asterism.store.database import Connection
+from asterism.types.people import OWNER, Account, Participants
 
-MOST_CHARACTERS = 2_000
+MAX_CHARACTERS = 2_000
 """What a longer question says after these is not looked at."""
-_MOST_PHRASES = 16
+_MAX_PHRASES = 16
 
 
 class Asks(IntFlag):
@@ -72,21 +75,21 @@ def read(
     `asker` is the label of who says `I`, `agent` that of who is called `you`; days are counted from
     `now`. Any text is a question, if need be one without terms.
     """
-    text = query[:MOST_CHARACTERS].replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
+    text = query[:MAX_CHARACTERS].replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
     named = _named(text, names)
     bare = _without(text, named)
-    prefixes = [one[1].lower() for one in _PREFIX.finditer(text)]
+    prefixes = [match[1].lower() for match in _PREFIX.finditer(text)]
     # Some letters stand for whole sentences once they are normalised.
-    plain = normalize("NFKC", _PREFIX.sub(" ", bare))[:MOST_CHARACTERS]
+    plain = normalize("NFKC", _PREFIX.sub(" ", bare))[:MAX_CHARACTERS]
     terms = terms_of(words(plain))
     if not terms and not prefixes:
-        terms = terms_of(words(normalize("NFKC", text)[:MOST_CHARACTERS]))
+        terms = terms_of(words(normalize("NFKC", text)[:MAX_CHARACTERS]))
     lowered = " ".join(text.lower().split())
     time = None if now is None else time_of(text, now)
     return Question(
         text=text,
         terms=terms,
-        names=terms_of(words(" ".join(text[one.start : one.end] for one in named))),
+        names=terms_of(words(" ".join(text[name.start : name.end] for name in named))),
         phrases=_phrases(text),
         prefixes=prefixes,
         speakers=_speakers(text, named, asker, agent),
@@ -112,9 +115,9 @@ def _phrases(text: str) -> list[str]:
     found: list[str] = []
     for match in _QUOTED.finditer(text):
         phrase = " ".join((match[match.lastindex or 0]).split())
-        if any(one.isalnum() for one in phrase) and phrase not in found:
+        if any(character.isalnum() for character in phrase) and phrase not in found:
             found.append(phrase)
-    return found[:_MOST_PHRASES]
+    return found[:_MAX_PHRASES]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +142,11 @@ def _named(text: str, names: Mapping[str, str]) -> list[_Name]:
     # The one letter whose small form is longer would shift all that follows.
     lowered = text.replace("\u0130", "I").lower()
     found: list[_Name] = []
-    inside = [one for one in names if one.strip() and one in lowered]
+    inside = [name for name in names if name.strip() and name in lowered]
     for name in sorted(inside, key=len, reverse=True):
         edge = r"\w" if name.isascii() else r"[a-z0-9_]"
         for match in re.finditer(rf"(?<!{edge}){re.escape(name)}(?!{edge})", lowered):
-            if any(one.start < match.end() and match.start() < one.end for one in found):
+            if any(name.start < match.end() and match.start() < name.end for name in found):
                 continue
             if name in _WORDS_TOO and not _is_capital_within(text, match.start()):
                 continue
@@ -176,10 +179,10 @@ _POSSESSIVE = re.compile(r"['\u2019]s?(?!\w)")
 def _without(text: str, named: list[_Name]) -> str:
     parts: list[str] = []
     at = 0
-    for one in named:
-        parts.append(text[at : one.start])
-        own = _POSSESSIVE.match(text, one.end)
-        at = own.end() if own else one.end
+    for name in named:
+        parts.append(text[at : name.start])
+        own = _POSSESSIVE.match(text, name.end)
+        at = own.end() if own else name.end
     return " ".join(" ".join([*parts, text[at:]]).split())
 
 
@@ -206,7 +209,7 @@ def _speakers(text: str, named: list[_Name], asker: str | None, agent: str) -> d
         shares = _shares_of_named(text, named)
         if asker is not None and asker not in shares and _I_DO.search(lowered[: named[0].start]):
             # "What did I tell Ann?"
-            shares = {asker: 0.7} | {label: 0.3 * one for label, one in shares.items()}
+            shares = {asker: 0.7} | {label: 0.3 * share for label, share in shares.items()}
         return shares
     yours = _YOURS.search(_POLITE.sub(" ", lowered)) is not None
     if yours and mine and asker is not None and asker != agent:
@@ -218,8 +221,8 @@ def _speakers(text: str, named: list[_Name], asker: str | None, agent: str) -> d
 
 def _shares_of_named(text: str, named: list[_Name]) -> dict[str, float]:
     """Give those named an equal share, if they are named side by side; else the first one most."""
-    labels = list(dict.fromkeys(one.label for one in named))
-    gaps = [text[one.end : other.start] for one, other in pairwise(named)]
+    labels = list(dict.fromkeys(name.label for name in named))
+    gaps = [text[name.end : other.start] for name, other in pairwise(named)]
     if len(labels) == 1 or all(_JOINED.fullmatch(gap) for gap in gaps[: len(labels) - 1]):
         return {label: 1 / len(labels) for label in labels}
     # Measured on real questions: of two who are named apart, the first said it four times in five.
@@ -282,3 +285,73 @@ def _asks(lowered: str, *, of_others: bool) -> Asks:
     elif not (of_others or _WHOLE.search(lowered) or _TOLD.search(lowered)):
         asks |= Asks.HELP if _HELP.search(lowered) else NO_HINT
     return asks
+
+
+_MIN_NAME = 2
+_MAX_AGENTS = 40
+
+
+@dataclass(slots=True)
+class Speakers:
+    """Those who speak in some texts."""
+
+    ids: dict[str, str] = field(default_factory=dict[str, str])
+    """Who is behind each label: a person's id, `agent`, or the label of somebody unknown."""
+    shown: dict[str, str] = field(default_factory=dict[str, str])
+    """The name to show, by label."""
+    names: dict[str, str] = field(default_factory=dict[str, str])
+    """Names in lower case by which a question may mean somebody, each with who that is."""
+
+    def add(self, label: str, id: str, shown: str, *also: str) -> None:
+        """Note who is behind a label, and by what names they go."""
+        self.ids[label], self.shown[label] = id, shown
+        names = [*(shown, *also), *(name.split()[0] for name in (shown, *also) if name.split())]
+        for name in names:
+            if len(name) >= _MIN_NAME:
+                self.names.setdefault(name.casefold(), id)
+
+    def meant_by(self, who: str) -> frozenset[str]:
+        """Return the labels of those who go by a name, an id or an account."""
+        wanted = " ".join(who.split()).casefold()
+        return frozenset(
+            label
+            for label, id in self.ids.items()
+            if wanted in (id.casefold(), label.casefold(), self.shown[label].casefold())
+            or self.names.get(wanted) == id
+        )
+
+
+async def speakers_of(
+    tx: Connection, constellation: str, labels: Sequence[str], agent_ids: Sequence[str]
+) -> Speakers:
+    """Find out who is behind the labels of texts of some agents."""
+    found = Speakers()
+    called: list[str] = []
+    if AGENT in labels and len(agent_ids) <= _MAX_AGENTS:
+        called = [one.name for id in agent_ids if (one := await agents.by_id(tx, id)) is not None]
+    accounts = {
+        label: Account(*label.split(":", 1)) for label in dict.fromkeys(labels) if ":" in label
+    }
+    known = await people.behind(tx, constellation, list(accounts.values())) if accounts else {}
+    for label, account in accounts.items():
+        if account.channel == PERSON and account not in known:
+            person = await people.get(tx, constellation, account.sender)
+            if person is not None:
+                found.add(label, person.id, person.name)
+                continue
+        id, name = known.get(account, (label, label))
+        # Strangers are named after their account, of which the channel says nothing.
+        found.add(label, id, account.sender if name == label else name, account.sender)
+    if AGENT in labels:
+        found.add(AGENT, AGENT, called[0] if len(called) == 1 else AGENT, *called)
+    if OWNER in labels:
+        owner = await people.get(tx, constellation, OWNER)
+        found.add(OWNER, OWNER, owner.name if owner is not None else OWNER)
+    return found
+
+
+def asker_of(participants: Participants) -> str | None:
+    """Return who says `I` in a question, as far as that is one of those present."""
+    if participants.owner_alone:
+        return OWNER
+    return participants.people[0].person_id if len(participants.people) == 1 else None

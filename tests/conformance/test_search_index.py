@@ -1,4 +1,4 @@
-"""The index of search: what it tells is what is stored, folded or not, whatever happens to it."""
+"""The index of search: what it tells is what is stored, indexed or not, whatever happens to it."""
 
 import asyncio
 import random
@@ -10,37 +10,37 @@ import pytest
 
 from asterism.memory.gate import passages as gate
 from asterism.memory.gate.passages import NewPassage
-from asterism.memory.search import folding, index, stored
-from asterism.memory.search.across import across
-from asterism.store import shelves
+from asterism.search import build, index, texts
+from asterism.search.postings import best_indexes
+from asterism.store import search_index
 from asterism.store.database import Connection, Database
 from asterism.types.memory import AppendPassage, Insert, Retract
 from asterism.types.turns import TurnState
-from tests.conformance.memory_scene import ENGINES, HOME, NOW, as_owner, opened, put_agent
-from tests.conformance.shelf_scene import (
+from tests.conformance.index_scene import (
     WORDS,
     agree,
     as_searched,
     end,
     fold_all,
     found_by,
+    index_state,
     insert,
     loaded,
     rows_of,
     run,
     say,
     seen,
-    standing,
     talk,
     terms_at_rest,
 )
+from tests.conformance.memory_scene import ENGINES, HOME, NOW, as_owner, opened, put_agent
 
-JOURNAL, ARCHIVE = shelves.JOURNAL, shelves.ARCHIVE
+JOURNAL, ARCHIVE = search_index.JOURNAL, search_index.ARCHIVE
 
 
 @pytest.fixture(params=ENGINES)
 async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
-    index.kept.clear()
+    index.cache.clear()
     async with opened(request.param, tmp_path) as database:
         yield database
 
@@ -53,9 +53,9 @@ async def aria(database: Database) -> str:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make segments so short that a few texts fill several."""
-    for module in (shelves, folding):
+    for module in (search_index, build):
         monkeypatch.setattr(module, "RANGE", 8)
-    monkeypatch.setattr(folding, "FEWEST", 3)
+    monkeypatch.setattr(build, "MIN_NEW_TEXTS", 3)
 
 
 # -- at once ---------------------------------------------------------------------------------------
@@ -117,8 +117,8 @@ async def test_a_text_knows_who_said_it_where_and_who_may_hear_it(
         ("cli:ben", "cli:room-7", "person:person_ben"),
     ]
     assert [bool(one.flags & 8) for one in said] == [False, True, False]
-    kept = seen((await loaded(database, ARCHIVE, aria)).texts)
-    assert [(one.speaker, one.thread, one.audience, one.at) for one in kept] == [
+    cache = seen((await loaded(database, ARCHIVE, aria)).texts)
+    assert [(one.speaker, one.thread, one.audience, one.at) for one in cache] == [
         ("", "", "public", NOW)
     ]
 
@@ -126,7 +126,7 @@ async def test_a_text_knows_who_said_it_where_and_who_may_hear_it(
 async def test_an_agent_without_texts_has_an_empty_shelf(database: Database, aria: str) -> None:
     for kind in (JOURNAL, ARCHIVE):
         empty = await loaded(database, kind, aria)
-        assert (len(empty.texts), empty.shelf, empty.left_out) == (0, None, 0)
+        assert (len(empty.texts), empty.index_id, empty.left_out) == (0, None, 0)
         assert await fold_all(database, kind, aria) == 0
     found = await database.read(
         lambda tx: as_searched(tx, [(JOURNAL, aria), (ARCHIVE, aria)], ["a", "", "a"])
@@ -137,14 +137,14 @@ async def test_an_agent_without_texts_has_an_empty_shelf(database: Database, ari
 async def test_a_very_long_tail_is_looked_at_from_its_end(
     database: Database, aria: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index, "MOST_TAIL", 12)
+    monkeypatch.setattr(index, "MAX_TAIL", 12)
     await talk(database, aria, 10)
     late = await loaded(database, JOURNAL, aria)
     assert [int(one) for one in late.texts.numbers] == [19, 21, 22, 24, 25, 27, 28, 30]
     assert late.left_out == 18
 
 
-# -- folding ---------------------------------------------------------------------------------------
+# -- indexing --------------------------------------------------------------------------------------
 
 
 async def test_folding_waits_until_enough_has_come(database: Database, aria: str) -> None:
@@ -159,7 +159,7 @@ async def test_folding_waits_until_enough_has_come(database: Database, aria: str
     await talk(database, aria, 400, 11)
     assert await fold_all(database, JOURNAL, aria) == 2
     assert await fold_all(database, JOURNAL, aria) == 0
-    assert await database.read(lambda tx: folding.behind(tx, HOME)) == []
+    assert await database.read(lambda tx: build.outdated(tx, HOME)) == []
     await agree(database, [(JOURNAL, aria)])
 
 
@@ -170,7 +170,7 @@ class Walk:
         self._chance = random.Random(seed)
         self._database = database
         self._agents = agents
-        self.whose = [(kind, one) for one in agents for kind in (JOURNAL, ARCHIVE)]
+        self.index_key = [(kind, one) for one in agents for kind in (JOURNAL, ARCHIVE)]
         self._going: dict[str, str] = {}
         self._held: dict[str, str] = {}
 
@@ -179,7 +179,7 @@ class Walk:
         return " ".join(words) + self._chance.choice(["?", ".", " in May 2024.", " 42"])
 
     async def step(self, number: int) -> None:
-        steps = [self.say, self.say, self.say, self.end, self.insert, self.append, self.fold]
+        steps = [self.say, self.say, self.say, self.end, self.insert, self.append, self.build]
         await self._chance.choice([*steps, self.look])(number)
 
     async def say(self, number: int) -> None:
@@ -214,12 +214,12 @@ class Walk:
                 lambda tx: gate.write(tx, as_owner(), self._held[passage_id], more)
             )
 
-    async def fold(self, _: int) -> None:
-        for one in self.whose:
+    async def build(self, _: int) -> None:
+        for one in self.index_key:
             await fold_all(self._database, *one)
 
     async def look(self, _: int) -> None:
-        await agree(self._database, self.whose[: self._chance.randint(1, len(self.whose))])
+        await agree(self._database, self.index_key[: self._chance.randint(1, len(self.index_key))])
 
 
 @pytest.mark.promise("M6")
@@ -232,9 +232,9 @@ async def test_folded_or_not_a_search_sees_what_is_stored(database: Database, se
     walk = Walk(database, agents, seed)
     for number in range(60):
         await walk.step(number)
-    await agree(database, walk.whose)
-    await walk.fold(60)
-    await agree(database, walk.whose)
+    await agree(database, walk.index_key)
+    await walk.build(60)
+    await agree(database, walk.index_key)
     assert (await rows_of(database))["segments"] > 2
 
 
@@ -251,7 +251,7 @@ async def test_a_turn_that_goes_on_stays_in_the_tail(database: Database, aria: s
     )
     await fold_all(database, JOURNAL, aria)
     row = await database.read(
-        lambda tx: tx.one("SELECT COUNT(*), MAX(last) FROM segments WHERE absent <> ''")
+        lambda tx: tx.one("SELECT COUNT(*), MAX(last) FROM segments WHERE open_numbers <> ''")
     )
     assert row == (1, 8)
     assert "umbrella" not in await terms_at_rest(database)
@@ -266,7 +266,9 @@ async def test_a_turn_that_goes_on_stays_in_the_tail(database: Database, aria: s
     assert heard[7] == "person:person_anna"
     await fold_all(database, JOURNAL, aria)
     assert (
-        await database.read(lambda tx: tx.all("SELECT first FROM segments WHERE absent <> ''"))
+        await database.read(
+            lambda tx: tx.all("SELECT first FROM segments WHERE open_numbers <> ''")
+        )
         == []
     )
     assert await database.read(lambda tx: found_by(tx, JOURNAL, aria, "umbrella")) == [7]
@@ -276,11 +278,11 @@ async def test_a_turn_that_goes_on_stays_in_the_tail(database: Database, aria: s
 @pytest.mark.usefixtures("small")
 async def test_a_segment_made_by_two_at_once_is_stored_once(database: Database, aria: str) -> None:
     await talk(database, aria, 4)
-    ranges = await database.read(lambda tx: folding.pending(tx, JOURNAL, aria))
-    read = await database.read(lambda tx: folding.read_range(tx, ranges[0]))
-    made = folding.analysed(read)
+    ranges = await database.read(lambda tx: build.pending_segments(tx, JOURNAL, aria))
+    read = await database.read(lambda tx: build.read_segment_texts(tx, ranges[0]))
+    made = build.build_segment(read)
     results = await asyncio.gather(
-        *(database.write(lambda tx: folding.fold(tx, made)) for _ in range(4))
+        *(database.write(lambda tx: build.store_segment(tx, made)) for _ in range(4))
     )
     assert sorted(results) == [False, False, False, True]
     await agree(database, [(JOURNAL, aria)])
@@ -295,9 +297,12 @@ async def test_shelves_made_at_once_are_different_ones(database: Database) -> No
             lambda tx, one=one: say(tx, one, f"turn_{one}", f"Only {one} says a lantern.")
         )
     found = await asyncio.gather(
-        *(database.write(lambda tx, one=one: shelves.hold(tx, JOURNAL, one)) for one in agents)
+        *(
+            database.write(lambda tx, one=one: search_index.lock_index(tx, JOURNAL, one))
+            for one in agents
+        )
     )
-    assert len({shelf for shelf, _ in found}) == len(agents)
+    assert len({index_id for index_id, _ in found}) == len(agents)
 
 
 # -- passages --------------------------------------------------------------------------------------
@@ -320,7 +325,7 @@ async def test_a_changed_passage_is_found_by_its_new_words_only(
     assert await fold_all(database, ARCHIVE, aria) == 1
     assert await database.read(lambda tx: found_by(tx, ARCHIVE, aria, "bridg")) == [5]
     await database.write(lambda tx: gate.write(tx, as_owner(), aria, Retract(ids[0])))
-    # What does not hold any more is on the shelf still: it held once.
+    # What does not hold any more is on the index still: it held once.
     assert await database.read(lambda tx: found_by(tx, ARCHIVE, aria, "river")) == [1]
     await agree(database, [(ARCHIVE, aria)])
 
@@ -363,15 +368,15 @@ async def test_a_document_is_on_the_shelf_once_it_is_published(
 DAMAGE = {
     "no segments": "DELETE FROM segments WHERE first = 9",
     "no postings": "DELETE FROM postings WHERE first = 9",
-    "a posting less": "DELETE FROM postings WHERE first = 9 AND term = 'ha'",
-    "a mark less": "DELETE FROM postings WHERE first = 9 AND term = ''",
+    "a posting less": "DELETE FROM postings WHERE first = 9 AND prefix = 'ha'",
+    "a mark less": "DELETE FROM postings WHERE first = 9 AND prefix = ''",
     "cut columns": "UPDATE segments SET columns = SUBSTR(columns, 1, 40) WHERE first = 9",
     "cut vectors": "UPDATE segments SET vectors = SUBSTR(vectors, 1, 100) WHERE first = 9",
     "another segment": (
         "UPDATE segments SET columns = (SELECT columns FROM segments WHERE first = 1)"
         " WHERE first = 9"
     ),
-    "no shelf": "DELETE FROM shelves",
+    "no index": "DELETE FROM search_indexes",
 }
 
 
@@ -384,14 +389,14 @@ async def test_a_damaged_index_still_answers_and_is_healed(
     await fold_all(database, JOURNAL, aria)
     assert (await rows_of(database))["segments"] == 4
     assert await run(database, DAMAGE[damage]) > 0
-    index.kept.clear()
+    index.cache.clear()
     await agree(database, [(JOURNAL, aria)])
-    assert await database.read(lambda tx: folding.behind(tx, HOME)) == [(JOURNAL, aria)]
+    assert await database.read(lambda tx: build.outdated(tx, HOME)) == [(JOURNAL, aria)]
     assert await fold_all(database, JOURNAL, aria) > 0
     caplog.clear()
     await agree(database, [(JOURNAL, aria)])
     assert not caplog.records
-    assert await database.read(lambda tx: folding.check(tx, JOURNAL, aria)) == []
+    assert await database.read(lambda tx: build.check(tx, JOURNAL, aria)) == []
     assert await fold_all(database, JOURNAL, aria) == 0
 
 
@@ -400,8 +405,8 @@ async def test_checking_finds_what_no_search_has_met(database: Database, aria: s
     await talk(database, aria, 10)
     await fold_all(database, JOURNAL, aria)
     await loaded(database, JOURNAL, aria)
-    await run(database, "DELETE FROM postings WHERE first = 9 AND term = 'la'")
-    assert await database.read(lambda tx: folding.check(tx, JOURNAL, aria)) == [9]
+    await run(database, "DELETE FROM postings WHERE first = 9 AND prefix = 'la'")
+    assert await database.read(lambda tx: build.check(tx, JOURNAL, aria)) == [9]
     assert await fold_all(database, JOURNAL, aria) == 1
     await agree(database, [(JOURNAL, aria)])
 
@@ -413,15 +418,17 @@ async def test_checking_finds_what_no_search_has_met(database: Database, aria: s
 @pytest.mark.usefixtures("small")
 async def test_encoders_vectors_stay_with_their_texts(database: Database, aria: str) -> None:
     await talk(database, aria, 5)
-    assert await database.read(lambda tx: folding.unencoded(tx, JOURNAL, aria, "one")) == []
+    assert await database.read(lambda tx: build.missing_vectors(tx, JOURNAL, aria, "one")) == []
     await fold_all(database, JOURNAL, aria)
 
     async def encode(most: int) -> bool:
-        missing = (await database.read(lambda tx: folding.unencoded(tx, JOURNAL, aria, "one")))[0]
+        missing = (await database.read(lambda tx: build.missing_vectors(tx, JOURNAL, aria, "one")))[
+            0
+        ]
         rows = {number: bytes([number] * 4) for number in missing.numbers[:most]}
         return await database.write(
-            lambda tx: folding.put_encoded(
-                tx, JOURNAL, aria, "one", missing.first, rows, missing.dropped
+            lambda tx: build.store_vectors(
+                tx, JOURNAL, aria, "one", missing.first, rows, missing.removals
             )
         )
 
@@ -446,26 +453,28 @@ async def test_encoders_vectors_stay_with_their_texts(database: Database, aria: 
     assert await encode(9)
     everything = {number: number for number in (1, 3, 4, 6, 7, 9, 10, 12, 13, 15)}
     assert await database.read(look) == everything
-    assert await database.read(lambda tx: folding.unencoded(tx, JOURNAL, aria, "one")) == []
-    # A segment that is made anew has them still.
+    assert await database.read(lambda tx: build.missing_vectors(tx, JOURNAL, aria, "one")) == []
+    # A segment that is built again has them still.
     await talk(database, aria, 2, 5)
     await fold_all(database, JOURNAL, aria)
     assert await database.read(look) == everything
-    assert await database.read(lambda tx: folding.encoders_of(tx, JOURNAL, aria)) == {"one": 10}
+    assert await database.read(lambda tx: index.encoder_counts(tx, JOURNAL, aria)) == {"one": 10}
     both = [(JOURNAL, aria), (ARCHIVE, aria), (JOURNAL, aria)]
     vectors, has = await database.read(lambda tx: _encoded(tx, both))
     assert np.array_equal(has, np.concatenate([has[: len(has) // 2]] * 2))
     assert int(has.sum()) == 20
     assert vectors.dtype == np.int8
     await run(database, "UPDATE embeddings SET vectors = SUBSTR(vectors, 1, 3) WHERE first = 1")
-    index.kept.clear()
+    index.cache.clear()
     assert await database.read(look) == {one: one for one in everything if one > 8}
-    await database.write(lambda tx: folding.drop_encoded(tx, JOURNAL, aria, "one"))
+    await database.write(lambda tx: index.drop_vectors(tx, JOURNAL, aria, "one"))
     assert await database.read(look) is None
 
 
-async def _encoded(tx: Connection, whose: list[tuple[str, str]]) -> tuple[np.ndarray, np.ndarray]:
-    found = await index.encoded(tx, await index.load_many(tx, whose), "one")
+async def _encoded(
+    tx: Connection, index_key: list[tuple[str, str]]
+) -> tuple[np.ndarray, np.ndarray]:
+    found = await index.encoded(tx, await index.load_indexes(tx, index_key), "one")
     assert found is not None
     return found[:2]
 
@@ -476,14 +485,14 @@ async def test_vectors_of_what_was_dropped_meanwhile_are_not_stored(
 ) -> None:
     await talk(database, aria, 5)
     await fold_all(database, JOURNAL, aria)
-    missing = (await database.read(lambda tx: folding.unencoded(tx, JOURNAL, aria, "one")))[0]
-    read = await database.read(lambda tx: folding.texts_at(tx, JOURNAL, aria, missing.numbers))
+    missing = (await database.read(lambda tx: build.missing_vectors(tx, JOURNAL, aria, "one")))[0]
+    read = await database.read(lambda tx: build.texts_at(tx, JOURNAL, aria, missing.numbers))
     assert read[1] == "river number 0"
-    await database.write(lambda tx: shelves.drop(tx, JOURNAL, aria, [1]))
+    await database.write(lambda tx: search_index.drop(tx, JOURNAL, aria, [1]))
     vectors = dict.fromkeys(missing.numbers, bytes(4))
     assert not await database.write(
-        lambda tx: folding.put_encoded(
-            tx, JOURNAL, aria, "one", missing.first, vectors, missing.dropped
+        lambda tx: build.store_vectors(
+            tx, JOURNAL, aria, "one", missing.first, vectors, missing.removals
         )
     )
     assert (await rows_of(database))["embeddings"] == 0
@@ -494,14 +503,16 @@ async def test_what_is_dropped_while_it_is_folded_is_not_stored(
     database: Database, aria: str
 ) -> None:
     await talk(database, aria, 5)
-    ranges = await database.read(lambda tx: folding.pending(tx, JOURNAL, aria))
-    reads = [await database.read(lambda tx, one=one: folding.read_range(tx, one)) for one in ranges]
-    await database.write(lambda tx: shelves.drop(tx, JOURNAL, aria, [1]))
+    ranges = await database.read(lambda tx: build.pending_segments(tx, JOURNAL, aria))
+    reads = [
+        await database.read(lambda tx, one=one: build.read_segment_texts(tx, one)) for one in ranges
+    ]
+    await database.write(lambda tx: search_index.drop(tx, JOURNAL, aria, [1]))
     for read in reads:
-        made = folding.analysed(read)
-        assert not await database.write(lambda tx, made=made: folding.fold(tx, made))
+        made = build.build_segment(read)
+        assert not await database.write(lambda tx, made=made: build.store_segment(tx, made))
     assert await rows_of(database) == {"segments": 0, "postings": 0, "embeddings": 0}
-    assert (await standing(database, JOURNAL, aria)).dropped == 1
+    assert (await index_state(database, JOURNAL, aria)).removals == 1
 
 
 # -- what a process keeps --------------------------------------------------------------------------
@@ -511,8 +522,8 @@ async def test_what_is_dropped_while_it_is_folded_is_not_stored(
 async def test_what_is_kept_in_memory_is_bounded(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = index.Shelves(100_000)
-    monkeypatch.setattr(index, "kept", kept)
+    cache = index.IndexCache(100_000)
+    monkeypatch.setattr(index, "cache", cache)
     agents: list[str] = []
     for name in "abcdefghij":
         agents.append(await database.write(lambda tx, name=name: put_agent(tx, name)))
@@ -521,16 +532,16 @@ async def test_what_is_kept_in_memory_is_bounded(
         )
     for one in agents:
         await loaded(database, JOURNAL, one)
-    assert 0 < len(kept) < len(agents)
-    assert kept.size <= 100_000
+    assert 0 < len(cache) < len(agents)
+    assert cache.size <= 100_000
     assert [
         await database.read(lambda tx, one=one: found_by(tx, JOURNAL, one, "lantern"))
         for one in agents
     ] == [[1]] * 10
-    kept = index.Shelves(1)
-    monkeypatch.setattr(index, "kept", kept)
+    cache = index.IndexCache(1)
+    monkeypatch.setattr(index, "cache", cache)
     await loaded(database, JOURNAL, agents[0])
-    assert len(kept) == 1
+    assert len(cache) == 1
 
 
 async def test_a_warm_shelf_reads_no_text_again(
@@ -540,23 +551,23 @@ async def test_a_warm_shelf_reads_no_text_again(
     await fold_all(database, JOURNAL, aria)
     await talk(database, aria, 5, 80)
     before = await loaded(database, JOURNAL, aria)
-    analysed: list[str] = []
-    analyse = stored.analyse
+    build_segment: list[str] = []
+    analyze = texts.analyze
 
     def noted(text: str, at: int) -> object:
-        analysed.append(text)
-        return analyse(text, at)
+        build_segment.append(text)
+        return analyze(text, at)
 
-    monkeypatch.setattr(stored, "analyse", noted)
-    stored.clear()
+    monkeypatch.setattr(texts, "analyze", noted)
+    texts.clear()
     await talk(database, aria, 1, 85)
     after = await loaded(database, JOURNAL, aria)
-    assert analysed == [f"{WORDS[5]} number 85", f"About {WORDS[1]}."]
+    assert build_segment == [f"{WORDS[5]} number 85", f"About {WORDS[1]}."]
     assert len(before.texts) + 2 == len(after.texts)
     assert np.shares_memory(before.texts.vectors, after.texts.vectors)
 
 
-# -- many shelves ----------------------------------------------------------------------------------
+# -- many indexes ----------------------------------------------------------------------------------
 
 
 @pytest.mark.promise("M6")
@@ -569,13 +580,13 @@ async def test_of_many_shelves_those_with_the_best_words_are_looked_at(database:
     await talk_as(database, agents[4], 1, "a lantern at the harbour", "x")
     for one in agents:
         await fold_all(database, JOURNAL, one)
-    # Not folded: too little for it.
+    # Not indexed: too little for it.
     await talk_as(database, agents[7], 1, "a lantern at the harbour bridge", "y")
     await talk_as(database, agents[2], 1, "one lantern", "z")
-    whose = [(JOURNAL, one) for one in agents]
+    index_key = [(JOURNAL, one) for one in agents]
 
     async def look(terms: list[str], most: int) -> list[str]:
-        found = await database.read(lambda tx: across(tx, whose, terms, most))
+        found = await database.read(lambda tx: best_indexes(tx, index_key, terms, most))
         return [owner_id for _, owner_id in found]
 
     assert await look(["lantern", "harbour", "bridg"], 3) == [agents[one] for one in (7, 4, 2)]

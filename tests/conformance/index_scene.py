@@ -1,16 +1,15 @@
-"""What tests of the index of search play with: a shelf looked at with and without the index."""
+"""What tests of the index of search play with: an index looked at with and without the index."""
 
 from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any, NamedTuple
 
 from asterism.memory.gate import passages as gate
-from asterism.memory.search import folding, index, stored
-from asterism.memory.search.index import Loaded
-from asterism.memory.search.places import places
-from asterism.memory.search.postings import terms_in
-from asterism.memory.search.texts import Texts, concatenate, gather
-from asterism.store import journal, shelves
+from asterism.search import build, index, texts
+from asterism.search.index import IndexSnapshot
+from asterism.search.postings import places, terms_in
+from asterism.search.texts import Texts, concatenate, make_texts
+from asterism.store import journal, search_index
 from asterism.store.database import Connection, Database
 from asterism.store.journal import Draft
 from asterism.types.memory import Insert
@@ -26,8 +25,8 @@ TABLES = ("segments", "postings", "embeddings")
 
 async def terms_at_rest(database: Database) -> set[str]:
     """Return all terms that the index has."""
-    rows = await database.read(lambda tx: tx.all("SELECT term, places FROM postings"))
-    return {term for beginning, row in rows if beginning for term in terms_in(row, beginning)}
+    rows = await database.read(lambda tx: tx.all("SELECT prefix, codes FROM postings"))
+    return {term for prefix, row in rows if prefix for term in terms_in(row, prefix)}
 
 
 async def say(
@@ -71,13 +70,13 @@ async def end(tx: Connection, turn_id: str, audience: str | None) -> None:
 
 
 async def fold_all(database: Database, kind: str, owner_id: str) -> int:
-    """Fold what is to be folded, as it is done in the background; return how many segments."""
-    ranges = await database.read(lambda tx: folding.pending(tx, kind, owner_id))
+    """Build the segments that are due, as in the background; return how many."""
+    ranges = await database.read(lambda tx: build.pending_segments(tx, kind, owner_id))
     done = 0
     for one in ranges:
-        read = await database.read(lambda tx, one=one: folding.read_range(tx, one))
-        made = folding.analysed(read)
-        done += await database.write(lambda tx, made=made: folding.fold(tx, made))
+        read = await database.read(lambda tx, one=one: build.read_segment_texts(tx, one))
+        made = build.build_segment(read)
+        done += await database.write(lambda tx, made=made: build.store_segment(tx, made))
     return done
 
 
@@ -115,36 +114,36 @@ def seen(texts: Texts) -> list[Seen]:
 
 
 Where = dict[str, list[tuple[int, int, int]]]
-"""The shelf, the number and how often, of each text that has a term."""
+"""The index, the number and how often, of each text that has a term."""
 
 
 async def as_stored(
-    tx: Connection, whose: Sequence[tuple[str, str]]
+    tx: Connection, index_key: Sequence[tuple[str, str]]
 ) -> tuple[list[list[Seen]], Where]:
-    """Return the texts of shelves, and where each term is, without the index."""
+    """Return the texts of indexes, and where each term is, without the index."""
     found: list[list[Seen]] = []
     where: Where = {}
-    for shelf, (kind, owner_id) in enumerate(whose):
-        raws = await stored.read(tx, kind, owner_id, 1, 1 << 62)
+    for index_id, (kind, owner_id) in enumerate(index_key):
+        raws = await texts.read_texts(tx, kind, owner_id, 1, 1 << 62)
         placed = [one.placed() for one in raws]
-        found.append(seen(gather(placed)))
+        found.append(seen(make_texts(placed)))
         for one in placed:
             for term, often in one.text.terms.items():
-                where.setdefault(term, []).append((shelf, one.number, min(often, 15)))
+                where.setdefault(term, []).append((index_id, one.number, min(often, 15)))
     return found, where
 
 
 async def as_searched(
-    tx: Connection, whose: Sequence[tuple[str, str]], terms: Sequence[str]
+    tx: Connection, index_key: Sequence[tuple[str, str]], terms: Sequence[str]
 ) -> tuple[list[list[Seen]], Where]:
     """Return the same through the index."""
-    loaded = await index.load_many(tx, whose)
+    loaded = await index.load_indexes(tx, index_key)
     there = await places(tx, loaded, terms)
     joined = seen(concatenate([one.texts for one in loaded]))
-    shelf_of = [shelf for shelf, one in enumerate(loaded) for _ in range(len(one.texts))]
+    shelf_of = [index_id for index_id, one in enumerate(loaded) for _ in range(len(one.texts))]
     found: list[list[Seen]] = [[] for _ in loaded]
-    for shelf, one in zip(shelf_of, joined, strict=True):
-        found[shelf].append(one)
+    for index_id, one in zip(shelf_of, joined, strict=True):
+        found[index_id].append(one)
     where: Where = {}
     for term, (rows, counts) in there.items():
         assert len(rows) > 0
@@ -156,24 +155,24 @@ async def as_searched(
     return found, where
 
 
-async def agree(database: Database, whose: Sequence[tuple[str, str]]) -> None:
+async def agree(database: Database, index_key: Sequence[tuple[str, str]]) -> None:
     """Check that a search sees what is stored, as it was cached and when it is read anew."""
 
     async def look(tx: Connection) -> None:
-        texts, where = await as_stored(tx, whose)
-        there = {(shelf, one.number) for shelf, some in enumerate(texts) for one in some}
+        texts, where = await as_stored(tx, index_key)
+        there = {(index_id, one.number) for index_id, some in enumerate(texts) for one in some}
         terms = [*where, "nowhere"]
         for _ in range(2):
-            found, said = await as_searched(tx, whose, terms)
-            # A passage that was changed is at its former place until that is folded anew.
+            found, said = await as_searched(tx, index_key, terms)
+            # A passage that was changed is at its former place until that is indexed anew.
             assert [
-                [one for one in some if (shelf, one.number) in there]
-                for shelf, some in enumerate(found)
+                [one for one in some if (index_id, one.number) in there]
+                for index_id, some in enumerate(found)
             ] == texts
             assert {
                 term: [one for one in some if one[:2] in there] for term, some in said.items()
             } == where
-            index.kept.clear()
+            index.cache.clear()
 
     await database.read(look)
 
@@ -200,11 +199,11 @@ async def rows_of(database: Database) -> dict[str, int]:
     return await database.read(count)
 
 
-async def standing(database: Database, kind: str, owner_id: str) -> shelves.Standing:
-    return await database.read(lambda tx: shelves.standing(tx, kind, owner_id))
+async def index_state(database: Database, kind: str, owner_id: str) -> search_index.IndexState:
+    return await database.read(lambda tx: search_index.index_state(tx, kind, owner_id))
 
 
-async def loaded(database: Database, kind: str, owner_id: str) -> Loaded:
+async def loaded(database: Database, kind: str, owner_id: str) -> IndexSnapshot:
     return await database.read(lambda tx: index.load(tx, kind, owner_id))
 
 

@@ -7,12 +7,11 @@ import pytest
 
 from asterism.memory.forgetting import Forgetting, forget
 from asterism.memory.forgetting.retention import Kind, Rule, enforce
-from asterism.memory.search import folding, index
-from asterism.store import people, shelves
+from asterism.search import build, index
+from asterism.store import people, search_index
 from asterism.store.database import Database
 from tests.conformance.forget_scene import OnSQLite, files_with
-from tests.conformance.memory_scene import ENGINES, HOME, NOW, as_owner, opened, put_agent
-from tests.conformance.shelf_scene import (
+from tests.conformance.index_scene import (
     WORDS,
     agree,
     fold_all,
@@ -26,13 +25,14 @@ from tests.conformance.shelf_scene import (
     talk,
     terms_at_rest,
 )
+from tests.conformance.memory_scene import ENGINES, HOME, NOW, as_owner, opened, put_agent
 
-JOURNAL, ARCHIVE = shelves.JOURNAL, shelves.ARCHIVE
+JOURNAL, ARCHIVE = search_index.JOURNAL, search_index.ARCHIVE
 
 
 @pytest.fixture(params=ENGINES)
 async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
-    index.kept.clear()
+    index.cache.clear()
     async with opened(request.param, tmp_path) as database:
         yield database
 
@@ -45,27 +45,27 @@ async def aria(database: Database) -> str:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make segments so short that a few texts fill several."""
-    for module in (shelves, folding):
+    for module in (search_index, build):
         monkeypatch.setattr(module, "RANGE", 8)
-    monkeypatch.setattr(folding, "FEWEST", 3)
+    monkeypatch.setattr(build, "MIN_NEW_TEXTS", 3)
 
 
 SECRET = "xylophone-quincunx"
 
 
 async def encode_all(database: Database, kind: str, owner_id: str) -> None:
-    while found := await database.read(lambda tx: folding.unencoded(tx, kind, owner_id, "one")):
+    while found := await database.read(lambda tx: build.missing_vectors(tx, kind, owner_id, "one")):
         missing = found[0]
         rows = dict.fromkeys(missing.numbers, b"abcd")
         await database.write(
-            lambda tx, missing=missing, rows=rows: folding.put_encoded(
-                tx, kind, owner_id, "one", missing.first, rows, missing.dropped
+            lambda tx, missing=missing, rows=rows: build.store_vectors(
+                tx, kind, owner_id, "one", missing.first, rows, missing.removals
             )
         )
 
 
 async def plant(database: Database, agent_id: str) -> str:
-    """Put a secret into a journal and an archive, and fold and encode both."""
+    """Put a secret into a journal and an archive, and index and encode both."""
     await talk(database, agent_id, 6)
     await database.write(
         lambda tx: say(tx, agent_id, "turn_s", f"It is {SECRET}.", f"So {SECRET} it is.")
@@ -84,17 +84,17 @@ async def plant(database: Database, agent_id: str) -> str:
 
 
 async def is_forgotten(database: Database, data: Path, agent_id: str) -> None:
-    whose = [(JOURNAL, agent_id), (ARCHIVE, agent_id)]
+    index_key = [(JOURNAL, agent_id), (ARCHIVE, agent_id)]
     for word in ("xylophon", "quincunx"):
         assert word not in await terms_at_rest(database)
-        for one in whose:
+        for one in index_key:
             assert (
                 await database.read(lambda tx, one=one, word=word: found_by(tx, *one, word)) == []
             )
-    await agree(database, whose)
-    for one in whose:
+    await agree(database, index_key)
+    for one in index_key:
         await fold_all(database, *one)
-    await agree(database, whose)
+    await agree(database, index_key)
     assert not {"xylophon", "quincunx"} & await terms_at_rest(database)
     assert not files_with(data, "xylophon-")
 
@@ -136,7 +136,7 @@ async def test_forgetting_takes_out_words_of_what_was_there_once(
     data = tmp_path / "data"
     data.mkdir(exist_ok=True)
     passage_id = await plant(database, aria)
-    # The text is gone from the passage already, and its segment waits to be made anew.
+    # The text is gone from the passage already, and its segment waits to be built again.
     await run(database, "UPDATE passages SET text = 'calm' WHERE id = ?", (passage_id,))
     await run(database, "UPDATE segments SET stale = 1")
     await forget(database, data, as_owner(), Forgetting(texts=(SECRET,)))
@@ -155,7 +155,7 @@ async def test_a_forgotten_agent_leaves_nothing_in_the_index(
     await database.write(lambda tx: say(tx, other, "turn_bo", "Bo plays chess.", "With joy."))
     await talk_of(database, other)
     await forget(database, data, as_owner(), Forgetting(agents=(aria,)))
-    left = await database.read(lambda tx: tx.all("SELECT DISTINCT owner_id FROM shelves"))
+    left = await database.read(lambda tx: tx.all("SELECT DISTINCT owner_id FROM search_indexes"))
     assert left == [(other,)]
     assert "chess" in await terms_at_rest(database)
     assert "xylophon" not in await terms_at_rest(database)
