@@ -580,7 +580,7 @@ async def test_a_fork_has_the_same_memory_and_past_and_then_goes_its_own_way(hom
     await home.write(as_owner(home.tick()), copy, Append("four"))
     assert await home.text(notes) == "one\ntwo"
     assert await home.text(copy) == "one\ntwo\nthree\nfour"
-    assert [one.text for one in await home.candidates(carl)] == [
+    assert [one.text for one in await home.held(carl)] == [
         "The intersection is on 4 May.",
         "Anna likes green tea.",
     ]
