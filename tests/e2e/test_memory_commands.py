@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from asterism.memory.documents import History
-from asterism.memory.history import empty_version
 from asterism.types.memory import Append, TextSchema
 from tests.documents import make_pdf
 from tests.e2e.command import EXECUTABLE, Command, ModelServer
+from tests.elsewhere import Elsewhere
 
 TEXT = "Likes tea.\nHas a cat."
 TURN = (
@@ -161,10 +160,10 @@ def test_replicas_are_merged(aria: Command, tmp_path: Path):
     assert "there already" in refused(
         aria, "block", "export-updates", "human", str(updates), code=2
     )
-    elsewhere = History.load(TextSchema(), None, [updates.read_bytes()], peer=77).document
-    elsewhere.apply(Append("Written elsewhere."))
+    elsewhere = Elsewhere(TextSchema(), updates.read_bytes())
+    elsewhere.edit(Append("Written elsewhere."))
     aria.ok("block", "edit", "human", "--replace", "tea", "coffee")
-    updates.write_bytes(elsewhere.ops_since(empty_version()))
+    updates.write_bytes(elsewhere.updates())
     aria.ok("block", "merge", "human", str(updates))
     merged = "Likes coffee.\nHas a cat.\nWritten elsewhere."
     assert said(aria) == merged

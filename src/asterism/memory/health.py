@@ -70,7 +70,7 @@ async def health(
     seen = [
         heard
         for one in await blocks.seen_by(tx, constellation, agent_id)
-        if (heard := blocks.heard_by(one, participants)) is not None
+        if (heard := blocks.visible_to(one, participants)) is not None
     ]
     there = [
         one
@@ -265,7 +265,7 @@ def _junk(there: Sequence[Passage]) -> Iterator[Finding]:
             )
 
 
-def _full_blocks(seen: Sequence[blocks.Seen]) -> Iterator[Finding]:
+def _full_blocks(seen: Sequence[blocks.VisibleBlock]) -> Iterator[Finding]:
     for one in seen:
         used, most = len(one.block.text), one.block.limit
         if used > most * _FULL:

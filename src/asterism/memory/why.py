@@ -10,7 +10,7 @@ import orjson
 
 from asterism.errors import NotFound
 from asterism.memory import blocks, people
-from asterism.memory.travel import blame_for
+from asterism.memory.history import blame_for
 from asterism.store import agents, journal, passages, summaries
 from asterism.store import people as stored_people
 from asterism.store.database import Connection
@@ -240,7 +240,7 @@ async def _block(tx: Connection, eye: _Eye, ref: str, agent_id: str | None) -> T
         seen = await blocks.find(tx, eye.constellation, agent_id, numbered[1], eye.participants)
         # Python reads no number of thousands of digits.
         line = int(numbered[2][:_MOST_DIGITS])
-    heard = blocks.heard_by(seen, eye.participants)
+    heard = blocks.visible_to(seen, eye.participants)
     assert heard is not None, "what those present may not hear was not found"
     seen = heard
     blame = await blame_for(tx, seen, eye.participants)

@@ -176,7 +176,7 @@ class Place:
         if owners == [""]:
             owners = await self.ids("agents", "id", "constellation = ?", (self._constellation,))
         found.agents.update(owners)
-        for table in ("block_edits", "block_eras", "block_agents"):
+        for table in ("block_edits", "block_eras", "block_replicas", "block_agents"):
             await self.remove(table, "block_id = ?", (block_id,))
         await self.remove("blocks", "id = ?", (block_id,))
 

@@ -98,7 +98,7 @@ def sweeps(present: Columns, request: ForgetRequest) -> list[Sweep]:
             there = tuple(
                 column
                 for column, how in table.columns.items()
-                if column in columns and how is not How.LORO and how not in _UNREAD
+                if column in columns and how is not How.BLOCK and how not in _UNREAD
             )
             found.append(Sweep(name, table, there, request, name in indexed))
     return found

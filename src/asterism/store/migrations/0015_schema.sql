@@ -343,11 +343,6 @@ CREATE INDEX room_members_person ON room_members (constellation, person_id);
 -- Memory: blocks and their history, folders of documents, archives of passages, what is forgotten.
 
 -- One row: what identifies this database among replicas.
-CREATE TABLE replica (
-    id   BIGINT PRIMARY KEY,                   -- always 1
-    peer TEXT NOT NULL                         -- the Loro peer that edits made here belong to
-);
-
 CREATE TABLE blocks (
     id            TEXT PRIMARY KEY,
     constellation TEXT NOT NULL,
@@ -363,7 +358,7 @@ CREATE TABLE blocks (
     version       BIGINT NOT NULL,             -- counts edits
     text          TEXT NOT NULL,               -- all lines
     lines         TEXT NOT NULL,               -- JSON: by runs of lines, who may hear them, their edits
-    snapshot      BLOB NOT NULL,               -- the Loro document as it is now, without its history
+    content       TEXT NOT NULL,               -- JSON: by part, what the text is made of; empty: the text
     created_at    BIGINT NOT NULL,
     updated_at    BIGINT NOT NULL,
     retired_at    BIGINT
@@ -379,7 +374,7 @@ CREATE TABLE block_agents (
 ) WITHOUT ROWID;
 CREATE INDEX block_agents_agent ON block_agents (agent_id);
 
--- The history of a block: the latest edits one by one, older ones folded into eras.
+-- The history of a block: the latest edits one by one, older ones squashed into eras.
 CREATE TABLE block_edits (
     block_id  TEXT NOT NULL,
     number    BIGINT NOT NULL,
@@ -390,8 +385,7 @@ CREATE TABLE block_edits (
     source    TEXT NOT NULL,                   -- JSON: origins, audience, trust
     undoes    BIGINT,
     undone_by BIGINT,
-    version   BLOB NOT NULL,                   -- the Loro frontiers after it
-    ops       BLOB NOT NULL,                   -- the Loro update
+    change    TEXT NOT NULL,                   -- JSON: by part, what it made of the content
     at        BIGINT NOT NULL,
     PRIMARY KEY (block_id, number)
 ) WITHOUT ROWID;
@@ -401,12 +395,18 @@ CREATE TABLE block_eras (
     block_id TEXT NOT NULL,
     first    BIGINT NOT NULL,
     last     BIGINT NOT NULL,
-    start    BLOB NOT NULL,                    -- the document before its first edit
-    ops      BLOB NOT NULL,                    -- one Loro update for all of its edits
-    edits    BLOB NOT NULL,                    -- what block_edits says of them, compressed
+    content  BLOB NOT NULL,                    -- JSON, compressed: the content before them, and each change
+    edits    BLOB NOT NULL,                    -- JSON, compressed: what else block_edits says of them
     since    BIGINT NOT NULL,                  -- when its first edit was made
     PRIMARY KEY (block_id, first)
 ) WITHOUT ROWID;
+
+-- The Loro documents of blocks that were exported to, or merged with, other replicas.
+CREATE TABLE block_replicas (
+    block_id TEXT PRIMARY KEY,
+    version  BIGINT NOT NULL,                  -- the version of the block that it says
+    document BLOB NOT NULL
+);
 
 -- Folders of documents.
 CREATE TABLE sources (
