@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -139,14 +140,15 @@ def test_replace_says_what_is_there_instead() -> None:
     refused(document, Replace("a" * 501, "x", Which.REGEX), "501 characters")
 
 
-@pytest.mark.timeout(30)
 @pytest.mark.parametrize(
     "pattern",
     [r"(a+)+$", r"(a|a)*b", r"(a*)*(a*)*b", r"a*a*a*a*a*a*a*a*b", r"(?:(?:a{1,99}){1,99}){1,99}b"],
 )
 def test_a_pattern_that_would_run_forever_is_stopped(pattern: str) -> None:
     document = text("a" * 4_000 + "c")
+    began = time.monotonic()
     refused(document, Replace(pattern, "x", Which.REGEX))
+    assert time.monotonic() - began < 5
 
 
 def test_whole_lines() -> None:
