@@ -19,7 +19,7 @@ from asterism.testing.clock import ManualClock
 from asterism.tools.builtin.control import halt, think
 from asterism.tools.builtin.memory import source
 from asterism.tools.builtin.send import send_message
-from asterism.types.turns import EntryKind, Origin
+from asterism.types.turns import EntryKind, MessageOrigin
 from tests.scenes import PATIENCE, obedient, open_home, until
 
 TOOLS = [send_message, source, think, halt]
@@ -139,7 +139,7 @@ async def test_an_agent_is_not_flooded(tmp_path: Path, clock: ManualClock):
 
         async def wait_there(tx: Connection) -> None:
             await inbox.put_message(
-                *(tx, bob.id, "msg_1", b"{}", Origin("agent:aria"), clock()),
+                *(tx, bob.id, "msg_1", b"{}", MessageOrigin("agent:aria"), clock()),
                 announce=False,  # so that it stays in the inbox
             )
 

@@ -15,7 +15,7 @@ from asterism.store.database import Connection
 from asterism.store.postgres import Postgres, open_postgres
 from asterism.testing.channel import MemoryChannel
 from asterism.testing.postgres import PostgresServer, postgres_server
-from asterism.types.turns import Origin, message_wire
+from asterism.types.turns import MessageOrigin, message_wire
 from tests.scenes import open_home, until
 
 pytestmark = pytest.mark.postgres
@@ -86,7 +86,7 @@ async def test_what_is_announced_while_nobody_listens_is_found_at_once(
             assert cut
             # As `inbox.put_message` does it; nobody is told.
             body = message_wire("user", "anybody there?")
-            await inbox.put_message(tx, aria.id, "msg_1", body, Origin("api"), 0)
+            await inbox.put_message(tx, aria.id, "msg_1", body, MessageOrigin("api"), 0)
 
         await database.write(work)
         async with asyncio.timeout(5):

@@ -31,8 +31,8 @@ from asterism.types.turns import (
     Entry,
     InboxItem,
     Message,
+    MessageOrigin,
     Notice,
-    Origin,
     Outcome,
     Receipt,
     Replay,
@@ -126,7 +126,7 @@ class TurnVerbs(AgentVerbs):
         message = Message(
             agent_id,
             (text, *map(image, images)),
-            Origin(channel, sender, reply_to, room),
+            MessageOrigin(channel, sender, reply_to, room),
             external_id,
             tuple(present),
             checked_schema(schema),

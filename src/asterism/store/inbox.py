@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from asterism.store.database import Connection, Row
-from asterism.types.turns import InboxItem, InboxKind, Origin
+from asterism.types.turns import InboxItem, InboxKind, MessageOrigin
 
 _NEW = (
     "agent_id, arrival, id, kind, channel, body, at, sender, reply_to, schema, participants,"
@@ -47,7 +47,7 @@ async def put_message(
     agent_id: str,
     message_id: str,
     body: bytes,
-    origin: Origin,
+    origin: MessageOrigin,
     at: int,
     *,
     schema: str | None = None,

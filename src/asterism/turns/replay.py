@@ -39,7 +39,7 @@ from asterism.types.turns import (
     Entry,
     EntryKind,
     Imported,
-    Origin,
+    MessageOrigin,
     Outcome,
     PastMessage,
     Replay,
@@ -210,7 +210,7 @@ async def _lay_out(tx: Connection, agent: Agent, record: TurnRecord, entries: li
     await tx.run("UPDATE agents SET length = ? WHERE id = ?", (record.first_seq - 1, agent.id))
     said = next(entry for entry in entries if entry.key == "in")
     opening: dict[str, Any] = orjson.loads(said.meta or "{}")
-    origin = Origin(record.channel, opening.get("sender"))
+    origin = MessageOrigin(record.channel, opening.get("sender"))
     message_id = message_id_for(record.id)
     schema = opening.get("schema")
     await inbox.put_message(tx, agent.id, message_id, said.body, origin, said.at, schema=schema)

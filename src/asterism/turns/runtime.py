@@ -30,7 +30,7 @@ from asterism.types.turns import (
     InboxItem,
     InboxKind,
     Message,
-    Origin,
+    MessageOrigin,
     Outcome,
     Receipt,
     Reply,
@@ -237,7 +237,7 @@ class Runtime:
     async def _meet(
         self,
         tx: Connection,
-        origin: Origin,
+        origin: MessageOrigin,
         others: Sequence[str],
         at: int,
     ) -> str | None:

@@ -11,7 +11,7 @@ from asterism.times import utc_minute
 from asterism.tools.builtin.control import next_time
 from asterism.turns.lanes import Pump
 from asterism.types.agents import Schedule, new_id
-from asterism.types.turns import Origin, message_wire
+from asterism.types.turns import MessageOrigin, message_wire
 
 _AT_ONCE = 100
 
@@ -66,7 +66,7 @@ class Schedules:
                 schedule.agent_id,
                 message_id,
                 message_wire("user", text),
-                Origin(schedule.channel or "schedule", reply_to=schedule.reply_to),
+                MessageOrigin(schedule.channel or "schedule", reply_to=schedule.reply_to),
                 now,
                 participants=schedule.participants,
             )

@@ -374,7 +374,7 @@ class Replay:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class MessageOrigin:
     """Where a message comes from, and where its answer goes."""
 
     channel: str = ""
@@ -394,7 +394,7 @@ class Message:
     """The agent, by its name or id."""
     parts: tuple[str | Blob, ...]
     """What is said: a text, and images that belong to it."""
-    origin: Origin = Origin()
+    origin: MessageOrigin = MessageOrigin()
     external_id: str | None = None
     """The message's id in its channel; the same id again is the same message."""
     participants: tuple[str, ...] = ()

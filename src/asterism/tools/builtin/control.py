@@ -17,7 +17,7 @@ from asterism.types.agents import Halt, Schedule, new_id
 from asterism.types.effects import Effect, EffectKind, ToolEffect
 from asterism.types.memory import Permission, Source
 from asterism.types.people import label_of
-from asterism.types.turns import Notice, Origin, message_wire
+from asterism.types.turns import MessageOrigin, Notice, message_wire
 
 _MAX_DELAY = 36_500 * DAY
 
@@ -155,7 +155,7 @@ async def heartbeat(ctx: ToolContext, reason: str) -> str:
         ctx.agent.id,
         new_id("msg"),
         message_wire("user", f"[heartbeat you asked for] {reason}"),
-        Origin(ctx.channel if ctx.reply_to else "heartbeat", reply_to=ctx.reply_to),
+        MessageOrigin(ctx.channel if ctx.reply_to else "heartbeat", reply_to=ctx.reply_to),
         ctx.now,
         participants=ctx.participants.wire(ctx.source.audience, ctx.source.trust),
     )

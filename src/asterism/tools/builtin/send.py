@@ -17,7 +17,7 @@ from asterism.tools.tool import Tool, ToolContext, tool
 from asterism.types.agents import new_id
 from asterism.types.effects import Effect, EffectKind
 from asterism.types.people import OWNER, Account, Participants, Person
-from asterism.types.turns import Delivery, Notice, Origin, message_wire
+from asterism.types.turns import Delivery, MessageOrigin, Notice, message_wire
 
 _OWNER_NAMES = ("", OWNER, "user", "me", "partner", "human")
 _COOLDOWN = 30_000
@@ -219,7 +219,7 @@ async def _to_agent(ctx: ToolContext, name: str, content: str) -> str:
         other.id,
         new_id("msg"),
         message_wire("user", f"[from agent {ctx.agent.name}] {content}"),
-        Origin(label),
+        MessageOrigin(label),
         ctx.now,
         participants=ctx.participants.wire(ctx.source.audience, ctx.source.trust),
     )
