@@ -15,7 +15,7 @@ from asterism.agents.shape import fault_of, unfenced
 from asterism.agents.turn import Turn
 from asterism.errors import BudgetReached, ModelError, ModelGarbled, TurnLimit
 from asterism.ports import ModelRequest, Profile, Question
-from asterism.telemetry.redaction import Stream, redact
+from asterism.telemetry.redaction import RedactingStream, redact
 from asterism.types.turns import Outcome, Reply
 
 _WINDOW_SHARE = 0.8
@@ -175,14 +175,14 @@ class _Pieces:
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
-        self._streams: dict[str, Stream] = {}
+        self._streams: dict[str, RedactingStream] = {}
 
     def emit(self, kind: str, piece: str) -> None:
         """Show a piece, except for an end that may become a key."""
         if kind == "again":
             self._streams.clear()
             self._turn.publish(kind, {"why": redact(piece)})
-        elif text := self._streams.setdefault(kind, Stream()).feed(piece):
+        elif text := self._streams.setdefault(kind, RedactingStream()).feed(piece):
             self._turn.publish(kind, {"text": text})
 
     def end(self) -> None:

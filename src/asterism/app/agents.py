@@ -24,7 +24,7 @@ from asterism.ports import ModelRequest, Warm
 from asterism.runtime.past import append_past, read_past
 from asterism.store import agents, inbox
 from asterism.store.database import Connection
-from asterism.telemetry.prompts import Cleaned
+from asterism.telemetry.redaction import RequestRedactor
 from asterism.types.agents import DEFAULT_MODEL, Agent, Limits
 from asterism.types.ids import new_id
 from asterism.types.messages import (
@@ -180,7 +180,7 @@ class AgentVerbs(Nouns):
                 timeout=agent.limits.seconds,
                 agent_id=agent.id,
             )
-            await link.port.warm(Cleaned().request(request))
+            await link.port.warm(RequestRedactor().request(request))
         except AsterismError as problem:
             # Whoever asks will be told; this was only a head start.
             _log.info("%s could not get ready: %s", agent.model, problem.message)

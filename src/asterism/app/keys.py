@@ -32,7 +32,7 @@ from asterism.secrets.sealing import fingerprint, new_key, seal, unseal
 from asterism.store import secrets as store
 from asterism.store.database import Connection
 from asterism.store.secrets import DataKey, SecretRow
-from asterism.telemetry.redaction import know, know_all
+from asterism.telemetry.redaction import add_secret, add_secrets
 from asterism.types.ids import new_id
 
 _log = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ class KeyRing:
 
         A key that cannot be opened hinders nothing but its own use.
         """
-        know_all(configured_secrets(self._settings(), self._environ))
+        add_secrets(configured_secrets(self._settings(), self._environ))
         self._writes = not readonly
         await self.load()
         for problem in {one.message for one in self._problems.values()}:
@@ -104,7 +104,7 @@ class KeyRing:
 
     def settings_changed(self, _: Settings, new: Settings) -> None:
         """Know the keys of a configuration that is in use now."""
-        know_all(configured_secrets(new, self._environ))
+        add_secrets(configured_secrets(new, self._environ))
 
     def _heard(self, name: str) -> None:
         async def again() -> None:
@@ -136,7 +136,7 @@ class KeyRing:
                 except AsterismError as error:
                     problems[row.name] = error
         self._values, self._problems = values, problems
-        know_all(values.items())
+        add_secrets(values.items())
 
     # -- use -----------------------------------------------------------------------------------
 
@@ -222,7 +222,7 @@ class KeyRing:
 
     async def put(self, reach: Reach, name: str, value: str, *, by: str) -> bool:
         """Store a key for whoever acts; return whether it took the place of another."""
-        know(name, value)
+        add_secret(name, value)
         keeper, now = self.keeper, reach.clock()
         wrapped = await reach.database.read(store.data_keys)
         made = await asyncio.to_thread(_data_key, keeper, wrapped, now)

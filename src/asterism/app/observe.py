@@ -45,14 +45,14 @@ async def metrics(
     accept: str,
 ) -> tuple[bytes, str]:
     """Return the metrics in a format that Prometheus reads, and the type of that format."""
-    from asterism.telemetry.exposition import exposition
+    from asterism.telemetry.prometheus import render_metrics
 
     try:
         async with asyncio.timeout(_PATIENCE):
             at_rest = await database.read(lambda tx: figures.read(tx, constellation))
     except (AsterismError, TimeoutError):
         at_rest = None
-    return exposition(
+    return render_metrics(
         telemetry.counts,
         at_rest,
         version=version("asterism"),

@@ -23,7 +23,7 @@ from asterism.store import agents, journal, passages
 from asterism.store.database import Connection
 from asterism.store.passages import Archive
 from asterism.store.shelves import ARCHIVE, JOURNAL
-from asterism.telemetry.redaction import KNOWN, redact
+from asterism.telemetry.redaction import SECRETS, redact
 from asterism.types.people import Participants
 from asterism.types.search import Found, Hit, Query
 
@@ -68,7 +68,7 @@ async def search(
     if not len(looking.held.texts):
         return Found(notes=looking.told)
     found = await page(looking, await looking.rank(asked))
-    return replace(found, hits=[*map(_without_keys, found.hits)]) if KNOWN.order else found
+    return replace(found, hits=[*map(_without_keys, found.hits)]) if SECRETS.order else found
 
 
 def _without_keys(hit: Hit) -> Hit:

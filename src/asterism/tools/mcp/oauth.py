@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import orjson
 
 from asterism.config.mcp import SERVER_NAME, OAuthSettings
-from asterism.telemetry.redaction import know
+from asterism.telemetry.redaction import add_secret
 from asterism.tools.mcp.listing import filed
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class _Login:
         found = {**self.kept.get("tokens", {}), **self.kept.get("client", {})}
         for key in ("access_token", "refresh_token", "client_secret"):
             if isinstance(found.get(key), str):
-                know(f"{self.name} {key}", found[key])
+                add_secret(f"{self.name} {key}", found[key])
 
     async def get_tokens(self) -> OAuthToken | None:
         from mcp.shared.auth import OAuthToken

@@ -7,7 +7,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 
 from asterism.errors import ToolError
-from asterism.telemetry.redaction import know
+from asterism.telemetry.redaction import add_secret
 
 Secret = Callable[[str], Awaitable[str | None]]
 """Returns a stored secret by its name."""
@@ -58,7 +58,7 @@ async def all_filled(
     for key, value in values.items():
         found[key] = await filled(server, f"{where}.{key}", value, secret)
         if looks_secret(key):
-            know(f"mcp {server} {key}", found[key].removeprefix("Bearer "))
+            add_secret(f"mcp {server} {key}", found[key].removeprefix("Bearer "))
     return found
 
 
