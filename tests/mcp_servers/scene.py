@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from asterism.config.mcp import McpSettings
+from asterism.config.settings import McpSettings
 from asterism.tools.mcp.listing import filed, put
 from asterism.tools.mcp.reach import Means
 from asterism.tools.mcp.server import Backoff

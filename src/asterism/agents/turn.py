@@ -20,7 +20,7 @@ from asterism.agents.live import LiveAgent, Note
 from asterism.agents.purse import Spending, TurnPurse
 from asterism.agents.rules import Course
 from asterism.config import Settings
-from asterism.config.contacts import Contacts
+from asterism.config.documents import Contacts
 from asterism.errors import LaneLost, StoreUnavailable
 from asterism.permissions import Authority
 from asterism.permissions.texts import is_quoted_from

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from asterism.app.reach import Reach
 from asterism.app.verbs import verbs
 from asterism.config import Settings
-from asterism.config.mcp import McpSettings, OAuthSettings
+from asterism.config.settings import McpSettings, OAuthSettings
 from asterism.errors import ConfigError, Conflict, InvalidInput, NotFound
 from asterism.permissions import Act
 from asterism.tools.mcp.landing import landing

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import orjson
 
-from asterism.config.mcp import SERVER_NAME
+from asterism.config.settings import SERVER_NAME
 from asterism.errors import InvalidInput, NotFound
 from asterism.private import TooLarge, read_regular
 from asterism.tools.mcp.naming import fitted

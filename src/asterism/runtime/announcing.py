@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
-from asterism.config.contacts import Contacts, Escalation
+from asterism.config.documents import Contacts, Escalation
 from asterism.ports import Clock
 from asterism.runtime.decisions import delivery_to, settle
 from asterism.runtime.pump import Pump

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import orjson
 
-from asterism.config.contacts import Contacts
+from asterism.config.documents import Contacts
 from asterism.errors import AsterismError, Conflict, InvalidInput, NotAllowed, NotFound, ToolError
 from asterism.permissions import Authority
 from asterism.ports import Clock

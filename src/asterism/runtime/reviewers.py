@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from asterism.config.contacts import Contacts, Hours
+from asterism.config.documents import Contacts, Hours
 from asterism.memory import people
 from asterism.store import approvals
 from asterism.store import people as stored

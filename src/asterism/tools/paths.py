@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from asterism.config.files import FilePermission, FileSettings
+from asterism.config.settings import FilePermission, FileSettings
 from asterism.errors import ToolError
 from asterism.types.people import OWNER_ONLY, Audience
 

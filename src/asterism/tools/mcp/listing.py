@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import orjson
 
-from asterism.config.mcp import McpSettings
+from asterism.config.settings import McpSettings
 from asterism.private import make_directory
 from asterism.tools.mcp.naming import fitted
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import orjson
 
-from asterism.config.mcp import SERVER_NAME, OAuthSettings
+from asterism.config.settings import SERVER_NAME, OAuthSettings
 from asterism.telemetry.redaction import add_secret
 from asterism.tools.mcp.listing import filed
 

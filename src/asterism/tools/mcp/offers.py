@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from asterism.config.mcp import McpSettings
+from asterism.config.settings import McpSettings
 from asterism.errors import InvalidInput
 from asterism.tools.given import SchemaTool
 from asterism.tools.mcp.listing import Listed, Listing

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from asterism.config.mcp import McpSettings
+from asterism.config.settings import McpSettings
 from asterism.errors import ConfigError
 from asterism.tools.mcp.oauth import Renewals, Vault, is_logged_in, kept_login
 from asterism.tools.mcp.tap import Tap

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from asterism.config.mcp import McpSettings
+from asterism.config.settings import McpSettings
 from asterism.errors import AsterismError, ToolError
 from asterism.tools.mcp.listing import Listed, Listing
 from asterism.tools.mcp.reach import Means, Reached

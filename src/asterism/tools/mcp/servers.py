@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from asterism.config.mcp import McpSettings
+from asterism.config.settings import McpSettings
 from asterism.errors import ConfigError, NotFound
 from asterism.tools.mcp.listing import Listing, Shelf
 from asterism.tools.mcp.offers import Offer, offers

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 
 import orjson
 
-from asterism.config.web import WebSettings
+from asterism.config.settings import WebSettings
 from asterism.errors import NotFound, ToolError
 from asterism.tools.addresses import Allowed, place_of
 from asterism.tools.web.fetching import Hop, fetch
