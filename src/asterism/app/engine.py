@@ -19,7 +19,7 @@ from asterism.app.parts import Parts, folds_of
 from asterism.app.reach import Reach
 from asterism.app.tools import OfferedTools, Workshop
 from asterism.config import LiveSettings, Settings
-from asterism.memory.forgetting.tombstones import ForgottenTexts
+from asterism.memory.forgetting import ForgottenTexts
 from asterism.memory.search.caches import let_go
 from asterism.models.chain import Chain
 from asterism.models.prices import Prices

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from asterism.app import Asterism
     from asterism.memory.export import Report
-    from asterism.memory.forgetting import Receipt
-    from asterism.memory.forgetting.retention import Deleted
+    from asterism.memory.forgetting import ForgetReceipt
+    from asterism.memory.forgetting.retention import RetentionResult
     from asterism.memory.gate.copies import Forked
     from asterism.memory.health import Finding, Health
     from asterism.memory.travel import Effects, MemoryAt
@@ -240,7 +240,7 @@ def fork(
 def retain(options: Options) -> None:
     """Delete what is older than the rules in [retention] allow; it is done daily, too."""
 
-    async def errand(home: Asterism) -> tuple[int, Deleted]:
+    async def errand(home: Asterism) -> tuple[int, RetentionResult]:
         return len(home.settings.retention), await home.memory.retain()
 
     rules, deleted = visit(options, errand)
@@ -391,7 +391,7 @@ def receipts(
 ) -> None:
     """Show the receipts of all that was forgotten, the newest first; never what it was."""
 
-    async def errand(home: Asterism) -> list[Receipt]:
+    async def errand(home: Asterism) -> list[ForgetReceipt]:
         return await home.memory.receipts()
 
     found = visit(options, errand, readonly=True)

@@ -19,7 +19,6 @@ from asterism.errors import AsterismError
 from asterism.memory.documents import Document
 from asterism.memory.documents.storage import LoroRefused, loro_errors
 from asterism.memory.forgetting.columns import TABLES
-from asterism.memory.forgetting.needle import Texts
 from asterism.memory.forgetting.operations import (
     between,
     cover,
@@ -29,8 +28,8 @@ from asterism.memory.forgetting.operations import (
     written_by,
     written_in,
 )
-from asterism.memory.forgetting.redaction import FORGOTTEN, Redactor
-from asterism.memory.forgetting.rows import Found
+from asterism.memory.forgetting.redaction import FORGOTTEN, Redactor, TextMatcher
+from asterism.memory.forgetting.rows import SweepResult
 from asterism.memory.history import era_blob, read_era, schema_of
 from asterism.store import forgetting as store
 from asterism.store.blocks import EditRow, EraRow
@@ -80,9 +79,9 @@ async def sweep_blocks(
     redactor: Redactor,
     chosen: Choice = no_edit,
     place: str = "",
-) -> Found:
+) -> SweepResult:
     """Take it out of every version of every block of an open database."""
-    found = Found()
+    found = SweepResult()
     for block_id in await database.read(partial(_ids, place=place, constellation=constellation)):
         for _ in range(_ATTEMPTS):
             block = await database.read(partial(_read, place=place, block_id=block_id))
@@ -103,9 +102,9 @@ async def sweep_blocks(
 
 async def end_pasts(
     database: Database, constellation: str, owner: str | None, moment: int
-) -> Found:
+) -> SweepResult:
     """Forget what blocks, all or those of one agent, said before a moment and not since."""
-    found = Found()
+    found = SweepResult()
     for block_id in await database.read(partial(_ids, place="", constellation=constellation)):
         block = await database.read(partial(_read, place="", block_id=block_id))
         if owner is not None and block.owner_id != owner:
@@ -124,9 +123,9 @@ async def sweep_blocks_of(
     redactor: Redactor,
     chosen: Choice = no_edit,
     place: str = "",
-) -> Found:
+) -> SweepResult:
     """Take it out of every version of every block in one transaction."""
-    found = Found()
+    found = SweepResult()
     for block_id in await _ids(tx, place, constellation):
         block = await _read(tx, place, block_id)
         made = _tried(partial(rewritten, block, redactor, chosen))
@@ -267,7 +266,7 @@ def without_past(block: _Block, moment: int) -> _Rewritten | None:
     covered = {
         (one.peer, counter) for one in span for counter in range(one.counter.start, one.counter.end)
     } - kept
-    changed = cover(updates, covered, Redactor(Texts(())), values)
+    changed = cover(updates, covered, Redactor(TextMatcher(())), values)
     numbers = {edit.number for edit in old}
     return _made(block, updates, numbers, len(numbers)) if changed else None
 
