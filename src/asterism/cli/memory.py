@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from asterism.memory.forgetting import ForgetReceipt
     from asterism.memory.forgetting.retention import RetentionResult
     from asterism.memory.gate.copies import Forked
-    from asterism.memory.health import Finding, Health
+    from asterism.memory.health import Health, HealthIssue
     from asterism.memory.travel import Effects, MemoryAt
     from asterism.memory.why import Trace
     from asterism.types.memory import EditRecord, Passage
@@ -325,7 +325,7 @@ def health(options: Options, agent: Agent) -> None:
     if not found.findings:
         out.line(f"Nothing is wrong with what {agent} remembers.")
         return
-    columns: list[Column[Finding]] = [
+    columns: list[Column[HealthIssue]] = [
         Column("what", lambda one: one.kind),
         Column("where", lambda one: "\n".join(one.ids[:2]), least=100),
         Column("says", lambda one: one.text, prose=True),

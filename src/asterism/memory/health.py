@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from asterism.errors import NotFound
 from asterism.memory import blocks
-from asterism.memory.likeness import Kind, compare
+from asterism.memory.likeness import Relation, compare
 from asterism.memory.words import digest, terms
 from asterism.store import journal, passages, summaries
 from asterism.store.database import Connection
@@ -18,17 +18,17 @@ from asterism.types.ids import now_ms
 from asterism.types.memory import Passage
 from asterism.types.people import OWNER_ALONE, Participants
 
-_LOOKED_AT = 2_000
+_MAX_PASSAGES = 2_000
 """How many passages are looked at closely, the latest first."""
-_MOST_PAIRS = 500
-_ALIKE = 0.85
+_MAX_PAIRS = 500
+_MIN_COSINE = 0.85
 """The cosine from which two passages are compared word by word."""
-_MOST_IDS = 50
-_FULL = 0.9
+_MAX_IDS = 50
+_FULL_FROM = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class HealthIssue:
     """One kind of trouble, where it is, and the next move."""
 
     kind: str
@@ -45,11 +45,11 @@ class Health:
     """What a look at an agent's memory has found."""
 
     counts: dict[str, int]
-    findings: tuple[Finding, ...]
+    findings: tuple[HealthIssue, ...]
     looked_at: int
     """How many passages were looked at; the rest is older."""
 
-    def of(self, kind: str) -> list[Finding]:
+    def of(self, kind: str) -> list[HealthIssue]:
         """Return the findings of one kind."""
         return [one for one in self.findings if one.kind == kind]
 
@@ -73,7 +73,7 @@ async def health(
     ]
     there = [
         one
-        for one in await passages.newest(tx, [agent_id], _LOOKED_AT)
+        for one in await passages.newest(tx, [agent_id], _MAX_PASSAGES)
         if participants.can_see(one.source.audience)
     ]
     counts = {"passages": len(there)}
@@ -84,7 +84,7 @@ async def health(
     counts["summaries"] = sum(
         participants.can_see(one.audience) for one in await summaries.of_agent(tx, agent_id)
     )
-    vectors = dict(await passages.vectors(tx, [agent_id], _LOOKED_AT))
+    vectors = dict(await passages.vectors(tx, [agent_id], _MAX_PASSAGES))
     findings = [
         *_duplicates(there, vectors),
         *_contradictions(there),
@@ -93,10 +93,10 @@ async def health(
         *_junk(there),
         *_full_blocks(seen),
     ]
-    sourceless = await passages.without_origin(tx, agent_id, _MOST_IDS)
+    sourceless = await passages.without_origin(tx, agent_id, _MAX_IDS)
     if sourceless and participants.owner_alone:
         findings.append(
-            Finding(
+            HealthIssue(
                 "sourceless",
                 tuple(sourceless),
                 f"{len(sourceless)} passages do not say where they come from",
@@ -110,16 +110,16 @@ async def health(
 # -- pairs -----------------------------------------------------------------------------------------
 
 
-def _duplicates(there: Sequence[Passage], vectors: dict[str, bytes]) -> Iterator[Finding]:
+def _duplicates(there: Sequence[Passage], vectors: dict[str, bytes]) -> Iterator[HealthIssue]:
     for one, other in _pairs(there, vectors):
         same_words = digest(one.text) == digest(other.text)
         if one.source.audience != other.source.audience:
             continue
         if not same_words:
             found = compare(one.text, other.text, vectors.get(one.id), vectors.get(other.id))
-            if found.kind is not Kind.SAME:
+            if found.kind is not Relation.SAME:
                 continue
-        yield Finding(
+        yield HealthIssue(
             "duplicate",
             (one.id, other.id),
             f"{_short(one.text)} – {_short(other.text)}",
@@ -156,12 +156,12 @@ def _near(vectors: Sequence[bytes]) -> list[tuple[int, int]]:
     floats = rows.astype(np.float32)
     floats /= np.maximum(np.linalg.norm(floats, axis=1, keepdims=True), 1e-9)
     scores = np.triu(floats @ floats.T, 1)
-    one, other = np.nonzero(scores >= _ALIKE)
-    order = np.argsort(-scores[one, other], kind="stable")[:_MOST_PAIRS]
+    one, other = np.nonzero(scores >= _MIN_COSINE)
+    order = np.argsort(-scores[one, other], kind="stable")[:_MAX_PAIRS]
     return [(int(one[place]), int(other[place])) for place in order]
 
 
-def _contradictions(there: Sequence[Passage]) -> Iterator[Finding]:
+def _contradictions(there: Sequence[Passage]) -> Iterator[HealthIssue]:
     holding = {one.id: one for one in there}
     for one in there:
         flagged: Any = one.metadata.get("contradicts")
@@ -169,7 +169,7 @@ def _contradictions(there: Sequence[Passage]) -> Iterator[Finding]:
             other = holding.get(str(other_id))
             # Both sides are flagged; it is told once, at the newer one.
             if other is not None and (other.known_from, other.id) < (one.known_from, one.id):
-                yield Finding(
+                yield HealthIssue(
                     "contradiction",
                     (one.id, other.id),
                     f"{_short(one.text)} – {_short(other.text)}",
@@ -201,7 +201,7 @@ _EVERY_YEAR = re.compile(
 )
 
 
-def _past(there: Sequence[Passage], now: int) -> Iterator[Finding]:
+def _past(there: Sequence[Passage], now: int) -> Iterator[HealthIssue]:
     """Find what was to come when it was stored, and is over now."""
     today = datetime.fromtimestamp(now / 1000, UTC).date()
     for one in there:
@@ -210,7 +210,7 @@ def _past(there: Sequence[Passage], now: int) -> Iterator[Finding]:
         stored = datetime.fromtimestamp(one.known_from / 1000, UTC).date()
         days = [day for day in _days_in(one.text, stored) if day >= stored]
         if days and max(days) < today:
-            yield Finding(
+            yield HealthIssue(
                 "stale",
                 (one.id,),
                 f"{_short(one.text)} (over since {max(days):%d %B %Y})",
@@ -238,26 +238,26 @@ def _day(year: int, month: int, day: int) -> date | None:
         return None
 
 
-async def _orphaned(tx: Connection, agent_id: str, participants: Participants) -> list[Finding]:
+async def _orphaned(tx: Connection, agent_id: str, participants: Participants) -> list[HealthIssue]:
     """Find what was superseded by something that was taken back itself, so that nothing holds."""
     return [
-        Finding(
+        HealthIssue(
             "orphaned",
             (one.id, other),
             f"{_short(one.text)} was superseded by {other}, which was retracted",
             "If the former holds again, insert it anew; else there is nothing to do.",
         )
-        for one, other in await passages.orphaned(tx, agent_id, _MOST_IDS)
+        for one, other in await passages.orphaned(tx, agent_id, _MAX_IDS)
         if participants.can_see(one.source.audience)
     ]
 
 
-def _junk(there: Sequence[Passage]) -> Iterator[Finding]:
+def _junk(there: Sequence[Passage]) -> Iterator[HealthIssue]:
     for one in there:
         said = terms(one.text)
         if len(said) < 2 and len(one.text) < 20:
             why = "says nothing" if not said else "is a single word"
-            yield Finding(
+            yield HealthIssue(
                 "junk",
                 (one.id,),
                 f"{_short(one.text)} {why}",
@@ -265,11 +265,11 @@ def _junk(there: Sequence[Passage]) -> Iterator[Finding]:
             )
 
 
-def _full_blocks(seen: Sequence[blocks.Seen]) -> Iterator[Finding]:
+def _full_blocks(seen: Sequence[blocks.Seen]) -> Iterator[HealthIssue]:
     for one in seen:
         used, most = len(one.block.text), one.block.limit
-        if used > most * _FULL:
-            yield Finding(
+        if used > most * _FULL_FROM:
+            yield HealthIssue(
                 "full",
                 (one.name,),
                 f"block {one.name} holds {used:,} of {most:,} characters",
@@ -277,15 +277,15 @@ def _full_blocks(seen: Sequence[blocks.Seen]) -> Iterator[Finding]:
             )
 
 
-def _untrusted(there: Sequence[Passage]) -> Iterator[Finding]:
+def _untrusted(there: Sequence[Passage]) -> Iterator[HealthIssue]:
     by_trust: dict[str, list[str]] = {}
     for one in there:
         if not one.source.trust.trusted:
             by_trust.setdefault(one.source.trust.value, []).append(one.id)
     for trust, ids in sorted(by_trust.items()):
-        yield Finding(
+        yield HealthIssue(
             "untrusted",
-            tuple(ids[:_MOST_IDS]),
+            tuple(ids[:_MAX_IDS]),
             f"{len(ids):,} passages come from: {trust}",
             "They are marked wherever they are shown; forget those that you do not want.",
         )
