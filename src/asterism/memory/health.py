@@ -51,7 +51,7 @@ class Health:
 
     def of(self, kind: str) -> list[HealthIssue]:
         """Return the findings of one kind."""
-        return [one for one in self.findings if one.kind == kind]
+        return [finding for finding in self.findings if finding.kind == kind]
 
 
 async def health(
@@ -67,14 +67,14 @@ async def health(
         raise NotFound(f'There is no agent {agent_id!r}. "asterism agent list" shows all.')
     moment = now_ms() if now is None else now
     seen = [
-        heard
-        for one in await blocks.seen_by(tx, constellation, agent_id)
-        if (heard := blocks.heard_by(one, participants)) is not None
+        visible
+        for block in await blocks.seen_by(tx, constellation, agent_id)
+        if (visible := blocks.heard_by(block, participants)) is not None
     ]
     there = [
-        one
-        for one in await passages.newest(tx, [agent_id], _MAX_PASSAGES)
-        if participants.can_see(one.source.audience)
+        passage
+        for passage in await passages.newest(tx, [agent_id], _MAX_PASSAGES)
+        if participants.can_see(passage.source.audience)
     ]
     counts = {"passages": len(there)}
     if participants.owner_alone:
@@ -82,7 +82,7 @@ async def health(
         counts["entries of the journal"] = await journal.length_of(tx, agent_id)
     counts["blocks"] = len(seen)
     counts["summaries"] = sum(
-        participants.can_see(one.audience) for one in await summaries.of_agent(tx, agent_id)
+        participants.can_see(summary.audience) for summary in await summaries.of_agent(tx, agent_id)
     )
     vectors = dict(await passages.vectors(tx, [agent_id], _MAX_PASSAGES))
     findings = [
@@ -131,15 +131,15 @@ def _pairs(
     there: Sequence[Passage], vectors: dict[str, bytes]
 ) -> Iterator[tuple[Passage, Passage]]:
     """Yield pairs that may say the same, the newer one first, each once."""
-    known = {one.id: place for place, one in enumerate(there)}
+    known = {passage.id: place for place, passage in enumerate(there)}
     pairs: set[tuple[int, int]] = set()
     first: dict[str, int] = {}
-    for place, one in enumerate(there):
-        former = first.setdefault(digest(one.text), place)
+    for place, passage in enumerate(there):
+        former = first.setdefault(digest(passage.text), place)
         if former != place:
             pairs.add((former, place))
-    ids = [one for one in vectors if one in known]
-    for one, other in _near([vectors[one] for one in ids]):
+    ids = [id for id in vectors if id in known]
+    for one, other in _near([vectors[id] for id in ids]):
         a, b = sorted((known[ids[one]], known[ids[other]]))
         pairs.add((a, b))
     for a, b in sorted(pairs):
@@ -204,16 +204,16 @@ _EVERY_YEAR = re.compile(
 def _past(there: Sequence[Passage], now: int) -> Iterator[HealthIssue]:
     """Find what was to come when it was stored, and is over now."""
     today = datetime.fromtimestamp(now / 1000, UTC).date()
-    for one in there:
-        if _EVERY_YEAR.search(one.text):
+    for passage in there:
+        if _EVERY_YEAR.search(passage.text):
             continue
-        stored = datetime.fromtimestamp(one.known_from / 1000, UTC).date()
-        days = [day for day in _days_in(one.text, stored) if day >= stored]
+        stored = datetime.fromtimestamp(passage.known_from / 1000, UTC).date()
+        days = [day for day in _days_in(passage.text, stored) if day >= stored]
         if days and max(days) < today:
             yield HealthIssue(
                 "stale",
-                (one.id,),
-                f"{_short(one.text)} (over since {max(days):%d %B %Y})",
+                (passage.id,),
+                f"{_short(passage.text)} (over since {max(days):%d %B %Y})",
                 "Retract it, or say what came of it.",
             )
 
@@ -253,35 +253,35 @@ async def _orphaned(tx: Connection, agent_id: str, participants: Participants) -
 
 
 def _junk(there: Sequence[Passage]) -> Iterator[HealthIssue]:
-    for one in there:
-        said = terms(one.text)
-        if len(said) < 2 and len(one.text) < 20:
+    for passage in there:
+        said = terms(passage.text)
+        if len(said) < 2 and len(passage.text) < 20:
             why = "says nothing" if not said else "is a single word"
             yield HealthIssue(
                 "junk",
-                (one.id,),
-                f"{_short(one.text)} {why}",
-                f'Retract it, or "asterism archive forget {one.id}".',
+                (passage.id,),
+                f"{_short(passage.text)} {why}",
+                f'Retract it, or "asterism archive forget {passage.id}".',
             )
 
 
 def _full_blocks(seen: Sequence[blocks.Seen]) -> Iterator[HealthIssue]:
-    for one in seen:
-        used, most = len(one.block.text), one.block.limit
+    for seen_block in seen:
+        used, most = len(seen_block.block.text), seen_block.block.limit
         if used > most * _FULL_FROM:
             yield HealthIssue(
                 "full",
-                (one.name,),
-                f"block {one.name} holds {used:,} of {most:,} characters",
+                (seen_block.name,),
+                f"block {seen_block.name} holds {used:,} of {most:,} characters",
                 "Shorten it, raise its limit, or move a part of it to the archive.",
             )
 
 
 def _untrusted(there: Sequence[Passage]) -> Iterator[HealthIssue]:
     by_trust: dict[str, list[str]] = {}
-    for one in there:
-        if not one.source.trust.trusted:
-            by_trust.setdefault(one.source.trust.value, []).append(one.id)
+    for passage in there:
+        if not passage.source.trust.trusted:
+            by_trust.setdefault(passage.source.trust.value, []).append(passage.id)
     for trust, ids in sorted(by_trust.items()):
         yield HealthIssue(
             "untrusted",
