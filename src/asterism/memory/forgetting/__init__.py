@@ -31,7 +31,7 @@ from asterism.memory.forgetting.redaction import (
     key_name,
     new_key,
 )
-from asterism.memory.forgetting.removal import Removed, RowRemover, edit_filter
+from asterism.memory.forgetting.removal import RowRemover, edit_filter
 from asterism.memory.forgetting.rows import Columns, SweepResult, sweep_database
 from asterism.memory.gate.writer import Writer, judge
 from asterism.permissions import Act, Resource
@@ -500,9 +500,9 @@ async def _round(
         work = partial(
             _remove, present=present, tombstone=tombstone, request=request, schema=schema
         )
-        removed = await database.write(work)
-        result.add(removed.found)
-        summaries |= removed.summaries
+        removed, emptied = await database.write(work)
+        result.add(removed)
+        summaries |= emptied
     result.add(await sweep_database(database, present, request, redactor))
     return result
 
@@ -520,10 +520,10 @@ async def _turns(
 
 async def _remove(
     tx: Connection, present: Columns, tombstone: Tombstone, request: ForgetRequest, schema: str
-) -> Removed:
-    place = RowRemover(tx, present, tombstone.constellation, schema)
-    await place.forget(tombstone.ids, request)
-    return place.removed
+) -> tuple[SweepResult, set[str]]:
+    remover = RowRemover(tx, present, tombstone.constellation, schema)
+    await remover.forget(tombstone.ids, request)
+    return remover.result, remover.summaries
 
 
 # -- asking the store --------------------------------------------------------------------------

@@ -356,12 +356,12 @@ async def _sweep_database(
     if "segments" in present:
         await shelves.drop_everything(tx)
     if "entries" in present:
-        place = RowRemover(tx, present, constellation)
-        chosen = edit_filter(await place.turns_of(ids), ids.get("persons", ()))
+        remover = RowRemover(tx, present, constellation)
+        chosen = edit_filter(await remover.turns_of(ids), ids.get("persons", ()))
         if "blocks" in present:
             result.add(await sweep_blocks_of(tx, constellation, redactor, chosen))
-        await place.forget(ids, request)
-        result.add(place.removed.found)
+        await remover.forget(ids, request)
+        result.add(remover.result)
     result.add(await sweep_connection(tx, present, request, redactor))
     return result
 

@@ -7,7 +7,6 @@ on whatever tables are there, since a snapshot may be of an older release.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -33,14 +32,6 @@ EMPTIED_META = '{"forgotten":true}'
 _EMPTY = FORGOTTEN
 
 
-@dataclass(slots=True)
-class Removed:
-    """What removing found out."""
-
-    found: SweepResult = field(default_factory=SweepResult)
-    summaries: set[str] = field(default_factory=set[str])
-
-
 class RowRemover:
     """One place of a database, and what may be removed from it."""
 
@@ -52,7 +43,9 @@ class RowRemover:
         self._present = present
         self._constellation = constellation
         self._emptied: set[tuple[str, int]] = set()
-        self.removed = Removed()
+        self.result = SweepResult()
+        self.summaries: set[str] = set()
+        """Those that were emptied, by id."""
 
     def has(self, table: str) -> bool:
         """Tell whether a table is there."""
@@ -63,7 +56,7 @@ class RowRemover:
         if self.has(table):
             count = await store.remove(self._tx, f"{self._schema}{table}", where, values)
             if count:
-                self.removed.found.places[f"{self._schema}{table}"] += count
+                self.result.places[f"{self._schema}{table}"] += count
 
     async def ids(self, table: str, column: str, where: str, values: Sequence[Any]) -> list[Any]:
         """Return a column of rows, or nothing where there is no such table."""
@@ -86,7 +79,7 @@ class RowRemover:
                 await remove(id)
         if self._emptied:
             await store.empty_events(self._tx, request, self._emptied, place=self._schema)
-            self.removed.found.places[f"{self._schema}events.body"] += len(self._emptied)
+            self.result.places[f"{self._schema}events.body"] += len(self._emptied)
 
     async def turns_of(self, ids: dict[str, tuple[str, ...]]) -> frozenset[str]:
         """Return all turns that are to be forgotten, those of persons too."""
@@ -125,7 +118,7 @@ class RowRemover:
         own = "id = ? AND constellation = ?"
         values = (passage_id, self._constellation)
         await self._remove_passages_from_index(own, values)
-        self.removed.found.agents.update(await self.ids("passages", "archive_id", own, values))
+        self.result.agents.update(await self.ids("passages", "archive_id", own, values))
         if await self.ids("passages", "id", own, values):
             await self.remove("passage_edits", "passage_id = ?", (passage_id,))
         await self.remove("passages", own, values)
@@ -134,9 +127,7 @@ class RowRemover:
         """Remove a source with all that was read from it."""
         await self._archive(source_id)
         own = (source_id,)
-        self.removed.found.agents.update(
-            await self.ids("source_agents", "agent_id", "source_id = ?", own)
-        )
+        self.result.agents.update(await self.ids("source_agents", "agent_id", "source_id = ?", own))
         for table in ("documents", "source_agents"):
             await self.remove(table, "source_id = ?", own)
         await self.remove(
@@ -170,15 +161,16 @@ class RowRemover:
 
     async def block(self, block_id: str) -> None:
         """Remove a block with its history."""
-        found = self.removed.found
+        result = self.result
         own = "id = ? AND constellation = ?"
         owners = await self.ids("blocks", "owner_id", own, (block_id, self._constellation))
         if not owners:
             return
-        found.agents.update(await self.ids("block_agents", "agent_id", "block_id = ?", (block_id,)))
+        agents = await self.ids("block_agents", "agent_id", "block_id = ?", (block_id,))
+        result.agents.update(agents)
         if owners == [""]:
             owners = await self.ids("agents", "id", "constellation = ?", (self._constellation,))
-        found.agents.update(owners)
+        result.agents.update(owners)
         for table in ("block_edits", "block_eras", "block_agents"):
             await self.remove(table, "block_id = ?", (block_id,))
         await self.remove("blocks", "id = ?", (block_id,))
@@ -187,7 +179,7 @@ class RowRemover:
 
     async def turn(self, turn_id: str) -> None:
         """Empty all that was said in a turn, and remove what was written because of it."""
-        tx, at, found = self._tx, self._schema, self.removed.found
+        tx, at, result = self._tx, self._schema, self.result
         rows = await tx.all(
             f"SELECT agent_id, seq, kind, body FROM {at}entries WHERE turn_id = ?"
             f" AND agent_id IN (SELECT id FROM {at}agents WHERE constellation = ?)",
@@ -199,9 +191,9 @@ class RowRemover:
             key = {"agent_id": agent_id, "seq": seq}
             new = {"body": emptied_body(kind, body), "meta": EMPTIED_META}
             await store.change(tx, f"{at}entries", key, {}, new)
-            found.agents.add(agent_id)
+            result.agents.add(agent_id)
         if rows:
-            found.places[f"{at}entries"] += len(rows)
+            result.places[f"{at}entries"] += len(rows)
         await self._around_turn(turn_id, sorted({(row[0], row[1]) for row in rows}))
 
     async def _remove_entries_from_index(self, entries: Sequence[tuple[str, int]]) -> None:
@@ -234,13 +226,13 @@ class RowRemover:
         """Empty the summaries that stand for an entry, and the prefixes that show them."""
         such = "agent_id = ? AND first_seq <= ? AND last_seq >= ?"
         for summary_id in await self.ids("summaries", "id", such, (agent_id, seq, seq)):
-            if summary_id in self.removed.summaries:
+            if summary_id in self.summaries:
                 continue
-            self.removed.summaries.add(summary_id)
+            self.summaries.add(summary_id)
             await store.set_column(
                 self._tx, f"{self._schema}summaries", "text", _EMPTY, "id = ?", (summary_id,)
             )
-            self.removed.found.places[f"{self._schema}summaries"] += 1
+            self.result.places[f"{self._schema}summaries"] += 1
             await self.remove("epochs", "agent_id = ? AND summary = ?", (agent_id, summary_id))
 
     # -- agents --------------------------------------------------------------------------------
@@ -259,7 +251,7 @@ class RowRemover:
             await self.remove(table, "agent_id = ?", own)
         await self._empty_events("chain = ? OR agent_id = ?", (agent_id, agent_id))
         await self.remove("agents", "id = ?", own)
-        self.removed.found.agents.add(agent_id)
+        self.result.agents.add(agent_id)
 
     async def _events_about(self, person_id: str) -> None:
         """Take what events say that was done to a person, such as which accounts are theirs."""
