@@ -3,10 +3,14 @@
 VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
-WORKERS ?= 2
+# More than two cores: a third of the tests wait for processes, pauses and silence.
+WORKERS ?= 3
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url \
 	--no-header --python-version 3.11 --upgrade
+
+# Where this is set, each of the many processes of a test run compiles the package anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -39,6 +43,7 @@ coverage: setup ## Run every test with branch coverage, which takes twice as lon
 
 bench: setup ## Measure the cost of a turn against the floor (ARGS="..." is passed on)
 	$(BIN)/python -m bench $(ARGS)
+	$(BIN)/python -m bench.growth
 
 torture: setup ## Kill, fill and fuzz for a long time (ARGS="..." goes to pytest)
 	ASTERISM_TORTURE=1 $(BIN)/python -m pytest -m torture -n $(WORKERS) --dist worksteal $(ARGS)

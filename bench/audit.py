@@ -14,8 +14,8 @@ from typing import Any
 
 from asterism import Asterism, tool
 from asterism.store import events
-from asterism.store.chains import verify
 from asterism.store.database import Connection, Database, Values
+from asterism.store.events import verify
 from asterism.store.sqlite import open_sqlite
 from asterism.testing.scripted import ScriptedModel
 from asterism.types.events import Event

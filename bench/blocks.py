@@ -16,8 +16,7 @@ from asterism.memory.gate.writer import Writer
 from asterism.store import agents
 from asterism.store.database import Connection
 from asterism.store.sqlite import SQLite, open_sqlite
-from asterism.types.agents import Agent
-from asterism.types.ids import new_id, now_ms
+from asterism.types.agents import Agent, new_id, now_ms
 from asterism.types.memory import Append, Block, EditRange, Origin, OriginKind, Source
 from asterism.types.people import OWNER_ONLY, Trust
 

@@ -8,7 +8,7 @@ import statistics
 import time
 from dataclasses import dataclass, field
 
-from asterism.agents.compaction import (
+from asterism.turns.compaction import (
     Folding,
     Strategy,
     Told,
@@ -19,9 +19,7 @@ from asterism.agents.compaction import (
     rule_digest,
 )
 from asterism.types.people import PUBLIC, Trust
-from asterism.types.summaries import Summary
-from asterism.types.turns import Call, EntryKind, Reply
-from asterism.types.wire import message_wire, result_wire
+from asterism.types.turns import Call, EntryKind, Reply, Summary, message_wire, result_wire
 
 _START = 1_777_766_400_000  # 2026-05-03 00:00 UTC
 _MINUTE = 60_000

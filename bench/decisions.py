@@ -19,8 +19,8 @@ from asterism.permissions import (
     Wanted,
     decide,
 )
+from asterism.types.approvals import Grant
 from asterism.types.effects import ToolEffect, effects_of
-from asterism.types.grants import Grant
 from asterism.types.people import Trust
 
 POLICIES, GRANTS, CALLS, LEAST = 200, 1_000, 50_000, 50_000

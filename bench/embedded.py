@@ -20,7 +20,7 @@ import orjson
 from asterism import Asterism
 from asterism.errors import AsterismError
 from asterism.models.embedded import Embedded
-from asterism.models.embedded.weights import Shelf, manifest
+from asterism.models.embedded.weights import WeightsDirectory, manifest
 from asterism.ports import ModelRequest
 from asterism.types.turns import Reply
 
@@ -297,7 +297,7 @@ def main() -> int:
     options = parser.parse_args()
     found: list[Figures] = []
     for model in options.model or [recommended]:
-        if Shelf().path(model) is None:
+        if WeightsDirectory().path(model) is None:
             print(f'{model} is not here. Get it with "asterism model pull {model}".')
             return 1
         try:

@@ -22,8 +22,7 @@ from asterism.memory.gate import blocks as gate
 from asterism.memory.gate.writer import Writer
 from asterism.store import agents
 from asterism.store.database import Connection
-from asterism.types.agents import Agent
-from asterism.types.ids import new_id, now_ms
+from asterism.types.agents import Agent, new_id, now_ms
 from bench.harness import resident_kb
 
 LABELS = ("persona", "human", "notes")

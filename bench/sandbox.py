@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from asterism.errors import SandboxError
-from asterism.sandbox import Kind, Sandbox, View, find_sandbox
+from asterism.tools.sandbox import Sandbox, SandboxKind, SandboxView, find_sandbox
 
 _ROUNDS = 30
 
@@ -21,9 +21,9 @@ async def _bare() -> None:
 
 async def _measure() -> None:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        view = View(Path(folder) / "workspace")
+        view = SandboxView(Path(folder) / "workspace")
         boxes: dict[str, Sandbox] = {}
-        for kind in Kind:
+        for kind in SandboxKind:
             try:
                 boxes[kind.value] = await find_sandbox([kind])
             except SandboxError as error:

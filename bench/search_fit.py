@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from asterism.app.parts import make_encoder
+from asterism.app.engine import make_encoder
 from asterism.memory.search.encoders import encode_question
 from asterism.memory.search.encoders.names import names_for
 from asterism.memory.search.search import Encoded, begin

@@ -25,11 +25,10 @@ from asterism.store import agents
 from asterism.store.database import Connection
 from asterism.store.shelves import JOURNAL
 from asterism.store.sqlite import SQLite, open_sqlite
-from asterism.types.agents import Agent
-from asterism.types.ids import now_ms
+from asterism.types.agents import Agent, now_ms
 from asterism.types.people import OWNER_ALONE
 from asterism.types.search import Query
-from asterism.types.wire import message_wire
+from asterism.types.turns import message_wire
 
 HOME = "default"
 VOCABULARY = 60_000

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from asterism.agents.compaction import Told
+from asterism.turns.compaction import Told
 from asterism.types.people import PUBLIC, Audience, Trust
-from asterism.types.turns import Call, EntryKind, Reply
-from asterism.types.wire import message_wire, result_wire
+from asterism.types.turns import Call, EntryKind, Reply, message_wire, result_wire
 
 MAY_3 = 1_777_766_400_000  # 2026-05-03 00:00 UTC
 MINUTE = 60_000

@@ -1,8 +1,8 @@
-"""Documents for tests: PDFs and Word files, made from text by hand."""
+"""Documents for tests: PDFs, Word files and books, made from text by hand."""
 
 import zipfile
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -92,4 +92,30 @@ def make_docx(path: Path, body: str, *, before: str = "") -> Path:
             "word/document.xml",
             f'{before}<w:document xmlns:w="{WORD}"><w:body>{body}</w:body></w:document>',
         )
+    return path
+
+
+def make_epub(path: Path, chapters: Mapping[str, str], **more: str) -> Path:
+    """Write a book with these chapters, listed in the reverse order and read in this one."""
+    items = "".join(
+        f'<item id="{name}" href="text/{name}.xhtml" media-type="application/xhtml+xml"/>'
+        for name in reversed(list(chapters))
+    )
+    order = "".join(f'<itemref idref="{name}"/>' for name in chapters)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("mimetype", "application/epub+zip")
+        archive.writestr(
+            "META-INF/container.xml",
+            '<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles>'
+            '<rootfile full-path="OPS/book.opf"/></rootfiles></container>',
+        )
+        archive.writestr(
+            "OPS/book.opf",
+            f'<package xmlns="http://www.idpf.org/2007/opf"><manifest>{items}</manifest>'
+            f"<spine>{order}</spine></package>",
+        )
+        for name, text in chapters.items():
+            archive.writestr(f"OPS/text/{name}.xhtml", text)
+        for name, text in more.items():
+            archive.writestr(f"META-INF/{name}.xml", text)
     return path

@@ -14,11 +14,11 @@ from typing import Any
 
 import orjson
 
-from asterism.agents.turn import WITHHELD
 from asterism.ports import ModelRequest
-from asterism.testing.openai_server import answer_by_directives
 from asterism.testing.scripted import ScriptedModel
+from asterism.turns.turn import WITHHELD
 from asterism.types.turns import Reply
+from tests.servers.openai_server import answer_by_directives
 
 OWNER = "owner"
 CANARY = re.compile(r"zq[bcdfghjklmnpqrstvwxz]{9}")

@@ -10,9 +10,9 @@ import orjson
 
 from asterism import Asterism
 from asterism.ports import Model, ModelRequest
-from asterism.testing.openai_server import answer_by_directives
 from asterism.testing.scripted import ScriptedModel
 from asterism.types.turns import Call, Reply
+from tests.servers.openai_server import answer_by_directives
 
 PATIENCE = 10.0
 

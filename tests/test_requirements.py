@@ -1,6 +1,7 @@
 """The manifest of promises and the marks on the tests agree with each other."""
 
 import ast
+import functools
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,6 +51,7 @@ def marks_in(source: str, name: str) -> Iterator[Mark]:
                 pass
 
 
+@functools.cache
 def marks() -> list[Mark]:
     return [
         mark

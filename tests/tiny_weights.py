@@ -83,7 +83,7 @@ def manifest(body: bytes, places: tuple[str, ...] = ("packages", "hub")) -> str:
         'licence = "MIT"\nwindow = 4096\nabout = "For tests."',
     ]
     for kind in places:
-        lines.append(f'[[weights.places]]\nkind = "{kind}"')
+        lines.append(f'[[weights.sources]]\nkind = "{kind}"')
         if kind == "hub":
             lines.append(f'repo = "{REPO}"\npath = "{FILE}"')
             continue

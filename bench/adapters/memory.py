@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from asterism import Agent, Asterism
-from asterism.types.ids import now_ms
-from asterism.types.messages import PastMessage
+from asterism.types.agents import now_ms
+from asterism.types.turns import PastMessage
 
 T = TypeVar("T")
 OWNER, AGENT = "user", "assistant"

@@ -9,11 +9,9 @@ if TYPE_CHECKING:
     from asterism.gate import Gate
     from asterism.tools.tool import NOT_HAPPENED, Decision, Tool, ToolContext, tool
     from asterism.types.agents import Agent, Limits
-    from asterism.types.approvals import Approval
+    from asterism.types.approvals import Approval, Grant
     from asterism.types.effects import Effect, ToolEffect
-    from asterism.types.grants import Grant
-    from asterism.types.messages import Delivery, Receipt
-    from asterism.types.turns import Outcome, RetrySafety, Signal, TurnState
+    from asterism.types.turns import Delivery, Outcome, Receipt, RetrySafety, Signal, TurnState
 
 __all__ = [
     "NOT_HAPPENED",
@@ -47,11 +45,16 @@ _HOMES = {
     "asterism.gate": {"Gate"},
     "asterism.tools.tool": {"NOT_HAPPENED", "Decision", "Tool", "ToolContext", "tool"},
     "asterism.types.agents": {"Agent", "Limits"},
-    "asterism.types.approvals": {"Approval"},
     "asterism.types.effects": {"Effect", "ToolEffect"},
-    "asterism.types.grants": {"Grant"},
-    "asterism.types.messages": {"Delivery", "Receipt"},
-    "asterism.types.turns": {"Outcome", "RetrySafety", "Signal", "TurnState"},
+    "asterism.types.approvals": {"Approval", "Grant"},
+    "asterism.types.turns": {
+        "Delivery",
+        "Outcome",
+        "Receipt",
+        "RetrySafety",
+        "Signal",
+        "TurnState",
+    },
 }
 
 

@@ -37,9 +37,9 @@ from asterism.permissions.intent import (
     Reader,
     TrustedText,
     read_intents,
+    read_literally,
     verified,
 )
-from asterism.permissions.literal import read_literally
 from asterism.permissions.provenance import Evidence, judge, reading_of
 from asterism.types.effects import (
     Declared,

@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from asterism.types.messages import Delivery, Receipt
-from asterism.types.turns import Reply
+from asterism.types.turns import Delivery, Message, Receipt, Reply
 
 if TYPE_CHECKING:
     import numpy as np
@@ -189,18 +188,11 @@ class Encoder(Protocol):
 class Accept(Protocol):
     """How a channel hands a message in."""
 
-    async def __call__(
-        self,
-        target: str,
-        text: str,
-        *,
-        external_id: str | None = None,
-        sender: str | None = None,
-        reply_to: str | None = None,
-        room: str | None = None,
-        present: Sequence[str] = (),
-    ) -> Receipt:
-        """Store the message; on return it will be answered exactly once."""
+    async def __call__(self, message: Message) -> Receipt:
+        """Store a message; on return it will be answered exactly once.
+
+        The channel of its origin is filled in: a channel speaks for itself alone.
+        """
         ...
 
 

@@ -21,7 +21,7 @@ from typing import Protocol
 from asterism.errors import AsterismError, ConfigError, MasterKeyMissing, SecretUnreadable
 from asterism.private import make_directory
 from asterism.store.database import Connection
-from asterism.types.ids import new_id
+from asterism.types.agents import new_id
 
 VARIABLE = "ASTERISM_KEY"
 _FILE = "master.key"

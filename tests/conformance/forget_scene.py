@@ -52,7 +52,7 @@ from asterism.types.memory import (
     Tag,
     Undo,
 )
-from asterism.types.wire import result_wire
+from asterism.types.turns import result_wire
 
 HOME = "home"
 OWNER = Writer.owner(HOME, 1_000, reason="a wish")

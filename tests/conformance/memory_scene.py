@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from asterism.memory.gate.writer import Writer
 from asterism.permissions import Actor
@@ -18,13 +19,19 @@ from asterism.testing.postgres import postgres_server
 from asterism.types.agents import Agent
 from asterism.types.memory import Origin, OriginKind, Source
 from asterism.types.people import OWNER_ALONE, Participants, Trust
-from asterism.types.turns import Entry, EntryKind, TurnRecord, TurnState
-from asterism.types.wire import message_wire
+from asterism.types.turns import Entry, EntryKind, TurnRecord, TurnState, message_wire
+from tests.conftest import TORTURE
 
 HOME = "home"
 NOW = 1_790_000_000_000
 HOUR = 3_600_000
 ENGINES = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
+
+
+def examples_on(engine: str) -> settings:
+    """How many scripts are tried: a server takes much longer, and SQLite finds the same faults."""
+    few, many = (40, 300) if engine == "sqlite" else (6, 40)
+    return settings(max_examples=many if TORTURE else few)
 
 
 @asynccontextmanager

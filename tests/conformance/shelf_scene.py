@@ -14,8 +14,7 @@ from asterism.store import journal, shelves
 from asterism.store.database import Connection, Database
 from asterism.store.journal import Draft
 from asterism.types.memory import Insert
-from asterism.types.turns import EntryKind, TurnRecord, TurnState
-from asterism.types.wire import message_wire
+from asterism.types.turns import EntryKind, TurnRecord, TurnState, message_wire
 from tests.conformance.memory_scene import NOW, as_owner
 
 WORDS = (

@@ -11,13 +11,12 @@ import pytest
 
 from asterism import Asterism, ToolContext, TurnState, tool
 from asterism.errors import Conflict
-from asterism.store import grants
+from asterism.store import approvals
 from asterism.testing.channel import MemoryChannel
 from asterism.testing.clock import ManualClock
 from asterism.testing.postgres import postgres_server
-from asterism.types.grants import Grant
-from asterism.types.messages import Delivery
-from asterism.types.turns import Outcome
+from asterism.types.approvals import Grant
+from asterism.types.turns import Delivery, Outcome
 from tests.conformance.memory_scene import ENGINES, HOME, NOW, opened, put_agent
 from tests.scenes import obedient, open_home, until
 
@@ -194,17 +193,21 @@ async def test_grants_that_count_are_those_that_are_live(engine: str, tmp_path: 
             grant("f", uses=0),
         ]
         for one in there:
-            await database.write(lambda tx, one=one: grants.put(tx, one))
+            await database.write(lambda tx, one=one: approvals.put_grant(tx, one))
 
         async def live(now: int = NOW) -> list[Grant]:
-            return await database.read(lambda tx: grants.live(tx, HOME, agent_id, now))
+            return await database.read(lambda tx: approvals.live_grants(tx, HOME, agent_id, now))
 
         assert await live() == there[:3]
         assert await live(NOW + 10) == there[:2]
-        assert await database.read(lambda tx: grants.live(tx, "else", agent_id, NOW)) == []
-        assert await database.write(lambda tx: grants.use(tx, "grant_b"))
-        assert not await database.write(lambda tx: grants.use(tx, "grant_b"))
-        assert await database.write(lambda tx: grants.revoke(tx, HOME, "grant_c", NOW))
-        assert not await database.write(lambda tx: grants.revoke(tx, HOME, "grant_c", NOW))
-        assert not await database.write(lambda tx: grants.revoke(tx, "else", "grant_a", NOW))
+        assert (
+            await database.read(lambda tx: approvals.live_grants(tx, "else", agent_id, NOW)) == []
+        )
+        assert await database.write(lambda tx: approvals.use_grant(tx, "grant_b"))
+        assert not await database.write(lambda tx: approvals.use_grant(tx, "grant_b"))
+        assert await database.write(lambda tx: approvals.revoke_grant(tx, HOME, "grant_c", NOW))
+        assert not await database.write(lambda tx: approvals.revoke_grant(tx, HOME, "grant_c", NOW))
+        assert not await database.write(
+            lambda tx: approvals.revoke_grant(tx, "else", "grant_a", NOW)
+        )
         assert [one.id for one in await live()] == ["grant_a"]

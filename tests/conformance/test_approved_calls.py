@@ -10,16 +10,15 @@ import pytest
 
 from asterism import Asterism, Tool, TurnState, tool
 from asterism.errors import InvalidInput, NotAllowed
-from asterism.runtime.replay import replay
 from asterism.testing.channel import MemoryChannel
 from asterism.testing.clock import ManualClock
 from asterism.testing.postgres import postgres_server
 from asterism.testing.scripted import ScriptedModel
+from asterism.turns.replay import replay
 from asterism.types.approvals import Approval
 from asterism.types.effects import ToolEffect
-from asterism.types.messages import Delivery
 from asterism.types.people import Trust
-from asterism.types.turns import Outcome
+from asterism.types.turns import Delivery, Outcome
 from tests.conformance.memory_scene import ENGINES
 from tests.scenes import calls, open_home, until
 

@@ -38,8 +38,7 @@ from asterism.types.people import (
     Participants,
     Trust,
 )
-from asterism.types.turns import Call, EntryKind, Reply
-from asterism.types.wire import result_wire
+from asterism.types.turns import Call, EntryKind, Reply, result_wire
 from tests.conformance.memory_scene import (
     ENGINES,
     HOME,

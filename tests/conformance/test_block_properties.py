@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from asterism.errors import AsterismError, Conflict
@@ -45,8 +45,17 @@ from asterism.types.memory import (
     TextSchema,
     Undo,
 )
-from tests.conformance.memory_scene import ENGINES, HOME, NOW, as_agent, as_owner, opened, put_agent
-from tests.conftest import TORTURE
+from tests.conformance.memory_scene import (
+    ENGINES,
+    HOME,
+    NOW,
+    as_agent,
+    as_owner,
+    examples_on,
+    opened,
+    put_agent,
+)
+from tests.conftest import longer_in_torture
 
 WORDS = st.text("abc \n", min_size=1, max_size=12)
 PLAIN = st.text("abcde", min_size=1, max_size=8)
@@ -84,11 +93,6 @@ EDITS: dict[str, st.SearchStrategy[BlockWrite]] = {
 PAST = st.one_of(
     st.just(Undo()), st.just(Redo()), st.builds(Revert, NUMBERS), st.builds(Restore, NUMBERS)
 )
-
-
-def looked_for(engine: str) -> settings:
-    """How many scripts are tried: a server takes much longer, and SQLite finds the same faults."""
-    return settings() if engine == "sqlite" or TORTURE else settings(max_examples=6)
 
 
 def scripts(kind: str, longest: int = 14) -> st.SearchStrategy[list[tuple[int, BlockWrite]]]:
@@ -177,6 +181,7 @@ def world(engine: str, place: Path, count: int) -> Generator[World]:
             runner.run(stack.aclose())
 
 
+@longer_in_torture
 @pytest.mark.promise("M3")
 @pytest.mark.parametrize("kind", SCHEMAS)
 @pytest.mark.parametrize("engine", ENGINES)
@@ -185,7 +190,7 @@ def test_replicas_converge(engine: str, kind: str, tmp_path: Path) -> None:
     with world(engine, tmp_path, 2) as here:
         step = st.tuples(st.integers(0, 1), scripts(kind, 4), st.booleans())
 
-        @looked_for(engine)
+        @examples_on(engine)
         @given(st.lists(step, min_size=1, max_size=6))
         def check(script: list[tuple[int, list[tuple[int, BlockWrite]], bool]]) -> None:
             here.runner.run(_converge(here, SCHEMAS[kind], script))
@@ -219,13 +224,14 @@ async def _converge(
     assert await one.text(first) == await other.text(second)
 
 
+@longer_in_torture
 @pytest.mark.promise("M3")
 @pytest.mark.parametrize("kind", SCHEMAS)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_undo_and_redo_cancel(engine: str, kind: str, tmp_path: Path) -> None:
     with world(engine, tmp_path, 1) as here:
 
-        @looked_for(engine)
+        @examples_on(engine)
         @given(scripts(kind), st.integers(1, 4))
         def check(script: list[tuple[int, BlockWrite]], times: int) -> None:
             here.runner.run(_undo_redo(here, SCHEMAS[kind], script, times))
@@ -252,6 +258,7 @@ async def _undo_redo(
         assert [line.label for line in found] == [line.label for line in expected]
 
 
+@longer_in_torture
 @pytest.mark.promise("M3", "M8")
 @pytest.mark.parametrize("kind", SCHEMAS)
 @pytest.mark.parametrize("engine", ENGINES)
@@ -259,7 +266,7 @@ def test_the_past_is_what_it_was(engine: str, kind: str, tmp_path: Path) -> None
     """Eras of three edits: most of a script's edits have been folded at its end."""
     with world(engine, tmp_path, 1) as here:
 
-        @looked_for(engine)
+        @examples_on(engine)
         @given(scripts(kind, 24))
         def check(script: list[tuple[int, BlockWrite]]) -> None:
             here.runner.run(_recorded(here, SCHEMAS[kind], script))

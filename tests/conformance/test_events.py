@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from asterism.memory.forgetting import Forgetting, forget
 from asterism.store import events
-from asterism.store.chains import verify
 from asterism.store.database import Connection, Database
+from asterism.store.events import verify
 from asterism.store.forgetting import ForgetRequest, empty_events
 from asterism.store.sqlite import open_sqlite
 from asterism.telemetry import redaction

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from asterism import Asterism, Limits, Signal, TurnState
-from asterism.models.chain import Breaker, Chain, Server
-from asterism.models.pace import Pace
+from asterism.models.chain import Chain, CircuitBreaker, RateLimiter, VendorState
 from asterism.testing.channel import MemoryChannel
-from asterism.testing.fault_server import (
+from asterism.types.turns import EntryKind, Outcome
+from tests.scenes import until
+from tests.servers.fault_server import (
     ANTHROPIC,
     FAULTS,
     FORMATS,
@@ -24,8 +25,6 @@ from asterism.testing.fault_server import (
     FaultServer,
     closed_port,
 )
-from asterism.types.turns import EntryKind, Outcome
-from tests.scenes import until
 
 TURN_SECONDS = 5.0
 DRIP_SECONDS = 2.0
@@ -179,14 +178,14 @@ class Seats:
         self.unanswered: Counter[str] = Counter()
         self.waiting = 0
 
-    def pace(self, requests: float | None, tokens: float | None) -> Pace:
+    def pace(self, requests: float | None, tokens: float | None) -> RateLimiter:
         seats = self
 
-        class Watched(Pace):
+        class Watched(RateLimiter):
             async def enter(self, agent_id: str, tokens: int) -> None:
                 seats.waiting += 1
                 try:
-                    await super().enter(agent_id, tokens)
+                    await super().acquire(agent_id, tokens)
                 finally:
                     seats.waiting -= 1
 
@@ -406,7 +405,9 @@ async def test_after_its_rest_one_request_tries_a_failing_server(
     server: FaultServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     clock = Minutes()
-    monkeypatch.setattr("asterism.app.parts.Server", partial(Server, breaker=Breaker(clock)))
+    monkeypatch.setattr(
+        "asterism.app.engine.VendorState", partial(VendorState, breaker=CircuitBreaker(clock))
+    )
     server.stays = FAULTS["500"]
     async with opened(tmp_path, configured(OPENAI, server.base_url)) as home:
         names = [f"agent{n}" for n in range(10)]
@@ -499,7 +500,7 @@ async def test_agents_that_wait_for_a_rate_limit_take_turns(
     server: FaultServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     seats = Seats()
-    monkeypatch.setattr("asterism.app.parts.Pace", seats.pace)
+    monkeypatch.setattr("asterism.app.engine.RateLimiter", seats.pace)
     settings = configured(OPENAI, server.base_url) | {"models.first.requests_per_minute": 3}
     names = ("busy", "calm", "late")
     async with opened(tmp_path, settings) as home:
@@ -521,11 +522,11 @@ async def test_agents_that_wait_for_a_rate_limit_take_turns(
 @pytest.mark.promise("T8")
 async def test_one_agent_with_many_requests_does_not_hold_up_another():
     clock = Minutes()
-    pace = Pace(60, None, clock=clock, sleep=clock.sleep)
+    pace = RateLimiter(60, None, clock=clock, sleep=clock.sleep)
     order: list[str] = []
 
     async def enter(agent: str) -> None:
-        await pace.enter(agent, 0)
+        await pace.acquire(agent, 0)
         order.append(agent)
 
     for _ in range(60):

@@ -37,8 +37,8 @@ from asterism.memory.gate import blocks, passages
 from asterism.memory.gate.writer import Writer
 from asterism.permissions import Actor
 from asterism.store import agents, postgres
-from asterism.store.chains import verify
 from asterism.store.database import Connection, Database
+from asterism.store.events import verify
 from asterism.store.sqlite import open_sqlite
 from asterism.types.agents import Agent
 from asterism.types.memory import (

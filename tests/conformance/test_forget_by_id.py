@@ -23,7 +23,7 @@ from asterism.types.memory import (
     Tag,
 )
 from asterism.types.people import Audience
-from asterism.types.wire import text_of
+from asterism.types.turns import text_of
 from tests.conformance.forget_scene import (
     ENGINES,
     HOME,

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from asterism.store import halts
-from asterism.types.halts import Halt
+from asterism.store import agents
+from asterism.types.agents import Halt
 from tests.conformance.memory_scene import ENGINES, HOME, NOW, opened
 from tests.scenes import until
 
@@ -16,15 +16,15 @@ pytestmark = pytest.mark.parametrize("engine", ENGINES)
 async def test_a_constellation_stands_until_every_halt_is_lifted(engine: str, tmp_path: Path):
     async with opened(engine, tmp_path) as database:
         heard: list[str] = []
-        await database.listen(halts.TOPIC, heard.append)
-        assert await database.read(lambda tx: halts.current(tx, HOME)) is None
+        await database.listen(agents.TOPIC, heard.append)
+        assert await database.read(lambda tx: agents.current_halt(tx, HOME)) is None
         first = Halt("halt_1", "agent_1", "turn_1", "critical", "danger", NOW)
         for one in (first, Halt("halt_2", None, None, "high", "more", NOW + 1)):
-            await database.write(lambda tx, one=one: halts.put(tx, HOME, one))
-        assert await database.read(lambda tx: halts.current(tx, HOME)) == first
-        assert await database.read(lambda tx: halts.current(tx, "another")) is None
-        assert await database.write(lambda tx: halts.lift(tx, "another", "owner", NOW)) == 0
-        assert await database.write(lambda tx: halts.lift(tx, HOME, "owner", NOW + 2)) == 2
-        assert await database.read(lambda tx: halts.current(tx, HOME)) is None
-        assert await database.write(lambda tx: halts.lift(tx, HOME, "owner", NOW + 3)) == 0
+            await database.write(lambda tx, one=one: agents.put_halt(tx, HOME, one))
+        assert await database.read(lambda tx: agents.current_halt(tx, HOME)) == first
+        assert await database.read(lambda tx: agents.current_halt(tx, "another")) is None
+        assert await database.write(lambda tx: agents.lift_halt(tx, "another", "owner", NOW)) == 0
+        assert await database.write(lambda tx: agents.lift_halt(tx, HOME, "owner", NOW + 2)) == 2
+        assert await database.read(lambda tx: agents.current_halt(tx, HOME)) is None
+        assert await database.write(lambda tx: agents.lift_halt(tx, HOME, "owner", NOW + 3)) == 0
         await until(lambda: heard.count(HOME) >= len(("put", "put", "lifted")))

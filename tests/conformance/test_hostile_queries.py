@@ -10,8 +10,8 @@ import pytest
 
 from asterism import Agent, Asterism, AsterismError
 from asterism.testing.scripted import ScriptedModel
-from asterism.types.messages import PastMessage
 from asterism.types.search import Hit
+from asterism.types.turns import PastMessage
 from bench.hostile import extremes, queries
 from tests.conformance.memory_scene import ENGINES, opened
 

@@ -22,13 +22,13 @@ from asterism.store import agents, people, shelves
 from asterism.store.database import Connection, Database
 from asterism.store.sqlite import open_sqlite
 from asterism.testing.clock import ManualClock
-from asterism.testing.openai_server import OpenAIServer, status
 from asterism.testing.scripted import ScriptedModel
-from asterism.types.ids import now_ms
+from asterism.types.agents import now_ms
 from asterism.types.people import Person, Trust
 from asterism.types.turns import Reply
 from tests.conformance.memory_scene import ENGINES, HOME, opened, put_agent
 from tests.conformance.shelf_scene import say
+from tests.servers.openai_server import OpenAIServer, status
 
 SIZE = 8
 

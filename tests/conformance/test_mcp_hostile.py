@@ -59,9 +59,9 @@ async def test_hostile_tools_are_offered_or_refused_with_a_reason(tmp_path: Path
         standing = await servers.ask("bad")
         assert standing.listing is not None
         told = len(standing.listing.tools) + len(standing.listing.refused)
-        assert len(standing.offers) == told
+        assert len(standing.tools) == told
         assert told + duplicates(tools) >= len(tools)
-        for one in standing.offers:
+        for one in standing.tools:
             assert (one.tool is None) == bool(one.refused)
             assert one.refused or toolbox.get(one.name, None) is one.tool
         assert toolbox.wire(None)

@@ -49,7 +49,7 @@ from asterism.types.people import (
     Participants,
     Trust,
 )
-from asterism.types.summaries import Strategy, Summary
+from asterism.types.turns import Strategy, Summary
 from tests.conformance.memory_scene import ENGINES, HOME, NOW, as_agent, as_owner, opened, put_agent
 from tests.conformance.travel_script import TURNS, Turn, World, world
 

@@ -1,7 +1,6 @@
 """The Anthropic wire format: the contract over loopback, and everything a server can do wrong."""
 
 import asyncio
-import os
 import subprocess
 import sys
 import time
@@ -28,16 +27,17 @@ from asterism.errors import (
     ModelRefused,
     ModelUnavailable,
 )
-from asterism.models.anthropic import Anthropic
-from asterism.models.anthropic.answer import Answer
-from asterism.models.http.trouble import Odd, Rejected
+from asterism.models.anthropic import Anthropic, MessagesReplyParser
+from asterism.models.endpoint import MalformedAnswer, RequestRejected
 from asterism.ports import Model, ModelRequest, Profile, Profiled
-from asterism.testing.anthropic_rules import sign
-from asterism.testing.anthropic_server import THOUGHT, AnthropicServer, events, status, whole
-from asterism.testing.openai_server import HTML, MALFORMED, Fault, Raw
 from asterism.tools.tool import tool
 from asterism.types.turns import Call, Reply, Usage
 from tests.conformance.model_contract import TOOLS, ModelContract, Pieces, ask, wire
+from tests.servers.anthropic_rules import sign
+from tests.servers.anthropic_server import THOUGHT, AnthropicServer, events, status, whole
+from tests.servers.openai_server import HTML, MALFORMED, Fault, Raw
+
+ROOT = Path(__file__).parents[2]
 
 KEY = "sk-ant-very-secret-0123456789"
 STREAM = "text/event-stream"
@@ -344,7 +344,7 @@ RECORDED = b"".join(events(TWO_CALLS, "m"))
 
 def read(*chunks: bytes) -> tuple[Reply, Pieces]:
     pieces = Pieces()
-    answer = Answer(pieces)
+    answer = MessagesReplyParser(pieces)
     for chunk in chunks:
         answer.feed(chunk)
     answer.end()
@@ -352,7 +352,7 @@ def read(*chunks: bytes) -> tuple[Reply, Pieces]:
 
 
 def read_whole(body: bytes) -> Reply:
-    answer = Answer()
+    answer = MessagesReplyParser()
     answer.take(body)
     return answer.reply(sent=400)
 
@@ -583,7 +583,7 @@ noise = st.lists(st.sampled_from([b"data:", b"event", b"\n", b"{", b"}", b'"', b
 @pytest.mark.promise("X5")
 @given(bodies.map(orjson.dumps) | noise.map(b"".join) | st.binary(), st.lists(stream_events))
 def test_any_answer_is_a_reply_or_a_known_error(body: bytes, stream: list[Any]):
-    known = (Odd, Rejected, ConnectionAbortedError)
+    known = (MalformedAnswer, RequestRejected, ConnectionAbortedError)
     with suppress(*known):
         read_whole(body)
     with suppress(*known):
@@ -723,9 +723,9 @@ async def calls_for(work: Awaitable[object]) -> int:
 
 
 async def serve(*arguments: str) -> tuple[subprocess.Popen[bytes], str]:
-    command = [sys.executable, "-m", "asterism.testing.anthropic_server", *arguments]
+    command = [sys.executable, "-m", "tests.servers.anthropic_server", *arguments]
     process = await asyncio.to_thread(
-        lambda: subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ)
+        lambda: subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT)
     )
     assert process.stdout is not None
     line = await asyncio.to_thread(process.stdout.readline)

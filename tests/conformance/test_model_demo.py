@@ -8,10 +8,10 @@ import pytest
 from asterism.errors import ModelUnavailable
 from asterism.models.demo import Demo
 from asterism.ports import Model, ModelRequest
-from asterism.testing.openai_server import answer_by_directives
 from asterism.testing.scripted import ScriptedModel
 from asterism.types.turns import Reply, Usage
 from tests.conformance.model_contract import TOOLS, ModelContract, Pieces, ask, wire
+from tests.servers.openai_server import answer_by_directives
 
 
 class TestDemo(ModelContract):

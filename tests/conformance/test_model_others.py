@@ -14,7 +14,7 @@ import orjson
 import pytest
 
 from asterism import plugins
-from asterism.app.parts import make_model
+from asterism.app.engine import make_model
 from asterism.config import Settings
 from asterism.errors import (
     ConfigError,
@@ -27,18 +27,18 @@ from asterism.errors import (
     ModelRefused,
     ModelUnavailable,
 )
-from asterism.models.others import Others
+from asterism.models.others import OtherVendor
 from asterism.ports import Model, ModelRequest
-from asterism.testing.openai_server import Fault, Raw
 from asterism.types.turns import Call, Reply, Usage
 from tests.conformance.model_contract import TOOLS, ModelContract, Pieces, ask, wire
 from tests.conformance.vendor_server import VendorServer, frame
+from tests.servers.openai_server import Fault, Raw
 
 KEY = "key-very-secret-0123456789"
 VENDORS = ["google", "mistral", "cohere", "bedrock"]
 PICTURE = "iVBORw0KGgo="
 
-Connect = Callable[..., Others]
+Connect = Callable[..., OtherVendor]
 
 
 @pytest.fixture(autouse=True)
@@ -68,9 +68,9 @@ async def server(api: str) -> AsyncIterator[VendorServer]:
 
 @pytest.fixture
 async def connect(server: VendorServer, api: str) -> AsyncIterator[Connect]:
-    ports: list[Others] = []
+    ports: list[OtherVendor] = []
 
-    def connect(**options: Any) -> Others:
+    def connect(**options: Any) -> OtherVendor:
         defaults = {"base_url": server.base_url, "key": None if api == "bedrock" else KEY}
         ports.append(plugins.load("models", api)(api, defaults | options))
         return ports[-1]

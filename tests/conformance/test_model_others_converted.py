@@ -32,9 +32,8 @@ from asterism.errors import (
     ModelRefused,
     ModelUnavailable,
 )
-from asterism.models.others import Others
-from asterism.models.others.history import Kept, recall
-from asterism.models.others.vendors import Client, Kind
+from asterism.models.others import OtherVendor, VendorClient, VendorSpec
+from asterism.models.others_messages import ConversionCache, load_thought
 from asterism.types.turns import Reply
 from tests.conformance.model_contract import TOOLS, Pieces, ask, wire
 
@@ -49,9 +48,9 @@ class Spoken(FunctionModel):
             yield stream
 
 
-def kind_of(model: FunctionModel) -> Kind:
-    client = Client("http://box", lambda _: model, frozenset({"temperature"}))
-    return Kind("box", "Box", "orjson", ("BOX_API_KEY",), lambda _: client, needs_key=False)
+def kind_of(model: FunctionModel) -> VendorSpec:
+    client = VendorClient("http://box", lambda _: model, frozenset({"temperature"}))
+    return VendorSpec("box", "Box", "orjson", ("BOX_API_KEY",), lambda _: client, needs_key=False)
 
 
 async def test_a_history_is_converted_once():
@@ -61,7 +60,7 @@ async def test_a_history_is_converted_once():
         seen.append(messages)
         return ModelResponse([TextPart("Yes.")], finish_reason="stop")
 
-    port = Others("box", {}, kind_of(Spoken(answer)))
+    port = OtherVendor("box", {}, kind_of(Spoken(answer)))
     past = [wire("user", "one"), wire("assistant", "two"), wire("assistant", "")]
     await port.complete(ask(*past, "three"))
     await port.complete(ask(*[bytes(bytearray(each)) for each in past], "three", "four"))
@@ -84,7 +83,7 @@ def test_what_is_kept_of_conversions_is_bounded():
         made.append(said)
         return said
 
-    kept: Kept[bytes] = Kept(10)
+    kept: ConversionCache[bytes] = ConversionCache(10)
     for said in (b"aaaa", b"bbbb", b"aaaa", b"cccc", b"aaaa", b"bbbb", b"x" * 11, b"x" * 11):
         kept.get(said, make)
     assert made == [b"aaaa", b"bbbb", b"cccc", b"bbbb", b"x" * 11, b"x" * 11]
@@ -100,7 +99,7 @@ async def test_ids_of_calls_are_unique_and_arguments_are_json():
         ]
         return ModelResponse(parts, finish_reason="tool_call")
 
-    port = Others("box", {}, kind_of(Spoken(answer)))
+    port = OtherVendor("box", {}, kind_of(Spoken(answer)))
     reply = await port.complete(ask("Look!", tools=TOOLS))
     assert [(call.id, call.arguments) for call in reply.calls] == [
         ("1", '{"at":"é"}'),
@@ -109,10 +108,10 @@ async def test_ids_of_calls_are_unique_and_arguments_are_json():
     ]
     assert reply.finish == "tool_calls"
     assert Reply.from_entry(reply.wire(), reply.meta()) == reply
-    again = recall(reply.thought, "box")
+    again = load_thought(reply.thought, "box")
     assert again is not None
     assert [call.tool_call_id for call in again.tool_calls] == ["1", "1_", "1__"]
-    assert recall(reply.thought, "other") is None
+    assert load_thought(reply.thought, "other") is None
 
 
 @pytest.mark.parametrize(
@@ -124,7 +123,7 @@ async def test_ids_of_calls_are_unique_and_arguments_are_json():
 )
 @pytest.mark.promise("X5")
 async def test_what_cannot_be_said(part: dict[str, Any], told: str):
-    port = Others("box", {}, kind_of(Spoken(lambda messages, info: ModelResponse([]))))
+    port = OtherVendor("box", {}, kind_of(Spoken(lambda messages, info: ModelResponse([]))))
     with pytest.raises(ModelRefused, match=told) as caught:
         await port.complete(ask(orjson.dumps({"role": "user", "content": [part]})))
     assert caught.value.message.startswith("The model 'box:guide' at http://box was not asked: a ")
@@ -152,7 +151,7 @@ async def test_whatever_is_raised_leaves_as_an_error_of_ours(
         yield "Hel"
         raise raised
 
-    port = Others("box", {}, kind_of(Spoken(answer, stream_function=stream)))
+    port = OtherVendor("box", {}, kind_of(Spoken(answer, stream_function=stream)))
     with pytest.raises(ModelError) as caught:
         await port.complete(ask("Hello"), Pieces() if streamed else None)
     assert type(caught.value) is kind
@@ -163,7 +162,7 @@ async def test_a_picture_that_cannot_be_fetched(monkeypatch: pytest.MonkeyPatch)
     def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         raise ValueError("Access to private address is blocked")
 
-    port = Others("box", {}, kind_of(Spoken(answer)))
+    port = OtherVendor("box", {}, kind_of(Spoken(answer)))
     image = {"type": "image_url", "image_url": {"url": "http://10.0.0.1/cat.png"}}
     with pytest.raises(ModelRefused, match=r"a picture could not be fetched .*is blocked\)\. Send"):
         await port.complete(ask(orjson.dumps({"role": "user", "content": [image]})))
@@ -174,7 +173,7 @@ async def test_what_nobody_counted_is_estimated():
         uncounted = RequestUsage(unmeasured_requests=1)
         return ModelResponse([TextPart("Yes, it is.")], finish_reason="stop", usage=uncounted)
 
-    port = Others("box", {}, kind_of(Spoken(answer)))
+    port = OtherVendor("box", {}, kind_of(Spoken(answer)))
     reply = await port.complete(ask("x" * 400))
     assert reply.usage.input > 100
     assert reply.usage.output == 3
@@ -184,6 +183,6 @@ async def test_a_call_that_names_no_tool():
     def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         return ModelResponse([ToolCallPart("", "{}", "1")], finish_reason="tool_call")
 
-    port = Others("box", {}, kind_of(Spoken(answer)))
+    port = OtherVendor("box", {}, kind_of(Spoken(answer)))
     with pytest.raises(ModelGarbled, match="with a tool call that names no tool"):
         await port.complete(ask("Look!", tools=TOOLS))

@@ -26,8 +26,7 @@ from asterism.errors import (
     StoreTooOld,
     StoreUnavailable,
 )
-from asterism.store.database import Connection, Database, Row, Values
-from asterism.store.migrate import Migration, load_migrations
+from asterism.store.database import Connection, Database, Migration, Row, Values, load_migrations
 from asterism.store.postgres import open_postgres
 from asterism.store.sqlite import open_sqlite
 from asterism.testing.postgres import postgres_server

@@ -17,9 +17,7 @@ from asterism.store.postgres import open_postgres
 from asterism.store.sqlite import open_sqlite
 from asterism.testing.postgres import postgres_server
 from asterism.types.people import OWNER_ONLY, PUBLIC, Audience, Participant, Participants, Trust
-from asterism.types.summaries import Strategy, Summary
-from asterism.types.turns import EntryKind
-from asterism.types.wire import message_wire
+from asterism.types.turns import EntryKind, Strategy, Summary, message_wire
 
 ARIA = Agent("agent_1", "aria", "a:b", "Be aria.", 0)
 ANNA = Audience.read("person:anna")

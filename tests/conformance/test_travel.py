@@ -58,11 +58,13 @@ from tests.conformance.memory_scene import (
     NOW,
     as_agent,
     as_owner,
+    examples_on,
     opened,
     put_agent,
     put_turn,
 )
 from tests.conformance.travel_script import ERA, TURNS, Life, Turn, World, world
+from tests.conftest import longer_in_torture
 
 
 async def take_back(life: Life, turn_id: str) -> Effects | None:
@@ -88,11 +90,13 @@ async def check_moments(life: Life) -> None:
             assert (list(found.blocks), list(found.passages)) == then[name], (moment, name)
 
 
+@longer_in_torture
 @pytest.mark.promise("M8")
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_turn_taken_back_leaves_no_trace_and_can_be_had_back(engine: str, tmp_path: Path) -> None:
     with world(engine, tmp_path) as here:
 
+        @examples_on(engine)
         @given(st.lists(TURNS, max_size=3), TURNS)
         def check(former: list[Turn], last: Turn) -> None:
             here.runner.run(_to_and_fro(here, former, last))
@@ -123,11 +127,13 @@ async def _to_and_fro(here: World, former: list[Turn], last: Turn) -> None:
     assert await take_back(life, turn_id) is None
 
 
+@longer_in_torture
 @pytest.mark.promise("M8")
 @pytest.mark.parametrize("engine", ENGINES)
 def test_memory_as_of_every_moment_is_what_was_seen_then(engine: str, tmp_path: Path) -> None:
     with world(engine, tmp_path) as here:
 
+        @examples_on(engine)
         @given(st.lists(st.tuples(TURNS, st.booleans()), min_size=1, max_size=6))
         def check(script: list[tuple[Turn, bool]]) -> None:
             here.runner.run(_look_back(here, script))
@@ -144,11 +150,13 @@ async def _look_back(here: World, script: list[tuple[Turn, bool]]) -> None:
     await check_moments(life)
 
 
+@longer_in_torture
 @pytest.mark.promise("M8")
 @pytest.mark.parametrize("engine", ENGINES)
 def test_an_earlier_turn_can_be_taken_back_whatever_came_after(engine: str, tmp_path: Path) -> None:
     with world(engine, tmp_path) as here:
 
+        @examples_on(engine)
         @given(st.lists(TURNS, min_size=2, max_size=5), st.data())
         def check(script: list[Turn], data: Any) -> None:
             which = data.draw(st.integers(0, len(script) - 2))

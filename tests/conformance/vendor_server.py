@@ -4,7 +4,7 @@ The shapes are those of the published references, as the vendors' own client lib
 read and write them: https://ai.google.dev/api/generate-content, https://docs.mistral.ai/api,
 https://docs.cohere.com/v2/reference/chat and, for Amazon Bedrock,
 https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ConverseStream.html.
-It answers like `asterism.testing.openai_server`, and misbehaves in the same ways.
+It answers like `tests.servers.openai_server`, and misbehaves in the same ways.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ import orjson
 from aiohttp import web
 
 from asterism.models import estimate_usage
-from asterism.testing.openai_server import WORDS, Fault, Raw, answer_by_directives, completion
-from asterism.testing.openai_server import events as openai_events
 from asterism.types.turns import Reply, Usage
+from tests.servers.openai_server import WORDS, Fault, Raw, answer_by_directives, completion
+from tests.servers.openai_server import events as openai_events
 
 Table = dict[str, Any]
 

@@ -9,7 +9,7 @@ import pytest
 
 from asterism.memory.gate.blocks import ERA
 from asterism.models.embedded.weights import manifest
-from asterism.sandbox.sandbox import LAUNCHER
+from asterism.tools.sandbox.sandbox import LAUNCHER
 
 ROOT = Path(__file__).parents[2]
 

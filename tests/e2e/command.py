@@ -32,15 +32,15 @@ from typing import Any, Self
 import pytest
 from aiohttp import web
 
-from asterism.testing.openai_server import (
+from asterism.types.turns import Reply
+from tests.e2e.new_process import as_new_process, open_below
+from tests.servers.openai_server import (
     Fault,
     OpenAIServer,
     Raw,
     Respond,
     answer_by_directives,
 )
-from asterism.types.turns import Reply
-from tests.e2e.new_process import as_new_process, open_below
 
 EXECUTABLE = Path(sys.executable).parent / "asterism"
 PATIENCE = 30.0

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from asterism.testing.openai_server import Fault
 from tests.e2e.command import Command, Installed, ModelServer
+from tests.servers.openai_server import Fault
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from tests.e2e.command import Command, ModelServer
 
 TOOLS = '''
 from asterism import tool
-from asterism.types.effects import Does
+from asterism.types.effects import ToolEffect
 
-@tool(does=Does("pay", recipients="to", amount="euros"), ask=True)
+@tool(effects=ToolEffect("pay", recipients="to", amount="euros"), ask=True)
 def pay(to: str, euros: int) -> str:
     """Pay somebody."""
     with open({log!r}, "a") as file:

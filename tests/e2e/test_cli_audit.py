@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from asterism.testing.openai_server import Raw
 from tests.e2e.command import Command, Installed, ModelServer
+from tests.servers.openai_server import Raw
 
 CANARY = "canary-4711-key-of-a-vendor"
 

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from asterism.testing.openai_server import Fault
 from tests.e2e.command import Command, ModelServer
 from tests.e2e.test_cli_once import with_tools
+from tests.servers.openai_server import Fault
 
 CTRL_C, CTRL_D = "\x03", "\x04"
 

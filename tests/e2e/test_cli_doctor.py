@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from asterism.testing.openai_server import Raw
 from tests.e2e.command import Command, Installed, ModelServer
+from tests.servers.openai_server import Raw
 
 
 def findings(asterism: Command, *arguments: str, code: int = 0) -> dict[str, dict[str, Any]]:
@@ -167,7 +167,7 @@ def test_a_database_from_before_the_first_release(asterism: Command):
     before = database.read_bytes()
     refusal = (
         f"The database in {asterism.data} has schema 13, from before the first release; this "
-        "release begins with schema 14. "
+        "release begins with schema 15. "
     )
     assert findings(asterism, code=1)["store"]["text"].startswith(refusal)
     for arguments in (["agent", "list"], ["agent", "create", "aria"]):

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from asterism.testing.openai_server import Fault
 from tests.e2e.command import EXECUTABLE, Command, Installed, ModelServer
 from tests.e2e.test_cli_once import with_tools
+from tests.servers.openai_server import Fault
 
 LISTS = [
     ("agent", "list"),

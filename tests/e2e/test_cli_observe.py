@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from asterism.testing.collector import Collector
 from tests.e2e.command import PATIENCE, Command, Installed, ModelServer
 from tests.e2e.test_cli_serve import url_of
+from tests.servers.collector import Collector
 
 TOOLS = """
 import os

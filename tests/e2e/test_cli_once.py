@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from asterism.testing.openai_server import HTML, MALFORMED, Fault, Raw
 from tests.e2e.command import Command, Installed, ModelServer
+from tests.servers.openai_server import HTML, MALFORMED, Fault, Raw
 
 TOOLS = """
 from asterism import tool
@@ -23,7 +23,7 @@ def pay(amount: int) -> str:
     return f"Paid {amount}."
 
 
-@tool(repeatable=True, does=())
+@tool(repeatable=True, effects=())
 def shout() -> str:
     return "\\x1b]0;owned\\x07\\x1b[2J\\x9b31m"
 """

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from asterism import Asterism
-from asterism.types.messages import PastMessage
+from asterism.types.turns import PastMessage
 from tests.e2e.command import Command, Installed
 from tests.e2e.test_memory_commands import refused
 
@@ -227,7 +227,7 @@ def test_nothing_is_told_with_a_way_on(full: Command) -> None:
     [
         (2, ("--in", "dreams"), "'dreams' cannot be searched. There are: messages, passages"),
         (2, ("--role", "system"), "Nobody speaks as 'system'"),
-        (2, ("--since", "whenever"), "'whenever' is no moment"),
+        (2, ("--since", "whenever"), "'whenever' is not a valid time"),
         (1, ("--present", "Nobody"), "Nobody"),
         (2, ("--limit", "0"), "--limit"),
         (2, ("--page", "0"), "--page"),

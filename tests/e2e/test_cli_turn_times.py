@@ -6,8 +6,8 @@ import pytest
 
 from asterism import tool
 from asterism.testing.clock import ManualClock
+from asterism.types.agents import now_ms
 from asterism.types.effects import ToolEffect
-from asterism.types.ids import now_ms
 from tests.e2e.command import Installed
 from tests.scenes import open_home
 

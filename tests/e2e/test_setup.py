@@ -90,8 +90,8 @@ def hasty(person: Command, tmp_path: Path) -> None:
     (place / "sitecustomize.py").write_text(
         "import sys\n"
         "if 'pip' not in sys.orig_argv:\n"
-        "    from asterism.models.embedded import fetch\n"
-        "    fetch.PAUSE = 0.01\n"
+        "    from asterism.models.embedded import download\n"
+        "    download.FIRST_PAUSE = 0.01\n"
     )
     usual = person.env.get("PYTHONPATH")
     person.env["PYTHONPATH"] = os.pathsep.join([str(place), *([usual] if usual else [])])

@@ -14,14 +14,12 @@ from asterism.errors import Conflict, InvalidInput, NotAllowed, NotFound
 from asterism.permissions import Actor
 from asterism.testing.channel import MemoryChannel
 from asterism.testing.clock import ManualClock
-from asterism.types.approvals import Approval
+from asterism.types.approvals import Approval, Extent, Wish
 from asterism.types.effects import Effect, EffectKind, ToolEffect
 from asterism.types.events import Recorded
-from asterism.types.grants import Extent, Wish
 from asterism.types.memory import Permission
-from asterism.types.messages import Delivery
 from asterism.types.people import Account, Trust
-from asterism.types.turns import Outcome
+from asterism.types.turns import Delivery, Message, Origin, Outcome
 from tests.scenes import obedient, open_home, until
 
 HOUR = 3_600
@@ -335,7 +333,7 @@ async def test_words_in_a_channel_are_taken_as_an_answer_once(
         accept = await it.channels["home"].accepting()
         said = text.format(id=question.id, short=f"ap_{question.id[-6:]}")
         for duplicate in (False, True):
-            receipt = await accept("aria", said, external_id="1", sender="anna", reply_to="anna")
+            receipt = await accept(Message("aria", (said,), Origin("", "anna", "anna"), "1"))
             assert (receipt.turn_id, receipt.duplicate) == (question.turn_id, duplicate)
             assert (await it.home.wait(receipt)).state is TurnState.DONE
         stands = await it.home.approvals.get(question.id)
@@ -382,7 +380,7 @@ async def test_the_wrong_person_in_a_channel_is_told_so(tmp_path: Path, clock: M
         question = await it.asked()
         await it.delivered("home", 1)
         accept = await it.channels["home"].accepting()
-        await accept("aria", f"approve {question.id}", sender="bob", reply_to="bob")
+        await accept(Message("aria", (f"approve {question.id}",), Origin("", "bob", "bob")))
         reply = (await it.delivered("home", 2))[1]
         assert (reply.target, "bob may not answer" in reply.text) == ("bob", True)
         assert (await it.home.approvals.get(question.id)).decided_at is None

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from asterism import Asterism, NotAllowed, Tool, TurnState, tool
-from asterism.app.authority import Authorities
+from asterism.app.engine import Authorities
 from asterism.config import LiveSettings, load
 from asterism.errors import ConfigError
 from asterism.permissions import Act, Actor
-from asterism.store import grants
+from asterism.store import approvals
 from asterism.testing.scripted import ScriptedModel
+from asterism.types.approvals import Grant
 from asterism.types.effects import ToolEffect
-from asterism.types.grants import Grant
 from asterism.types.people import Trust
 from tests.scenes import calls, heard, open_home
 
@@ -141,7 +141,7 @@ async def test_calls_of_one_reply_share_what_is_left(tmp_path: Path, how: str):
         agent = await home.create_agent("aria")
         if how == "grant":
             given = Grant("grant_1", "home", "ring", agent.id, uses=2)
-            await home.database.write(lambda tx: grants.put(tx, given))
+            await home.database.write(lambda tx: approvals.put_grant(tx, given))
         assert (await home.ask("aria", "Ring all five.")).state is TurnState.PARKED
         assert rung == ["a", "b"]
         assert len(await home.approvals()) == 3

@@ -17,7 +17,7 @@ from asterism.memory.gate import blocks as gate
 from asterism.store import agents
 from asterism.store.database import Connection, Database
 from asterism.testing.scripted import ScriptedModel
-from asterism.tools.block import TOOLS, block, block_edit
+from asterism.tools.builtin.blocks import TOOLS, block, block_edit
 from asterism.tools.tool import NeedsApproval, Tool, ToolContext
 from asterism.types.agents import Agent
 from asterism.types.memory import (
@@ -129,7 +129,7 @@ async def test_fields_counters_and_items_are_edited(scene: Scene) -> None:
     await scene.edit("add", "me", field="n", value=2)
     await scene.edit("add", "me", field="n", value=-0.5)
     assert (await scene.find("me")).block.text == "mood: calm\nn: 1.5"
-    with pytest.raises(ToolError, match="'two' is no number to add"):
+    with pytest.raises(ToolError, match="'two' is not a number to add"):
         await scene.edit("add", "me", field="n", value="two")
 
     tasks = ListSchema((Field("title"), Field("done", FieldType.BOOLEAN)))

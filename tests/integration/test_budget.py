@@ -196,7 +196,7 @@ async def test_what_a_dead_process_reserved_is_presumed_when_its_turn_goes_on(ho
 @pytest.mark.promise("T7")
 async def test_a_late_answer_takes_the_place_of_what_was_presumed(home: Home) -> None:
     async with home(says(), {"day": 5.0}) as one:
-        from asterism.agents.purse import Spending, TurnPurse
+        from asterism.turns.spending import Spending, TurnPurse
         from asterism.types.spending import Payer
 
         agent = await one.create_agent("aria")
@@ -267,7 +267,7 @@ async def test_under_a_cap_a_model_without_a_known_price_is_not_asked(home: Home
 async def test_without_a_cap_the_tokens_of_a_model_without_a_price_are_counted(home: Home) -> None:
     reply = Reply("Hi.", usage=Usage(70, 7))
     async with home(says(reply), {}, settings={"prices": {}}) as one:
-        one._engine.prices.given.clear()  # pyright: ignore[reportPrivateUsage] - else it is free
+        one._engine.prices.custom_vendors.clear()  # pyright: ignore[reportPrivateUsage] - else it is free
         await one.create_agent("aria")
         assert (await one.ask("aria", "Hello")).state is TurnState.DONE
         (line,) = (await one.spend(1)).lines

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from asterism.agents.purse import Spending, TurnPurse
 from asterism.errors import BudgetReached
 from asterism.ports import Hold, ModelRequest
 from asterism.store import agents, spending
@@ -22,6 +21,7 @@ from asterism.store.postgres import open_postgres
 from asterism.store.sqlite import open_sqlite
 from asterism.testing.clock import ManualClock
 from asterism.testing.postgres import postgres_server
+from asterism.turns.spending import Spending, TurnPurse
 from asterism.types.agents import Agent
 from asterism.types.spending import Budget, Limit, Payer, Price
 from asterism.types.turns import Reply, Usage

@@ -11,9 +11,11 @@ import pytest
 
 from asterism import Asterism, Signal, ToolContext, TurnState, tool
 from asterism.errors import ConfigError, ModelError, ModelRefused, ModelUnavailable
-from asterism.models.http.cassette import Cassette, read_tape, settings_to_play
+from asterism.models.cassette import Cassette, read_tape, settings_to_play
 from asterism.ports import Model
-from asterism.testing.fault_server import (
+from asterism.types.turns import Call, Outcome, Reply
+from tests.conformance.model_contract import Pieces, ask
+from tests.servers.fault_server import (
     FAULTS,
     FORMATS,
     OPENAI,
@@ -23,10 +25,8 @@ from asterism.testing.fault_server import (
     Status,
     closed_port,
 )
-from asterism.testing.openai_server import OpenAIServer
-from asterism.testing.openai_server import Raw as OpenAIRaw
-from asterism.types.turns import Call, Outcome, Reply
-from tests.conformance.model_contract import Pieces, ask
+from tests.servers.openai_server import OpenAIServer
+from tests.servers.openai_server import Raw as OpenAIRaw
 
 CANARY = "sk-canary-0123456789"
 
@@ -137,7 +137,7 @@ async def test_a_recorded_failure_is_played_as_the_same_failure(
     assert await ended("play") == recorded
     assert len(server.requests) == asked
     (exchange,) = read_tape(tape)
-    assert exchange.asked.key == "turn_1/0/reply"
+    assert exchange.request.key == "turn_1/0/reply"
 
 
 async def test_an_answer_asked_for_as_a_stream_serves_one_that_is_not(
@@ -233,7 +233,7 @@ async def test_a_tape_plays_as_fast_as_wanted(
     async def wait(seconds: float) -> None:
         waited.append(seconds)
 
-    monkeypatch.setattr("asterism.models.http.cassette.asyncio.sleep", wait)
+    monkeypatch.setattr("asterism.models.cassette.asyncio.sleep", wait)
     await heard(
         port(OPENAI, server.base_url, Cassette(tape, "play", speed=2)), "hallo", streamed=True
     )
@@ -467,7 +467,7 @@ async def test_how_much_of_a_long_past_was_sent_is_told_by_the_tape(
     async with opened(tmp_path / "a", settings) as home:
         await home.create_agent("aria", tools=[])
         turns = [(await home.ask("aria", f"message {number}")).turn_id for number in range(30)]
-    sizes = [len(one.asked.body) for one in read_tape(tape)]
+    sizes = [len(one.request.body) for one in read_tape(tape)]
     assert sizes != sorted(sizes), "the past was never cut"
     async with opened(tmp_path / "a", settings, readonly=True) as home:
         for turn in turns:
@@ -522,7 +522,7 @@ async def test_reasoning_that_goes_back_to_the_server_is_replayed(tape: Path, tm
             turn = await home.ask("aria", "go")
             assert turn.state is TurnState.DONE
             assert await replayed(home, turn.turn_id, tape) == ()
-    assert b"let me see" in read_tape(tape)[1].asked.body
+    assert b"let me see" in read_tape(tape)[1].request.body
 
 
 @pytest.mark.parametrize("wire", FORMATS)
@@ -536,7 +536,7 @@ async def test_a_turn_with_an_image_is_replayed_byte_for_byte(
         later = await home.ask("aria", "and now?")
         for turn in (seen, later):
             assert await replayed(home, turn.turn_id, tape) == ()
-    assert all(b"iVBORw0KGgp4eHh4" in one.asked.body for one in read_tape(tape))
+    assert all(b"iVBORw0KGgp4eHh4" in one.request.body for one in read_tape(tape))
 
 
 @pytest.mark.parametrize("wire", FORMATS)
@@ -554,7 +554,7 @@ async def test_a_turn_under_a_spending_cap_is_replayed_byte_for_byte(
         assert turn.state is TurnState.DONE
         assert await replayed(home, turn.turn_id, tape) == ()
     (exchange,) = read_tape(tape)
-    assert exchange.wishes == (False, 777)
+    assert exchange.output_options == (False, 777)
 
 
 @pytest.mark.parametrize("wire", FORMATS)
@@ -568,4 +568,4 @@ async def test_a_turn_whose_answer_has_a_shape_is_replayed_byte_for_byte(
         turn = await home.ask("aria", "who?", schema=schema)
         assert (turn.state, turn.text) == (TurnState.DONE, server.text)
         assert await replayed(home, turn.turn_id, tape) == ()
-    assert b"json_schema" in read_tape(tape)[0].asked.body
+    assert b"json_schema" in read_tape(tape)[0].request.body

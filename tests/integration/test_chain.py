@@ -21,8 +21,7 @@ from asterism.errors import (
     ModelUnavailable,
 )
 from asterism.models import chain
-from asterism.models.chain import Breaker
-from asterism.models.pace import Pace
+from asterism.models.chain import CircuitBreaker, RateLimiter
 from asterism.ports import Emit, Model, ModelRequest, Profile, Question
 from asterism.testing.scripted import ScriptedModel
 from asterism.types.turns import Call, Reply, TurnState, Usage
@@ -206,7 +205,7 @@ async def test_pauses_grow_and_are_never_quite_the_same(monkeypatch: pytest.Monk
             slept.append(seconds)
 
         port = ScriptedModel([ModelUnavailable("Down.")] * 3 + ["Up."])
-        link = chain.Link("a:one", port, "one", chain.Server(), retries=3)
+        link = chain.ChainLink("a:one", port, "one", chain.VendorState(), retries=3)
         request = ModelRequest("one", [], None, "turn/0/reply", 60.0)
         question = Question(("a:one",), lambda m, p, n: request, None, lambda kind, text: None)
         reply = await chain.Chain(lambda _: link, sleep=sleep).ask(question)
@@ -225,23 +224,23 @@ async def test_pauses_grow_and_are_never_quite_the_same(monkeypatch: pytest.Monk
 
 def test_a_server_that_fails_is_left_alone_longer_and_longer():
     now = 0.0
-    breaker = Breaker(lambda: now)
+    breaker = CircuitBreaker(lambda: now)
     for _ in range(4):
-        breaker.begin()
+        breaker.request_started()
         breaker.failed()
-    assert breaker.resting == 0
+    assert breaker.seconds_to_wait == 0
     breaker.failed()
-    assert breaker.resting == 15
+    assert breaker.seconds_to_wait == 15
     now = 15.0
-    assert breaker.resting == 0
-    breaker.begin()
-    assert breaker.on_trial, "one may try, not all at once"
+    assert breaker.seconds_to_wait == 0
+    breaker.request_started()
+    assert breaker.is_probing, "one may try, not all at once"
     breaker.failed()
-    assert breaker.resting == 30
+    assert breaker.seconds_to_wait == 30
     now = 45.0
-    breaker.begin()
+    breaker.request_started()
     breaker.succeeded()
-    assert breaker.resting == 0
+    assert breaker.seconds_to_wait == 0
 
 
 async def test_a_broken_server_is_not_hammered(tmp_path: Path):
@@ -274,15 +273,15 @@ class Time:
 
 async def test_agents_that_wait_take_turns():
     time = Time()
-    pace = Pace(60, None, clock=time, sleep=time.sleep)
+    pace = RateLimiter(60, None, clock=time, sleep=time.sleep)
     order: list[str] = []
 
     async def ask(agent: str) -> None:
-        await pace.enter(agent, 0)
+        await pace.acquire(agent, 0)
         order.append(agent)
 
     for _ in range(60):
-        await pace.enter("before", 0)
+        await pace.acquire("before", 0)
     asking = [asyncio.create_task(ask("greedy")) for _ in range(20)]
     await asyncio.sleep(0)
     asking += [asyncio.create_task(ask("modest")) for _ in range(2)]
@@ -293,23 +292,23 @@ async def test_agents_that_wait_take_turns():
 
 async def test_tokens_beyond_what_was_thought_are_made_up_for():
     time = Time()
-    pace = Pace(None, 6_000, clock=time, sleep=time.sleep)
-    await pace.enter("a", 1_000)
-    pace.correct(11_000)
-    await pace.enter("a", 1_000)
+    pace = RateLimiter(None, 6_000, clock=time, sleep=time.sleep)
+    await pace.acquire("a", 1_000)
+    pace.adjust(11_000)
+    await pace.acquire("a", 1_000)
     assert time.now == pytest.approx(70)
-    await pace.enter("a", 1_000_000)
+    await pace.acquire("a", 1_000_000)
     assert time.now == pytest.approx(130), "more than a minute's worth is let in after a minute"
 
 
 async def test_who_gives_up_is_not_waited_for():
     time = Time()
-    pace = Pace(1, None, clock=time, sleep=time.sleep)
-    await pace.enter("a", 0)
-    gone = asyncio.create_task(pace.enter("a", 0))
+    pace = RateLimiter(1, None, clock=time, sleep=time.sleep)
+    await pace.acquire("a", 0)
+    gone = asyncio.create_task(pace.acquire("a", 0))
     await asyncio.sleep(0)
     gone.cancel()
-    await pace.enter("b", 0)
+    await pace.acquire("b", 0)
     assert time.now == pytest.approx(60)
 
 

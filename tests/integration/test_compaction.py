@@ -12,8 +12,7 @@ from asterism.store import journal, summaries
 from asterism.store.database import Connection
 from asterism.testing.scripted import ScriptedModel
 from asterism.types.people import OWNER_ALONE
-from asterism.types.summaries import Strategy, Summary
-from asterism.types.turns import Reply
+from asterism.types.turns import Reply, Strategy, Summary
 from tests.scenes import heard, obedient, open_home
 
 TURNS = 2_500

@@ -6,8 +6,8 @@ import pytest
 
 from asterism import Asterism, TurnState
 from asterism.errors import ConfigError
-from asterism.testing.openai_server import OpenAIServer
 from tests.scenes import until
+from tests.servers.openai_server import OpenAIServer
 
 TOOLS = '''
 from asterism import tool

@@ -7,11 +7,11 @@ import orjson
 import pytest
 
 from asterism import Asterism, TurnState, tool
-from asterism.agents.shown import ShownContext
 from asterism.errors import ModelRefused, NotFound
 from asterism.ports import ModelRequest
 from asterism.testing.clock import ManualClock
 from asterism.testing.scripted import ScriptedModel
+from asterism.turns.shown import ShownContext
 from asterism.types.effects import ToolEffect
 from asterism.types.memory import Append, BlockType, Describe, Permission, Retire, SetText, Share
 from asterism.types.people import Trust

@@ -49,7 +49,7 @@ class BadDisk:
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> BadDisk:
-    monkeypatch.setattr("asterism.agents.turn._FIRST_WAIT", 0.02)
+    monkeypatch.setattr("asterism.turns.turn._FIRST_WAIT", 0.02)
     return BadDisk()
 
 

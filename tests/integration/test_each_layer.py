@@ -15,7 +15,7 @@ from asterism import Asterism, Tool, TurnState, tool
 from asterism.ports import Profile
 from asterism.testing.clock import ManualClock
 from asterism.testing.scripted import ScriptedModel
-from asterism.tools.web import web
+from asterism.tools.builtin.web import web
 from asterism.types.effects import Effect, EffectKind, ToolEffect
 from asterism.types.people import Trust
 from asterism.types.turns import Reply

@@ -17,7 +17,7 @@ import pytest_asyncio
 
 from asterism.errors import ConfigError, ContextTooLong, ModelRefused, ModelUnavailable
 from asterism.models.embedded import Embedded
-from asterism.models.embedded.weights import Shelf
+from asterism.models.embedded.weights import WeightsDirectory
 from asterism.ports import ModelRequest, Profiled, Warm
 from asterism.tools.tool import Tool, tool
 
@@ -25,8 +25,7 @@ from asterism.tools.tool import Tool, tool
 if importlib.util.find_spec("xllamacpp") is None:
     pytest.skip("the extra 'embedded' is not installed", allow_module_level=True)
 
-# One worker: each of them would start children of its own on the same few cores.
-pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("embedded")]
+pytestmark = pytest.mark.timeout(300)
 
 NAME = "smollm2-135m"
 LONG = "Tell me a very long story about the sea, the ships and the people on them."
@@ -48,9 +47,9 @@ TOOLS: dict[str, Tool] = {"weather": weather, "order": order}
 
 
 @pytest.fixture(scope="session")
-def shelf() -> Shelf:
+def shelf() -> WeightsDirectory:
     """The weights of this machine, fetched once."""
-    found = Shelf()
+    found = WeightsDirectory()
     if found.path(NAME) is None:
         try:
             asyncio.run(found.pull(NAME))
@@ -60,7 +59,7 @@ def shelf() -> Shelf:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared(shelf: Shelf) -> AsyncGenerator[Embedded]:
+async def shared(shelf: WeightsDirectory) -> AsyncGenerator[Embedded]:
     """One child for all tests that leave it as it was."""
     port = Embedded("embedded", {"directory": shelf.directory, "options": {"temperature": 0}})
     yield port
@@ -68,7 +67,7 @@ async def shared(shelf: Shelf) -> AsyncGenerator[Embedded]:
 
 
 @pytest.fixture
-async def own(shelf: Shelf) -> AsyncGenerator[Embedded]:
+async def own(shelf: WeightsDirectory) -> AsyncGenerator[Embedded]:
     """A child of the test's own, to be treated badly."""
     port = Embedded("embedded", {"directory": shelf.directory, "options": {"window": 1024}})
     yield port
@@ -264,7 +263,7 @@ async def test_a_child_that_is_killed_in_mid_answer_is_replaced(own: Embedded):
     assert own.pid(NAME) not in {None, pid}
 
 
-async def test_a_child_that_hangs_is_ended(shelf: Shelf):
+async def test_a_child_that_hangs_is_ended(shelf: WeightsDirectory):
     options = {"directory": shelf.directory, "timeout": 10.0, "options": {"window": 1024}}
     port = Embedded("embedded", options)
     try:
@@ -284,7 +283,7 @@ async def test_a_conversation_longer_than_the_window_is_said_to_be(own: Embedded
         await own.complete(ask("word " * 2000))
 
 
-async def test_an_idle_child_is_stopped_and_started_when_needed(shelf: Shelf):
+async def test_an_idle_child_is_stopped_and_started_when_needed(shelf: WeightsDirectory):
     options = {"directory": shelf.directory, "options": {"window": 1024, "idle": 1}}
     port = Embedded("embedded", options)
     try:
@@ -318,7 +317,7 @@ asyncio.run(main())
 """
 
 
-def test_a_parent_that_dies_takes_its_child_along_and_shows_no_secret(shelf: Shelf):
+def test_a_parent_that_dies_takes_its_child_along_and_shows_no_secret(shelf: WeightsDirectory):
     with subprocess.Popen(
         [sys.executable, "-c", PARENT, str(shelf.directory)], stdout=subprocess.PIPE, text=True
     ) as parent:
@@ -344,12 +343,14 @@ async def test_weights_that_are_not_here_are_named_with_the_next_move(tmp_path: 
         await port.complete(unknown)
 
 
-async def test_weights_that_cannot_be_loaded_are_said_to_be(shelf: Shelf, tmp_path: Path):
+async def test_weights_that_cannot_be_loaded_are_said_to_be(
+    shelf: WeightsDirectory, tmp_path: Path
+):
     whole = shelf.path(NAME)
     assert whole is not None
     file = tmp_path / "mine.gguf"
     file.write_bytes(whole.read_bytes()[: 8 << 20])
-    await Shelf(tmp_path / "shelf").pull("mine", file=file)
+    await WeightsDirectory(tmp_path / "shelf").pull("mine", file=file)
     port = Embedded("embedded", {"directory": tmp_path / "shelf"})
     asked = ModelRequest("mine", ask("Hi!").messages, None, "k", 60.0)
     with pytest.raises(ModelUnavailable, match="'mine' could not be started: ") as told:

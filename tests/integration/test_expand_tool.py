@@ -11,7 +11,6 @@ import orjson
 import pytest
 
 from asterism import Agent, Asterism
-from asterism.agents.compaction import Strategy, Told, choose, rule_digest
 from asterism.errors import ToolError
 from asterism.store import agents, journal, summaries
 from asterism.store.database import Connection, Database
@@ -19,8 +18,9 @@ from asterism.store.journal import Draft
 from asterism.store.postgres import open_postgres
 from asterism.store.sqlite import open_sqlite
 from asterism.testing.postgres import postgres_server
-from asterism.tools.expand import expand, originals_exact
+from asterism.tools.builtin.memory import expand, originals_exact
 from asterism.tools.tool import ToolContext
+from asterism.turns.compaction import Strategy, Told, choose, rule_digest
 from asterism.types.memory import Source
 from asterism.types.people import (
     OWNER_ALONE,
@@ -30,9 +30,7 @@ from asterism.types.people import (
     Participants,
     Trust,
 )
-from asterism.types.summaries import Summary
-from asterism.types.turns import EntryKind
-from asterism.types.wire import text_of
+from asterism.types.turns import EntryKind, Summary, text_of
 from tests.conversations import MAY_3, TurnShape, told_turns
 from tests.scenes import open_home
 

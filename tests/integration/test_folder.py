@@ -15,10 +15,10 @@ import pytest
 
 from asterism.errors import Conflict, InvalidInput, NotFound
 from asterism.memory import archive
+from asterism.sources import child_reader
 from asterism.sources import folder as folders
-from asterism.sources.folder import Folder, Progress, Synced
-from asterism.sources.readers import DocumentRefused, Piece, pdf, read
-from asterism.sources.walk import glob_matches
+from asterism.sources.folder import Folder, Progress, SyncResult, glob_matches
+from asterism.sources.readers import DocumentPiece, DocumentRefused, read
 from asterism.store import documents
 from asterism.store.database import Connection, Database, Row, Work
 from asterism.store.postgres import open_postgres
@@ -27,7 +27,7 @@ from asterism.testing.postgres import postgres_server
 from asterism.types.documents import Document, DocumentSource, DocumentState
 from asterism.types.memory import Origin, OriginKind
 from asterism.types.people import Audience, Trust
-from tests.documents import make_docx, make_pdf, paragraph
+from tests.documents import make_docx, make_epub, make_pdf, paragraph
 
 pytestmark = pytest.mark.promise("M5")
 
@@ -120,7 +120,7 @@ def story(name: str, paragraphs: int = 12) -> str:
     )
 
 
-async def sync(folder: Folder, database: Database) -> Synced:
+async def sync(folder: Folder, database: Database) -> SyncResult:
     async with asyncio.timeout(30):
         return await folder.sync(database)
 
@@ -140,13 +140,26 @@ async def test_every_format_is_read_with_its_origin(
     (place / "f.py").write_text("def hum():\n    return 'mm'\n")
     make_docx(place / "g.docx", paragraph("Words of Word."))
     make_pdf(place / "h.pdf", [["Words of a PDF."]])
+    make_epub(place / "i.epub", {"one": "<p>Words of a book.</p>"})
+    (place / "j.eml").write_text("From: anna@example.org\nSubject: Tea\n\nWords of a mail.\n")
     (place / "photo.png").write_bytes(b"\x89PNG")
     done = await sync(folder, database)
-    assert (done.read, done.refused, done.unchanged, done.removed) == (8, 0, 0, 0)
+    assert (done.read, done.refused, done.unchanged, done.removed) == (10, 0, 0, 0)
     there = await seen(database)
     assert there == {
         path: [text.strip() for text in texts_of(place / path)]
-        for path in ("a.txt", "sub/b.md", "c.csv", "d.json", "e.html", "f.py", "g.docx", "h.pdf")
+        for path in (
+            "a.txt",
+            "sub/b.md",
+            "c.csv",
+            "d.json",
+            "e.html",
+            "f.py",
+            "g.docx",
+            "h.pdf",
+            "i.epub",
+            "j.eml",
+        )
     }
     (bird,) = [
         one
@@ -259,7 +272,7 @@ async def test_a_pdf_is_tried_again_once_the_library_is_there(
 ) -> None:
     make_pdf(place / "a.pdf", [["Words of a PDF."]])
     with monkeypatch.context() as patch:
-        patch.setattr(pdf, "find_spec", dict[str, str]().get)
+        patch.setattr(child_reader, "find_spec", dict[str, str]().get)
         done = await sync(folder, database)
         assert "asterism[documents]" in done.problems[0]
     assert (await sync(folder, database)).read == 1
@@ -451,9 +464,9 @@ async def test_what_was_cut_in_another_way_is_read_anew(
     assert len(await rows(database)) == len(texts_of(place / "a.txt"))
 
 
-def _by_words(path: Path) -> Iterator[Piece]:
+def _by_words(path: Path) -> Iterator[DocumentPiece]:
     """Read as another release of asterism might."""
-    yield from (Piece(word, "somewhere") for word in path.read_text().split())
+    yield from (DocumentPiece(word, "somewhere") for word in path.read_text().split())
 
 
 KILLED = """
@@ -510,7 +523,7 @@ async def test_two_syncs_at_once_store_everything_once(
     for name in "abcdef":
         (place / f"{name}.txt").write_text(story(name, 9))
     ended = await asyncio.gather(*(folder.sync(database) for _ in range(3)), return_exceptions=True)
-    assert all(isinstance(one, Synced | Conflict) for one in ended)
+    assert all(isinstance(one, SyncResult | Conflict) for one in ended)
     await sync(folder, database)
     assert await seen(database) == texts_in(place)
     assert not any(row[6] is not None for row in await rows(database))
@@ -620,4 +633,4 @@ async def test_a_name_is_given_once(database: Database, folder: Folder, place: P
 
 
 def test_a_refusal_says_whether_it_may_pass() -> None:
-    assert DocumentRefused(Path("a"), "is odd.").passing is False
+    assert DocumentRefused(Path("a"), "is odd.").temporary is False

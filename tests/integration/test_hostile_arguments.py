@@ -11,7 +11,7 @@ from typing import Any, cast
 import apsw
 import pytest
 
-from asterism.app.arguments import Arguments
+from asterism.app.session import Arguments
 from asterism.errors import AsterismError, InvalidInput
 from asterism.memory.forgetting import Forgetting
 from asterism.testing.postgres import postgres_server

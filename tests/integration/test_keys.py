@@ -29,12 +29,12 @@ from asterism.errors import (
 from asterism.permissions import Actor
 from asterism.secrets import MasterKeyFile
 from asterism.telemetry.redaction import redact
-from asterism.testing.openai_server import OpenAIServer
 from asterism.testing.postgres import postgres_server
 from asterism.testing.scripted import ScriptedModel
 from asterism.types.people import Trust
 from asterism.types.turns import Call, Reply
 from tests.scenes import calls, open_home, until
+from tests.servers.openai_server import OpenAIServer
 
 VALUE = "canary-value-4711-abcdef"
 

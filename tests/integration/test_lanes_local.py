@@ -6,9 +6,9 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from asterism.runtime import lanes
-from asterism.runtime.lanes import LocalLanes
-from asterism.types.messages import InboxItem
+from asterism.turns import lanes
+from asterism.turns.lanes import LocalLanes
+from asterism.types.turns import InboxItem
 from tests.scenes import until
 
 

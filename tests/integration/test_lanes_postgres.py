@@ -17,12 +17,12 @@ from pathlib import Path
 
 import pytest
 
-from asterism.runtime.lanes import Lanes
-from asterism.runtime.lanes_postgres import ProcrastinateLanes
 from asterism.store.database import Connection, Row
 from asterism.store.postgres import Postgres, open_postgres
 from asterism.testing.postgres import PostgresServer, postgres_server
-from asterism.types.messages import InboxItem
+from asterism.turns.lanes import Lanes
+from asterism.turns.lanes_postgres import ProcrastinateLanes
+from asterism.types.turns import InboxItem
 
 pytestmark = pytest.mark.postgres
 

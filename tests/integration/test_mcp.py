@@ -10,8 +10,7 @@ import pytest
 
 from asterism.config.settings import EffectSettings, McpSettings, McpToolSettings
 from asterism.errors import ToolError
-from asterism.tools.mcp.server import Backoff
-from asterism.tools.mcp.servers import Servers
+from asterism.tools.mcp.clients import McpBackoff, McpClients
 from asterism.types.effects import EffectKind
 from asterism.types.people import Trust
 from asterism.types.turns import RetrySafety
@@ -25,7 +24,7 @@ async def test_tools_are_listed_page_by_page_and_called(tmp_path: Path) -> None:
     server = plain_server(tmp_path, tools=["add", "read.file", "größe"], page=1, noise=True)
     async with open_servers(tmp_path / "kept", home=server) as (servers, toolbox):
         standing = await servers.ask("home")
-        assert [one.name for one in standing.offers] == ["home_add", "home_read_file", "home_gr_e"]
+        assert [one.name for one in standing.tools] == ["home_add", "home_read_file", "home_gr_e"]
         assert json.loads(await call(toolbox, "home_read_file", '{"path": "a"}')) == {"path": "a"}
         assert calls_of(tmp_path) == ["read.file"]
 
@@ -36,9 +35,9 @@ async def test_tools_are_known_before_the_server_is_up(tmp_path: Path) -> None:
         await servers.ask("home")
     async with open_servers(tmp_path / "kept", connect=True, home=server) as (servers, toolbox):
         assert toolbox.names() == ["home_add"]
-        assert servers.server("home").starts == 0
+        assert servers.client("home").starts == 0
         await call(toolbox, "home_add")
-        assert servers.server("home").starts == 1
+        assert servers.client("home").starts == 1
     moved = server.model_copy(update={"env": {"OTHER": "1"}})
     async with open_servers(tmp_path / "kept", home=moved) as (_, toolbox):
         assert toolbox.names() == []
@@ -51,7 +50,7 @@ async def test_a_server_that_dies_is_started_again(tmp_path: Path) -> None:
         with pytest.raises(ToolError, match="may or may not have happened"):
             await call(toolbox, "home_die")
         assert await call(toolbox, "home_add") == "{}"
-        assert servers.server("home").starts == 2
+        assert servers.client("home").starts == 2
         assert calls_of(tmp_path) == ["die", "add"]
 
 
@@ -66,12 +65,12 @@ async def test_a_repeatable_call_is_sent_again_after_a_loss(tmp_path: Path) -> N
 
 async def test_a_server_that_cannot_start_is_left_alone_after_a_while(tmp_path: Path) -> None:
     server = plain_server(tmp_path, ends=4, says="no config found", tools=["add"])
-    slow = Backoff(first=3.0, longest=3.0)
+    slow = McpBackoff(first=3.0, longest=3.0)
     async with open_servers(tmp_path / "kept", backoff=slow, home=server) as (servers, _):
         for _ in range(5):
             with pytest.raises(ToolError, match=r"cannot be used.*Its last words: no config found"):
                 await servers.ask("home")
-        assert servers.server("home").starts == 1
+        assert servers.client("home").starts == 1
 
 
 async def test_a_hanging_call_ends_and_the_stuck_program_is_killed(tmp_path: Path) -> None:
@@ -83,7 +82,7 @@ async def test_a_hanging_call_ends_and_the_stuck_program_is_killed(tmp_path: Pat
             await call(toolbox, "home_hang")
         assert time.monotonic() - began < 3
         pids = [int(one) for one in (tmp_path / "plain.log.pids").read_text().split()]
-        server_now = servers.server("home")
+        server_now = servers.client("home")
         await until(lambda: server_now.starts == 2 and server_now.connected, 40)
         assert await call(toolbox, "home_add") == "{}"
         await until(lambda: not any(alive(pid) for pid in pids), 30)
@@ -166,7 +165,7 @@ async def test_what_the_owner_says_of_tools_decides(tmp_path: Path) -> None:
     async with open_servers(tmp_path / "kept", a=server, b=trusted) as (servers, toolbox):
         for name in "ab":
             await servers.ask(name)
-        refused = {one.own: one.refused for one in servers.standing("a").offers if one.refused}
+        refused = {one.own_name: one.refused for one in servers.status("a").tools if one.refused}
         assert refused == {"secret": "allow and deny leave it out"}
 
         def kinds(prefix: str) -> dict[str, EffectKind]:
@@ -255,11 +254,11 @@ async def test_names_that_are_taken_are_refused_with_a_reason(tmp_path: Path) ->
     first = plain_server(tmp_path, "one", tools=["a.b", "a b", "a_b", "***"])
     second = plain_server(tmp_path, "two", tools=["a_b"]).model_copy(update={"prefix": "one"})
     async with open_servers(tmp_path / "kept", one=first, two=second) as (servers, toolbox):
-        found = {one.own: one for one in (await servers.ask("one")).offers}
+        found = {one.own_name: one for one in (await servers.ask("one")).tools}
         assert found["a_b"].name == "one_a_b"
         assert found["a.b"].refused == "it would be called one_a_b, as 'a_b' is"
         assert found["***"].refused.startswith("its name has none of the characters")
-        (other,) = (await servers.ask("two")).offers
+        (other,) = (await servers.ask("two")).tools
         assert "another tool is called one_a_b already" in other.refused
         assert toolbox.names() == ["one_a_b"]
 
@@ -269,10 +268,10 @@ async def test_a_change_of_settings_touches_only_what_changed(tmp_path: Path) ->
     async with open_servers(tmp_path / "kept", one=one, two=two) as (servers, toolbox):
         await servers.ask("one")
         await servers.ask("two")
-        kept = servers.server("one")
+        kept = servers.client("one")
         changed = two.model_copy(update={"prefix": "three"})
         servers.configure({"one": one, "two": changed}, connect=False)
-        assert servers.server("one") is kept
+        assert servers.client("one") is kept
         assert toolbox.names() == ["one_add", "three_add"]
         servers.configure({"one": one}, connect=False)
         assert toolbox.names() == ["one_add"]
@@ -284,7 +283,7 @@ async def test_a_change_of_settings_touches_only_what_changed(tmp_path: Path) ->
 async def test_secrets_and_variables_are_filled_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from asterism.tools.mcp.reach import Means
+    from asterism.tools.mcp.connection import McpHost
     from asterism.tools.tool import Toolbox
     from tests.mcp_servers.scene import FileVault
 
@@ -299,7 +298,7 @@ async def test_secrets_and_variables_are_filled_in(
     )
     gone = server.model_copy(update={"env": {"A": "secret:GONE"}})
     place = tmp_path / "kept"
-    servers = Servers(place, Means(secret, FileVault(place)), Toolbox())
+    servers = McpClients(place, McpHost(secret, FileVault(place)), Toolbox())
     servers.configure({"a": server, "gone": gone}, connect=False)
     try:
         with pytest.raises(ToolError, match="tok-123456 x-tok-123456 /srv/other"):

@@ -12,11 +12,11 @@ import pytest
 from yarl import URL
 
 from asterism.app.mcp import Mcp, McpServers
-from asterism.app.reach import Reach
+from asterism.app.session import Session
 from asterism.config import Settings
 from asterism.errors import InvalidInput, NotFound, ToolError
 from asterism.tools.tool import Toolbox
-from asterism.types.ids import now_ms
+from asterism.types.agents import now_ms
 from tests.mcp_servers.guarded import Guarded, guarded
 from tests.mcp_servers.scene import SWIFT, FileVault, call
 
@@ -28,12 +28,12 @@ async def connected(place: Path, **server: Any) -> AsyncGenerator[tuple[Mcp, Too
     settings = Settings.model_validate({"mcp": {"mail": {"connect_timeout": 10.0, **server}}})
     toolbox = Toolbox()
     unused: Any = None
-    reach = Reach(unused, "home", now_ms, unused, place)
+    session = Session(unused, "home", now_ms, unused, place)
     vault = FileVault(place / "mcp")
     servers = McpServers(place / "mcp", lambda: settings, toolbox, vault, backoff=SWIFT)
     servers.start(connect=False)
     try:
-        yield Mcp(reach, servers), toolbox
+        yield Mcp(session, servers), toolbox
     finally:
         await servers.close()
 

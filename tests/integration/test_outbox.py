@@ -10,6 +10,7 @@ from asterism import Asterism, Delivery
 from asterism.errors import DeliveryError, NotFound
 from asterism.testing.channel import MemoryChannel
 from asterism.testing.clock import ManualClock
+from asterism.types.turns import Message, Origin
 from tests.scenes import open_home, until
 
 DOWN = DeliveryError("The room is closed.")
@@ -186,7 +187,7 @@ async def test_a_channel_hands_a_message_in_once_and_gets_one_answer(tmp_path: P
         await home.create_agent("aria")
         accept = await channel.accepting()
         receipts = [
-            await accept("aria", "hello", external_id="7", sender="ada", reply_to="ada")
+            await accept(Message("aria", ("hello",), Origin("", "ada", "ada"), "7"))
             for _ in range(3)
         ]
         assert [one.duplicate for one in receipts] == [False, True, True]

@@ -13,12 +13,11 @@ from aiohttp import web
 from asterism import Agent, Asterism, ToolContext, ToolError
 from asterism.config import Settings
 from asterism.errors import Conflict, InvalidInput, NotFound
-from asterism.tools.file import Files, file_tool
-from asterism.tools.shell import Spawned, shell_tool
+from asterism.tools.builtin.files import Files, file_tool
+from asterism.tools.builtin.shell import BackgroundPrograms, Workspaces, shell_tool
 from asterism.tools.tool import Decision, NeedsApproval, Tool
-from asterism.tools.workplace import Workplace
+from asterism.types.agents import HttpCall
 from asterism.types.effects import EffectKind
-from asterism.types.registered import HttpCall
 
 AGENT = Agent("agent_1", "aria", "demo:guide", "", 0)
 Call = Callable[..., Any]
@@ -42,8 +41,8 @@ def settings(**given: Any) -> Callable[[], Settings]:
 
 @pytest.fixture
 async def shell(tmp_path: Path) -> AsyncIterator[Tool]:
-    spawned = Spawned()
-    yield shell_tool(Workplace(tmp_path), spawned)
+    spawned = BackgroundPrograms()
+    yield shell_tool(Workspaces(tmp_path), spawned)
     await spawned.close()
 
 
@@ -87,16 +86,16 @@ async def test_what_is_spawned_outlasts_the_call_and_can_be_ended(shell: Tool):
 
 @pytest.mark.promise("S1")
 async def test_a_home_that_may_not_shut_programs_in_runs_none(tmp_path: Path):
-    nowhere = Workplace(tmp_path, settings(sandbox={"kind": "bubblewrap"}))
+    nowhere = Workspaces(tmp_path, settings(sandbox={"kind": "bubblewrap"}))
     if os.environ.get("PATH"):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PATH", "/nonexistent")
-            refused = shell_tool(nowhere, Spawned())
+            refused = shell_tool(nowhere, BackgroundPrograms())
             with pytest.raises(ToolError, match="No sandbox works here"):
                 await call(refused, command="echo hi")
             said = "I know that programs will run with my rights"
             wanted = settings(sandbox={"kind": "bubblewrap", "allow_unsandboxed": said})
-            allowed = shell_tool(Workplace(tmp_path, wanted), Spawned())
+            allowed = shell_tool(Workspaces(tmp_path, wanted), BackgroundPrograms())
             assert (await call(allowed, command="echo hi")).endswith("hi")
     with pytest.raises(ValueError, match="word by word"):
         settings(sandbox={"allow_unsandboxed": "yes"})
@@ -104,10 +103,12 @@ async def test_a_home_that_may_not_shut_programs_in_runs_none(tmp_path: Path):
 
 @pytest.mark.promise("S2")
 def test_what_a_command_does_is_declared(tmp_path: Path):
-    quiet = shell_tool(Workplace(tmp_path), Spawned())
+    quiet = shell_tool(Workspaces(tmp_path), BackgroundPrograms())
     (effect,) = quiet.effects(quiet.read('{"command": "rm x"}'))
     assert (effect.kind, effect.things) == (EffectKind.RUN, ("rm x",))
-    loud = shell_tool(Workplace(tmp_path, settings(sandbox={"network": True})), Spawned())
+    loud = shell_tool(
+        Workspaces(tmp_path, settings(sandbox={"network": True})), BackgroundPrograms()
+    )
     kinds = {one.kind for one in loud.effects(loud.read('{"command": "curl a"}'))}
     assert kinds == {EffectKind.RUN, EffectKind.FETCH}
 
@@ -133,7 +134,7 @@ def files(place: Path) -> Tool:
         {"paths": [f"{place}/data/**"], "permission": "read_write"},
     ]
     return file_tool(
-        Files(Workplace(place / "data", settings(files={"rule": rules, "largest_kb": 8})))
+        Files(Workspaces(place / "data", settings(files={"rule": rules, "largest_kb": 8})))
     )
 
 
@@ -177,7 +178,7 @@ async def test_every_operation_on_a_file(files: Tool, place: Path):
         ("link-to-etc/passwd", "load", "no rule"),
         ("link-to-data", "save", "the data of this home"),
         ("/proc/self/environ", "load", "no rule"),
-        ("\0", "load", "no path"),
+        ("\0", "load", "not a valid path"),
     ],
 )
 async def test_what_no_rule_allows_is_refused_with_the_rule(
@@ -215,21 +216,20 @@ async def test_a_link_that_is_swapped_in_is_not_followed(
     files: Tool, place: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Between the look at a path and its opening, a program puts a link in its place."""
-    from asterism.tools import paths
+    from asterism.tools.builtin.files import ResolvedPath, resolve_path
 
     await call(files, operation="create", path="dir/a.md", content="mine")
     own = place / "data/workspaces/agent_1"
-    judged = paths.place_of
 
-    def swap(given: str, **named: Any) -> paths.Place:
-        found = judged(given, **named)
+    def swap(given: str, **named: Any) -> ResolvedPath:
+        found = resolve_path(given, **named)
         (own / "dir").rename(own / f"before-{len(list(own.iterdir()))}")
         (own / "dir").symlink_to(place / "shown")
         return found
 
-    monkeypatch.setattr(paths, "place_of", swap)
+    monkeypatch.setattr("asterism.tools.builtin.files.resolve_path", swap)
     for operation in ("load", "append", "delete"):
-        with pytest.raises(ToolError, match=r"no folder|a link"):
+        with pytest.raises(ToolError, match=r"not a folder|a link"):
             await call(files, operation=operation, path="dir/a.md", content="x")
         (own / "dir").unlink()
         (own / "dir").mkdir()
@@ -246,11 +246,11 @@ async def test_odd_files_are_told_in_words(files: Tool, place: Path):
     (own / "big").write_bytes(b"x" * 20_000)
     os.mkfifo(own / "pipe")
     for name, reason in (
-        ("image", "no text"),
+        ("image", "not text"),
         ("latin", "UTF-8"),
         ("big", "20,000 bytes"),
-        ("pipe", "no file"),
-        (".", "a folder|no file"),
+        ("pipe", "not a file"),
+        (".", "a folder|not a file"),
         ("a/b", "not there"),
         ("x" * 300, "too long a name"),
     ):
@@ -269,7 +269,7 @@ async def test_odd_files_are_told_in_words(files: Tool, place: Path):
 
 
 async def test_long_files_come_in_pages(tmp_path: Path):
-    files = file_tool(Files(Workplace(tmp_path)))
+    files = file_tool(Files(Workspaces(tmp_path)))
     text = "".join(f"line {number}\n" for number in range(2_500))
     await call(files, operation="create", path="long", content=text)
     read, offset = "", 0
@@ -350,7 +350,7 @@ async def test_registered_tools_are_there_after_a_restart_until_removed(tmp_path
     ("given", "reason"),
     [
         ({"name": "a b"}, "cannot name a tool"),
-        ({"python": "def run(:"}, "no Python"),
+        ({"python": "def run(:"}, "not valid Python"),
         ({"python": "x = 1"}, 'no function "run"'),
         ({"python": None}, "either Python source or an address"),
         ({"description": " "}, "no description"),
@@ -358,15 +358,15 @@ async def test_registered_tools_are_there_after_a_restart_until_removed(tmp_path
         ({"effects": [{"kind": "explode"}]}, "not understood"),
         ({"effects": [{"kind": "send", "whom": "to"}]}, "not understood"),
         ({"trust": "owner"}, "its trust is 'owner'"),
-        ({"effect": "transactional"}, "its effect"),
+        ({"retry_safety": "transactional"}, "its retry safety"),
         ({"timeout": 0}, "its timeout"),
-        ({"python": None, "http": HttpCall("file:///etc/passwd")}, "no http or https address"),
+        ({"python": None, "http": HttpCall("file:///etc/passwd")}, "not an http or https address"),
         ({"python": None, "http": HttpCall("https://{a}/x")}, "has to be fixed"),
-        ({"python": None, "http": HttpCall("https://e.org/{c}")}, "is no parameter"),
+        ({"python": None, "http": HttpCall("https://e.org/{c}")}, "is not a parameter"),
         ({"python": None, "http": HttpCall("https://e.org", "TRACE")}, "its method"),
         (
             {"python": None, "http": HttpCall("https://e.org", headers={"X": "a\nB: c"})},
-            "no header",
+            "not a header name",
         ),
     ],
 )
@@ -527,6 +527,6 @@ async def test_arguments_do_not_replace_what_the_address_fixes(
 
 @pytest.mark.promise("S1")
 async def test_a_command_that_makes_too_many_files_is_ended_and_told(tmp_path: Path):
-    few = shell_tool(Workplace(tmp_path, settings(sandbox={"files": 100})), Spawned())
+    few = shell_tool(Workspaces(tmp_path, settings(sandbox={"files": 100})), BackgroundPrograms())
     made = await call(few, command="i=0; while :; do i=$((i+1)); : > f$i; sleep 0.001; done")
     assert made.startswith("Ended, since your folder holds too many files.")

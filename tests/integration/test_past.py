@@ -10,8 +10,8 @@ from asterism import Asterism, AsterismError
 from asterism.memory.forgetting import Forgetting
 from asterism.testing.clock import ManualClock
 from asterism.testing.scripted import ScriptedModel
-from asterism.types.messages import PastMessage
 from asterism.types.people import OWNER_ALONE, Participant, Participants, Trust
+from asterism.types.turns import PastMessage
 from tests.conformance.memory_scene import ENGINES, opened
 
 MAY = 1_715_000_000_000

@@ -13,7 +13,7 @@ from asterism.errors import ConfigError, InvalidInput
 from asterism.testing.postgres import postgres_server
 from asterism.testing.scripted import ScriptedModel
 from asterism.tools.tool import ToolContext
-from asterism.types.grants import Extent, Wish
+from asterism.types.approvals import Extent, Wish
 from asterism.types.people import Audience
 from asterism.types.turns import EntryKind
 from tests.integration.test_web_tool import serving

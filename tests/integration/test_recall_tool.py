@@ -14,7 +14,7 @@ from asterism.memory.gate.passages import NewPassage
 from asterism.memory.gate.writer import Writer
 from asterism.store import journal, people
 from asterism.testing.clock import ManualClock
-from asterism.tools.recall import recall
+from asterism.tools.builtin.memory import recall
 from asterism.types.agents import Agent
 from asterism.types.memory import Insert, Origin, OriginKind, Passage, Source
 from asterism.types.people import OWNER_ONLY, PUBLIC, Account, Audience, Trust

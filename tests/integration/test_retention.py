@@ -10,20 +10,15 @@ import pytest
 
 from asterism.memory import archive, history
 from asterism.memory.forgetting import retention
-from asterism.memory.forgetting.retention import (
-    DAY,
-    RetentionKind,
-    RetentionRule,
-    enforce_retention,
-)
+from asterism.memory.forgetting.retention import RetentionKind, RetentionRule, enforce_retention
 from asterism.memory.gate import blocks, passages
 from asterism.store.database import Connection, Database
 from asterism.store.journal import Draft
-from asterism.types.blobs import Blob
+from asterism.times import DAY
+from asterism.types.agents import Blob
 from asterism.types.memory import Append, Field, Insert, MapSchema, Replace, SetField, Source
 from asterism.types.people import Trust
-from asterism.types.turns import EntryKind, Reply
-from asterism.types.wire import message_wire, result_wire, text_of
+from asterism.types.turns import EntryKind, Reply, message_wire, result_wire, text_of
 from tests.conformance.memory_scene import (
     ENGINES,
     HOME,

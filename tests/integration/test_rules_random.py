@@ -7,9 +7,9 @@ from random import Random
 import pytest
 
 from asterism import Tool, ToolError, TurnState, tool
-from asterism.agents.contradictions import contradiction
 from asterism.ports import ModelRequest
 from asterism.testing.scripted import ScriptedModel
+from asterism.turns.rule_conflicts import contradiction
 from asterism.types.effects import ToolEffect
 from asterism.types.rules import Rule, RuleKind
 from asterism.types.turns import Reply

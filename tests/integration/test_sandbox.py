@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Generator
 from pathlib import Path
@@ -17,10 +16,17 @@ from pathlib import Path
 import pytest
 
 from asterism.errors import SandboxError
-from asterism.sandbox import Bounds, Kind, Ran, Sandbox, View, find_sandbox
+from asterism.tools.sandbox import (
+    ProgramResult,
+    Sandbox,
+    SandboxKind,
+    SandboxLimits,
+    SandboxView,
+    find_sandbox,
+)
 
 ESCAPES = Path(__file__).parents[1] / "data" / "escapes.py"
-KINDS = [Kind.BUBBLEWRAP, Kind.NAMESPACES, Kind.LANDLOCK]
+KINDS = [SandboxKind.BUBBLEWRAP, SandboxKind.NAMESPACES, SandboxKind.LANDLOCK]
 
 
 @pytest.fixture(params=KINDS, ids=lambda kind: kind.value)
@@ -33,18 +39,22 @@ async def sandbox(request: pytest.FixtureRequest) -> Sandbox:
 
 
 @pytest.fixture
-def view(tmp_path: Path) -> View:
-    for one in (tmp_path, *tmp_path.parents):
-        if one.is_relative_to(Path(tempfile.gettempdir()) / f"pytest-of-{getpass.getuser()}"):
-            one.chmod(0o711)  # so that another user can pass
-    return View(tmp_path / "data" / "workspaces" / "agent_1")
+def view(tmp_path: Path) -> SandboxView:
+    for folder in (tmp_path, *tmp_path.parents):
+        if f"pytest-of-{getpass.getuser()}" in folder.parts:
+            folder.chmod(0o711)  # so that another user can pass
+    return SandboxView(tmp_path / "data" / "workspaces" / "agent_1")
 
 
-async def shell(sandbox: Sandbox, view: View, script: str, bounds: Bounds | None = None) -> Ran:
+async def shell(
+    sandbox: Sandbox, view: SandboxView, script: str, bounds: SandboxLimits | None = None
+) -> ProgramResult:
     return await sandbox.run(("/bin/sh", "-c", script), view, bounds)
 
 
-async def python(sandbox: Sandbox, view: View, script: str, bounds: Bounds | None = None) -> Ran:
+async def python(
+    sandbox: Sandbox, view: SandboxView, script: str, bounds: SandboxLimits | None = None
+) -> ProgramResult:
     return await sandbox.run((sandbox.python(), "-I", "-S", "-c", script), view, bounds)
 
 
@@ -105,7 +115,7 @@ async def test_one_of_them_works_here():
 
 @pytest.mark.promise("S1")
 async def test_nobody_gets_out(
-    sandbox: Sandbox, view: View, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sandbox: Sandbox, view: SandboxView, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("SECRET_OF_HOME", "sk-1234")
     secret = tmp_path / "data" / "asterism.db"
@@ -116,11 +126,11 @@ async def test_nobody_gets_out(
     previous = signal.signal(signal.SIGUSR1, lambda number, _: heard.append(number))
     try:
         with listening(tmp_path) as target, messages_of_others() as queues:
-            known = {**target, **queues, "ipc_is_shared": sandbox.kind is Kind.LANDLOCK}
+            known = {**target, **queues, "ipc_is_shared": sandbox.kind is SandboxKind.LANDLOCK}
             known |= {"secret": str(secret), "pid": os.getpid(), "home": str(Path.home())}
             script = ESCAPES.read_text()
             command = (sandbox.python(), "-I", "-S", "-c", script, json.dumps(known))
-            ran = await sandbox.run(command, view, Bounds(seconds=60))
+            ran = await sandbox.run(command, view, SandboxLimits(seconds=60))
     finally:
         signal.signal(signal.SIGUSR1, previous)
     assert "ESCAPED" not in ran.text
@@ -131,7 +141,7 @@ async def test_nobody_gets_out(
 
 
 @pytest.mark.promise("S1")
-async def test_a_program_works_in_its_own_folder(sandbox: Sandbox, view: View):
+async def test_a_program_works_in_its_own_folder(sandbox: Sandbox, view: SandboxView):
     script = 'mkdir -p a && echo hello > a/b && cat a/b && echo "$HOME" && echo t > "$TMPDIR/t"'
     ran = await shell(sandbox, view, f"{script} && ls -d /usr && exit 3")
     assert ran.exit_code == 3
@@ -140,11 +150,11 @@ async def test_a_program_works_in_its_own_folder(sandbox: Sandbox, view: View):
     again = await shell(sandbox, view, 'cat a/b; ls "$TMPDIR"; cat')
     assert again.text.startswith("hello\n")
     fed = await sandbox.run(("/bin/cat",), view, stdin=b"x" * 1_000_000)
-    assert (fed.said, fed.exit_code) == (1_000_000, 0)
+    assert (fed.total_bytes, fed.exit_code) == (1_000_000, 0)
 
 
 @pytest.mark.promise("S1")
-async def test_a_fork_bomb_stays_small(sandbox: Sandbox, view: View):
+async def test_a_fork_bomb_stays_small(sandbox: Sandbox, view: SandboxView):
     script = """
 import os, time
 made = 0
@@ -156,19 +166,21 @@ try:
 except OSError:
     print("held after", made, flush=True)
 """
-    ran = await python(sandbox, view, script, Bounds(seconds=20, processes=30))
+    ran = await python(sandbox, view, script, SandboxLimits(seconds=20, processes=30))
     assert "held after" in ran.text
     assert int(ran.text.split()[-1]) <= 36
     began = time.monotonic()
-    bomb = await shell(sandbox, view, "b() { b | b & }; b; sleep 30", Bounds(seconds=3))
+    bomb = await shell(sandbox, view, "b() { b | b & }; b; sleep 30", SandboxLimits(seconds=3))
     assert time.monotonic() - began < 30
     assert bomb.ended in ("time", "")
     assert not _left(view)
 
 
 @pytest.mark.promise("S1")
-async def test_ten_gigabytes_are_not_to_be_had(sandbox: Sandbox, view: View):
-    ran = await python(sandbox, view, "x = bytearray(10 << 30); print('had')", Bounds(seconds=30))
+async def test_ten_gigabytes_are_not_to_be_had(sandbox: Sandbox, view: SandboxView):
+    ran = await python(
+        sandbox, view, "x = bytearray(10 << 30); print('had')", SandboxLimits(seconds=30)
+    )
     assert "had" not in ran.text
     assert "MemoryError" in ran.text
     many = """
@@ -182,30 +194,33 @@ for _ in range(8):
         os._exit(0)
 for _ in range(5): os.wait()  # for whom there is no room
 """
-    if "memory is limited for each process" in " ".join(sandbox.lacks):
+    if "memory is limited for each process" in " ".join(sandbox.limitations):
         return
     began = time.monotonic()
-    together = await python(sandbox, view, many, Bounds(seconds=25, memory=600 << 20))
+    together = await python(sandbox, view, many, SandboxLimits(seconds=25, memory=600 << 20))
     assert together.text.count("had") <= 3
     assert time.monotonic() - began < 60
 
 
 @pytest.mark.promise("S1")
-async def test_the_disk_is_not_filled(sandbox: Sandbox, view: View):
+async def test_the_disk_is_not_filled(sandbox: Sandbox, view: SandboxView):
     one = await shell(
-        sandbox, view, "head -c 100000000 /dev/zero > big; echo $?", Bounds(file_size=10 << 20)
+        sandbox,
+        view,
+        "head -c 100000000 /dev/zero > big; echo $?",
+        SandboxLimits(file_size=10 << 20),
     )
     assert one.text.strip() != "0"
     assert (view.workspace / "big").stat().st_size <= 10 << 20
     many = "i=0; while true; do head -c 5000000 /dev/zero > f$i; i=$((i+1)); sleep 0.01; done"
-    ran = await shell(sandbox, view, many, Bounds(seconds=60, disk=50 << 20))
+    ran = await shell(sandbox, view, many, SandboxLimits(seconds=60, disk=50 << 20))
     assert ran.ended == "disk"
-    if sandbox.kind is not Kind.LANDLOCK:
+    if sandbox.kind is not SandboxKind.LANDLOCK:
         scratch = await shell(
             sandbox,
             view,
             "head -c 90000000 /dev/zero > /tmp/x; wc -c < /tmp/x",
-            Bounds(scratch=1 << 20),
+            SandboxLimits(scratch=1 << 20),
         )
         assert int(scratch.text.split()[-1]) <= 1 << 20
 
@@ -224,8 +239,8 @@ while True:
 
 
 @pytest.mark.promise("S1")
-async def test_the_number_of_files_is_bounded(sandbox: Sandbox, view: View):
-    bounds = Bounds(seconds=60, files=2_000)
+async def test_the_number_of_files_is_bounded(sandbox: Sandbox, view: SandboxView):
+    bounds = SandboxLimits(seconds=60, files=2_000)
     ran = await python(sandbox, view, MANY_FILES, bounds)
     assert ran.ended == "files"
     left = sum(len(folders) + len(files) for _, folders, files in os.walk(view.workspace))
@@ -239,13 +254,13 @@ async def test_the_number_of_files_is_bounded(sandbox: Sandbox, view: View):
 
 
 @pytest.mark.promise("S1")
-async def test_nobody_is_told_where_the_data_lies(sandbox: Sandbox, view: View):
+async def test_nobody_is_told_where_the_data_lies(sandbox: Sandbox, view: SandboxView):
     told = await shell(sandbox, view, "cat /proc/self/mountinfo; echo end")
-    assert str(view.workspace) not in told.text or sandbox.kind is Kind.LANDLOCK
+    assert str(view.workspace) not in told.text or sandbox.kind is SandboxKind.LANDLOCK
     assert str(view.workspace.parent.parent) not in told.text.replace(str(view.workspace), "")
     assert told.text.endswith("end\n")
     assert "left out" not in told.text
-    blocked = View(view.workspace / "a-file" / "agent_2")
+    blocked = SandboxView(view.workspace / "a-file" / "agent_2")
     (view.workspace / "a-file").write_text("x")
     with pytest.raises(SandboxError, match="The program was not run") as refused:
         await shell(sandbox, blocked, "echo hi")
@@ -256,12 +271,12 @@ async def test_nobody_is_told_where_the_data_lies(sandbox: Sandbox, view: View):
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders to another user")
 async def test_a_folder_that_cannot_be_reached_is_told_without_its_path(tmp_path: Path):
     try:
-        landlock = await find_sandbox([Kind.LANDLOCK])
+        landlock = await find_sandbox([SandboxKind.LANDLOCK])
     except SandboxError as error:
         pytest.skip(error.message)
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
-    view = View(closed / "data" / "workspaces" / "agent_1")
+    view = SandboxView(closed / "data" / "workspaces" / "agent_1")
     with pytest.raises(SandboxError) as refused:
         await landlock.run((f"{view.workspace}/no-such-program",), view)
     assert str(closed) not in refused.value.message
@@ -269,14 +284,14 @@ async def test_a_folder_that_cannot_be_reached_is_told_without_its_path(tmp_path
 
 
 @pytest.mark.promise("S1")
-async def test_a_gigabyte_of_words_is_cut(sandbox: Sandbox, view: View):
-    bounds = Bounds(seconds=60, output=4 << 20, kept=1_000)
+async def test_a_gigabyte_of_words_is_cut(sandbox: Sandbox, view: SandboxView):
+    bounds = SandboxLimits(seconds=60, output=4 << 20, tail_bytes=1_000)
     ran = await shell(sandbox, view, "yes | head -c 1000000000", bounds)
     assert ran.ended == "output"
     assert ran.exit_code is None
     assert len(ran.output) <= 1_000
     assert "are left out" in ran.text
-    short = await shell(sandbox, view, "seq 1 1000; echo end", Bounds(kept=20))
+    short = await shell(sandbox, view, "seq 1 1000; echo end", SandboxLimits(tail_bytes=20))
     assert short.text.endswith("1000\nend\n")
     assert len(short.output) == 20
 
@@ -291,8 +306,8 @@ async def test_a_gigabyte_of_words_is_cut(sandbox: Sandbox, view: View):
         "kill -STOP $$",
     ],
 )
-async def test_time_is_up_for_everybody(sandbox: Sandbox, view: View, script: str):
-    ran = await shell(sandbox, view, script, Bounds(seconds=1))
+async def test_time_is_up_for_everybody(sandbox: Sandbox, view: SandboxView, script: str):
+    ran = await shell(sandbox, view, script, SandboxLimits(seconds=1))
     assert ran.ended == "time"
     assert ran.exit_code is None
     assert ran.seconds < 20
@@ -300,13 +315,15 @@ async def test_time_is_up_for_everybody(sandbox: Sandbox, view: View, script: st
 
 
 @pytest.mark.promise("S1")
-async def test_cpu_time_is_bounded_apart_from_the_clock(sandbox: Sandbox, view: View):
-    ran = await shell(sandbox, view, "while true; do :; done", Bounds(seconds=60, cpu_seconds=1))
+async def test_cpu_time_is_bounded_apart_from_the_clock(sandbox: Sandbox, view: SandboxView):
+    ran = await shell(
+        sandbox, view, "while true; do :; done", SandboxLimits(seconds=60, cpu_seconds=1)
+    )
     assert ran.exit_code == 128 + signal.SIGXCPU
 
 
 @pytest.mark.promise("S1")
-async def test_no_daemon_survives(sandbox: Sandbox, view: View):
+async def test_no_daemon_survives(sandbox: Sandbox, view: SandboxView):
     script = """
 import os, time
 if os.fork() == 0:
@@ -320,13 +337,13 @@ if os.fork() == 0:
 while not os.path.exists("alive"): time.sleep(0.01)
 print("started")
 """
-    ran = await python(sandbox, view, script, Bounds(seconds=20))
+    ran = await python(sandbox, view, script, SandboxLimits(seconds=20))
     assert ran.text == "started\n"
     assert not _left(view)
 
 
 @pytest.mark.promise("S1")
-async def test_who_stops_waiting_ends_the_program(sandbox: Sandbox, view: View):
+async def test_who_stops_waiting_ends_the_program(sandbox: Sandbox, view: SandboxView):
     running = asyncio.ensure_future(shell(sandbox, view, "echo x > begun; sleep 1000"))
     async with asyncio.timeout(20):
         await _until((view.workspace / "begun").exists)
@@ -337,14 +354,14 @@ async def test_who_stops_waiting_ends_the_program(sandbox: Sandbox, view: View):
 
 
 @pytest.mark.promise("S1")
-async def test_it_dies_with_the_home(sandbox: Sandbox, view: View, tmp_path: Path):
+async def test_it_dies_with_the_home(sandbox: Sandbox, view: SandboxView, tmp_path: Path):
     """Killed without a chance to tidy up, the home leaves no program behind."""
     script = (
-        "import asyncio, sys; from pathlib import Path; from asterism.sandbox import *\n"
+        "import asyncio, sys; from pathlib import Path; from asterism.tools.sandbox import *\n"
         "async def main():\n"
-        "    box = await find_sandbox([Kind(sys.argv[1])])\n"
+        "    box = await find_sandbox([SandboxKind(sys.argv[1])])\n"
         "    await box.run(('/bin/sh', '-c', 'echo x > begun; sleep 1000 & sleep 1000'), "
-        "View(Path(sys.argv[2])))\n"
+        "SandboxView(Path(sys.argv[2])))\n"
         "asyncio.run(main())"
     )
     process = await asyncio.create_subprocess_exec(
@@ -358,20 +375,20 @@ async def test_it_dies_with_the_home(sandbox: Sandbox, view: View, tmp_path: Pat
 
 
 @pytest.mark.promise("S1")
-async def test_a_granted_network_is_there(sandbox: Sandbox, view: View):
+async def test_a_granted_network_is_there(sandbox: Sandbox, view: SandboxView):
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
         script = (
             f"import socket; socket.create_connection(('127.0.0.1', {server.getsockname()[1]}))"
         )
-        granted = View(view.workspace, network=True)
+        granted = SandboxView(view.workspace, network=True)
         assert (await python(sandbox, granted, script)).exit_code == 0
         assert (await python(sandbox, view, script)).exit_code == 1
 
 
 @pytest.mark.promise("S1")
-async def test_a_program_that_is_not_there_is_told(sandbox: Sandbox, view: View):
+async def test_a_program_that_is_not_there_is_told(sandbox: Sandbox, view: SandboxView):
     with contextlib.suppress(SandboxError):
         ran = await sandbox.run(("/usr/bin/no-such-program",), view)
         assert ran.exit_code  # bubblewrap itself tells of it
@@ -383,10 +400,10 @@ async def test_what_does_not_work_is_said():
         await find_sandbox([])
 
 
-async def test_unsandboxed_programs_are_bounded_all_the_same(view: View):
-    one = await find_sandbox([Kind.UNSANDBOXED])
-    assert one.lacks
-    ran = await shell(one, view, "echo hi; sleep 100", Bounds(seconds=1))
+async def test_unsandboxed_programs_are_bounded_all_the_same(view: SandboxView):
+    one = await find_sandbox([SandboxKind.UNSANDBOXED])
+    assert one.limitations
+    ran = await shell(one, view, "echo hi; sleep 100", SandboxLimits(seconds=1))
     assert (ran.text, ran.ended) == ("hi\n", "time")
     assert not _left(view)
 
@@ -397,7 +414,7 @@ async def _until(true: Callable[[], bool]) -> None:
         await asyncio.sleep(0.02)
 
 
-def _left(view: View) -> list[str]:
+def _left(view: SandboxView) -> list[str]:
     """Return the processes of the workspace's owner, or with it as their folder, that live on."""
     owner = view.workspace.stat().st_uid
     left: list[str] = []

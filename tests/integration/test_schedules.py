@@ -10,7 +10,7 @@ from asterism import Asterism, TurnState
 from asterism.testing.channel import MemoryChannel
 from asterism.testing.clock import ManualClock
 from asterism.testing.scripted import ScriptedModel
-from asterism.types.wire import text_of
+from asterism.types.turns import text_of
 from tests.scenes import heard, obedient, open_home, until
 
 NINE_ON_MONDAY = 1_800_262_800_000  # 2027-01-18 09:00 UTC
@@ -139,7 +139,7 @@ async def test_the_answer_goes_where_the_matter_came_from(tmp_path: Path, clock:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ({"operation": "in", "when": "soon", "message": "x"}, "no time I can read"),
+        ({"operation": "in", "when": "soon", "message": "x"}, "is not a valid time"),
         ({"operation": "every", "when": "99 * * * *", "message": "x"}, "not a cron rule"),
         ({"operation": "every", "when": "0 0 30 2 *", "message": "x"}, "not a cron rule"),
         ({"operation": "in", "when": "90000 weeks", "message": "x"}, "a hundred years"),

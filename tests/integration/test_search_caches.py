@@ -8,7 +8,7 @@ from asterism import Asterism
 from asterism.memory.forgetting import Forgetting
 from asterism.memory.search import index, looking
 from asterism.memory.search.stored import analysis_of
-from asterism.types.messages import PastMessage
+from asterism.types.turns import PastMessage
 
 TEXT = "The zebrafinch sang at dawn."
 

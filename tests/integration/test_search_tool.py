@@ -10,8 +10,7 @@ import pytest
 from asterism import Asterism, TurnState
 from asterism.store import journal
 from asterism.testing.clock import ManualClock
-from asterism.tools.expand import expand
-from asterism.tools.search import search
+from asterism.tools.builtin.memory import expand, search
 from asterism.types.people import Trust
 from asterism.types.turns import EntryKind
 from tests.scenes import open_home
@@ -196,7 +195,7 @@ async def test_a_message_of_others_cannot_be_read_by_its_id(home: Asterism):
     ("arguments", "told"),
     [
         ({"query": "x", "domain": "dreams"}, "'dreams' cannot be searched. There are: messages,"),
-        ({"query": "x", "since": "whenever"}, "'whenever' is no time I can read."),
+        ({"query": "x", "since": "whenever"}, "'whenever' is not a valid time."),
         ({"query": "x", "role": "system"}, "role"),
     ],
 )

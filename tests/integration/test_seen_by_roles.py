@@ -38,12 +38,12 @@ from asterism.errors import AsterismError, NotAllowed, NotFound
 from asterism.memory.forgetting import Forgetting
 from asterism.permissions import Act, Actor
 from asterism.testing.postgres import postgres_server
-from asterism.types.grants import Extent, Wish
+from asterism.types.agents import HttpCall
+from asterism.types.approvals import Extent, Wish
 from asterism.types.memory import Append, Describe, SetText
-from asterism.types.messages import PastMessage
 from asterism.types.people import OWNER_ALONE, PUBLIC, Trust
-from asterism.types.registered import HttpCall
 from asterism.types.search import Query
+from asterism.types.turns import PastMessage
 from tests.scenes import open_home, until
 
 pytestmark = [pytest.mark.promise("M9"), pytest.mark.promise("X2")]

@@ -12,15 +12,14 @@ import pytest
 from asterism import Asterism, TurnState
 from asterism.cli import run
 from asterism.errors import Conflict
-from asterism.store import halts, inbox, journal, outbox
+from asterism.store import agents, inbox, journal, outbox
 from asterism.store.database import Connection
 from asterism.testing.channel import MemoryChannel
 from asterism.testing.clock import ManualClock
-from asterism.tools.halt import halt
-from asterism.tools.send import send_message
-from asterism.tools.source import source
-from asterism.tools.think import think
-from asterism.types.turns import EntryKind
+from asterism.tools.builtin.control import halt, think
+from asterism.tools.builtin.memory import source
+from asterism.tools.builtin.send import send_message
+from asterism.types.turns import EntryKind, Origin
 from tests.scenes import PATIENCE, obedient, open_home, until
 
 TOOLS = [send_message, source, think, halt]
@@ -139,12 +138,8 @@ async def test_an_agent_is_not_flooded(tmp_path: Path, clock: ManualClock):
         scene = Scene(home, MemoryChannel(), clock)
 
         async def wait_there(tx: Connection) -> None:
-            await inbox.put(
-                *(tx, bob.id, "msg_1"),
-                kind="message",
-                channel="agent:aria",
-                body=b"{}",
-                at=clock(),
+            await inbox.put_message(
+                *(tx, bob.id, "msg_1", b"{}", Origin("agent:aria"), clock()),
                 announce=False,  # so that it stays in the inbox
             )
 
@@ -254,7 +249,7 @@ async def test_a_halt_stands_through_a_restart_until_the_owner_lets_go(
 async def test_a_halt_needs_a_reason(scene: Scene):
     await scene.home.create_agent("anchor", tools=["halt"])
     assert "Why shall everything stop?" in await scene.call("halt", "anchor", reason=" ")
-    assert await scene.home.database.read(lambda tx: halts.current(tx, "home")) is None
+    assert await scene.home.database.read(lambda tx: agents.current_halt(tx, "home")) is None
 
 
 async def test_a_halt_stops_turns_under_way(tmp_path: Path, clock: ManualClock):

@@ -14,18 +14,14 @@ from asterism.memory.vectors import TOKENIZER_FILE
 from asterism.store import journal
 from asterism.testing.clock import ManualClock
 from asterism.testing.scripted import ScriptedModel
-from asterism.tools.block import block, block_edit
+from asterism.tools.builtin.blocks import block, block_edit
+from asterism.tools.builtin.control import heartbeat, schedule, think
+from asterism.tools.builtin.memory import expand, recall, search, source
+from asterism.tools.builtin.meta import add_more_tool
+from asterism.tools.builtin.send import send_message
+from asterism.tools.builtin.web import web
 from asterism.tools.calculator import calculator
-from asterism.tools.expand import expand
-from asterism.tools.more import lead_to_more
-from asterism.tools.recall import recall
-from asterism.tools.schedule import heartbeat, schedule
-from asterism.tools.search import search
-from asterism.tools.send import send_message
-from asterism.tools.source import source
-from asterism.tools.think import think
 from asterism.tools.tool import Tool, Toolbox
-from asterism.tools.web import web
 from asterism.types.memory import BlockType, Permission
 from asterism.types.turns import EntryKind, Reply
 from tests.scenes import calls, heard, open_home
@@ -318,7 +314,7 @@ async def test_a_small_model_is_led_to_the_tools_that_it_is_not_shown(tmp_path: 
 
 def test_small_models_are_shown_little():
     box = Toolbox(ALL)
-    lead_to_more(box)
+    add_more_tool(box)
     shown: list[Any] = orjson.loads(box.wire(None, compact=True) or b"[]")
     names = [one["function"]["name"] for one in shown]
     assert names == ["block_edit", "heartbeat", "recall", "schedule", "tools"]

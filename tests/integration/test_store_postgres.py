@@ -14,8 +14,7 @@ from asterism.errors import (
     StoreUnavailable,
 )
 from asterism.store import postgres
-from asterism.store.database import Connection
-from asterism.store.migrate import Migration, load_migrations
+from asterism.store.database import Connection, Migration, load_migrations
 from asterism.store.postgres import Postgres, open_postgres
 from asterism.testing.postgres import PostgresServer, postgres_server
 

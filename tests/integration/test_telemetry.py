@@ -23,11 +23,11 @@ from asterism.ports import Model, ModelRequest
 from asterism.telemetry.logs import JsonLines, TurnFilter
 from asterism.testing.channel import MemoryChannel
 from asterism.testing.clock import ManualClock
-from asterism.testing.collector import Collector, Seen
 from asterism.testing.postgres import postgres_server
 from asterism.testing.scripted import ScriptedModel
 from asterism.types.turns import Reply, Usage
 from tests.scenes import calls, open_home, until
+from tests.servers.collector import Collector, Seen
 
 INTERNAL, CLIENT, PRODUCER = 1, 3, 4
 WORDS = "the violet umbrella"

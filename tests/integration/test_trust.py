@@ -22,8 +22,7 @@ from asterism.testing.scripted import Line, ScriptedModel
 from asterism.types.effects import ToolEffect
 from asterism.types.memory import Append, Share
 from asterism.types.people import Trust
-from asterism.types.turns import Outcome, Reply, trust_of
-from asterism.types.wire import text_of
+from asterism.types.turns import Outcome, Reply, text_of, trust_of
 from tests.scenes import calls, heard, open_home, until
 
 pytestmark = pytest.mark.promise("X6")

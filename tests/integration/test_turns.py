@@ -14,13 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asterism import Asterism, Limits, Receipt, ToolContext, TurnState, tool
-from asterism.agents.context import Tail
-from asterism.agents.live import LiveAgent
 from asterism.errors import Conflict, InvalidInput, ModelRefused, ModelUnavailable, NotFound
-from asterism.runtime import runtime
 from asterism.store.sqlite import open_sqlite
 from asterism.testing.channel import MemoryChannel
 from asterism.testing.scripted import ScriptedModel
+from asterism.turns import runtime
+from asterism.turns.context import LiveAgent, Tail
 from asterism.types.effects import ToolEffect
 from asterism.types.turns import EntryKind, Outcome, Reply, Usage
 from tests.scenes import calls, heard, obedient, open_home, until

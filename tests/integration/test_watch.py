@@ -10,9 +10,9 @@ import pytest
 from asterism import Asterism, Signal, tool
 from asterism.errors import ModelUnavailable
 from asterism.ports import Emit, ModelRequest
-from asterism.runtime import watch
-from asterism.runtime.watch import Hub
 from asterism.testing.scripted import ScriptedModel
+from asterism.turns import watch
+from asterism.turns.watch import Hub
 from asterism.types.turns import Reply
 from tests.scenes import calls, obedient, open_home
 

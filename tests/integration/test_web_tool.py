@@ -18,9 +18,8 @@ from asterism import Asterism, TurnState
 from asterism.errors import ToolError
 from asterism.store import journal
 from asterism.testing.clock import ManualClock
-from asterism.tools.addresses import Allowed, checked, is_open, resolver
-from asterism.tools.web import web
-from asterism.tools.web.fetching import decoded
+from asterism.tools.addresses import AllowedHosts, checked_url, is_public, public_resolver
+from asterism.tools.builtin.web import decode_page, web
 from asterism.types.turns import EntryKind
 from asterism.types.values import ip_of
 from tests.scenes import open_home
@@ -231,7 +230,7 @@ async def test_charsets_are_read(scene: Scene, body: bytes, kind: str, text: str
 
 def test_no_bytes_are_an_error():
     for declared in (None, "utf-7", "idna", "hex", "unicode_escape", "undefined", "\0"):
-        assert isinstance(decoded(b"\xff\xfe\x00\x80abc\\x", declared), str)
+        assert isinstance(decode_page(b"\xff\xfe\x00\x80abc\\x", declared), str)
 
 
 # -- limits ----------------------------------------------------------------------------------------
@@ -264,7 +263,7 @@ async def test_more_than_five_megabytes_are_not_read(scene: Scene):
 
 
 async def test_a_server_that_hangs_is_given_up(scene: Scene, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("asterism.tools.web.fetching._SECONDS", 0.2)
+    monkeypatch.setattr("asterism.tools.builtin.web._MAX_SECONDS", 0.2)
 
     async def hang(request: server.Request) -> server.Response:
         await asyncio.sleep(30)
@@ -350,15 +349,15 @@ AT_HOME = [
 @pytest.mark.parametrize("host", AT_HOME)
 def test_nothing_at_home_is_asked(host: str):
     with pytest.raises(ToolError, match="private network"):
-        checked(f"http://{host}/latest/meta-data", Allowed())
+        checked_url(f"http://{host}/latest/meta-data", AllowedHosts())
     address = ip_of(host)
     assert address is not None
-    assert not is_open(address)
+    assert not is_public(address)
 
 
 @pytest.mark.parametrize("host", ["8.8.8.8", "1.1.1.1", "[2606:4700::1111]", "93.184.216.34"])
 def test_the_open_internet_is_asked(host: str):
-    assert checked(f"https://{host}/x#part", Allowed()).fragment == ""
+    assert checked_url(f"https://{host}/x#part", AllowedHosts()).fragment == ""
 
 
 @pytest.mark.parametrize(
@@ -380,7 +379,7 @@ def test_the_open_internet_is_asked(host: str):
 )
 def test_what_is_no_address_of_a_page_is_refused(address: str):
     with pytest.raises(ToolError):
-        checked(address, Allowed())
+        checked_url(address, AllowedHosts())
 
 
 async def test_a_name_that_leads_home_is_refused(scene: Scene):
@@ -408,13 +407,13 @@ async def test_every_address_of_a_name_is_looked_at_and_it_is_resolved_once(
 
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", lookup)
     with pytest.raises(ToolError, match="private network"):
-        await resolver(Allowed()).resolve("rebind.example", site.port)
-    found = await resolver(Allowed()).resolve("open.example", 443)
+        await public_resolver(AllowedHosts()).resolve("rebind.example", site.port)
+    found = await public_resolver(AllowedHosts()).resolve("open.example", 443)
     assert [(one["host"], one["flags"]) for one in found] == [
         ("93.184.216.34", socket.AI_NUMERICHOST)
     ]
     with pytest.raises(ToolError, match="private network"):
-        await resolver(Allowed()).resolve("mapped.example", 443)
+        await public_resolver(AllowedHosts()).resolve("mapped.example", 443)
     assert len(asked) == len(answers)
 
 

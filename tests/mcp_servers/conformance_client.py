@@ -11,9 +11,9 @@ from mcp.client.auth import AuthorizationCodeResult
 
 from asterism.config.settings import McpSettings, OAuthSettings
 from asterism.errors import ToolError
-from asterism.tools.mcp.oauth import provider
-from asterism.tools.mcp.reach import Means
-from asterism.tools.mcp.servers import Servers
+from asterism.tools.mcp.clients import McpClients
+from asterism.tools.mcp.connection import McpHost
+from asterism.tools.mcp.login import login_provider
 from asterism.tools.tool import Toolbox
 from tests.mcp_servers.scene import FileVault, a_context
 
@@ -48,14 +48,14 @@ async def elicit(_: str, __: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def means(place: Path, given: Mapping[str, Any]) -> Means:
+def means(place: Path, given: Mapping[str, Any]) -> McpHost:
     vault, passer = FileVault(place), Passer()
 
     async def secret(_: str) -> str | None:
         return given.get("client_secret")
 
     async def login(url: str, settings: McpSettings) -> httpx2.Auth:
-        return await provider(
+        return await login_provider(
             "suite",
             url,
             settings.oauth,
@@ -66,7 +66,7 @@ def means(place: Path, given: Mapping[str, Any]) -> Means:
             redirect=REDIRECT,
         )
 
-    return Means(secret, vault, elicit, login)
+    return McpHost(secret, vault, elicit, login)
 
 
 def arguments_for(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -81,7 +81,7 @@ async def follow(order: Mapping[str, str], place: Path) -> tuple[int, str]:
     given = json.loads(order.get("MCP_CONFORMANCE_CONTEXT") or "{}")
     known = means(place, given)
     if not order["MCP_CONFORMANCE_SCENARIO"].startswith("auth/"):
-        known = Means(known.secret, known.vault, known.elicit)
+        known = McpHost(known.read_secret, known.vault, known.elicit)
     settings = McpSettings(
         url=order["url"],
         prefix="",
@@ -93,7 +93,7 @@ async def follow(order: Mapping[str, str], place: Path) -> tuple[int, str]:
         connect_timeout=90.0,
     )
     toolbox = Toolbox()
-    servers = Servers(place, known, toolbox)
+    servers = McpClients(place, known, toolbox)
     servers.configure({"suite": settings}, connect=False)
     try:
         return 0, await _call_all(servers, toolbox, given)
@@ -103,12 +103,12 @@ async def follow(order: Mapping[str, str], place: Path) -> tuple[int, str]:
         await servers.stop()
 
 
-async def _call_all(servers: Servers, toolbox: Toolbox, given: Mapping[str, Any]) -> str:
+async def _call_all(servers: McpClients, toolbox: Toolbox, given: Mapping[str, Any]) -> str:
     standing = await servers.ask("suite")
-    said = [f"{one.own} is refused: {one.refused}" for one in standing.offers if one.refused]
+    said = [f"{one.own_name} is refused: {one.refused}" for one in standing.tools if one.refused]
     calls: list[dict[str, Any]] = given.get("toolCalls") or [
         {"name": one.name, "arguments": arguments_for(one.tool.schema)}
-        for one in standing.offers
+        for one in standing.tools
         if one.tool is not None
     ]
     for call in calls:

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from asterism.config.settings import McpSettings
-from asterism.tools.mcp.listing import filed, put
-from asterism.tools.mcp.reach import Means
-from asterism.tools.mcp.server import Backoff
-from asterism.tools.mcp.servers import Servers
+from asterism.tools.mcp.clients import McpBackoff, McpClients
+from asterism.tools.mcp.connection import McpHost
+from asterism.tools.mcp.tools import file_name, write_private
 from asterism.tools.tool import Tool, Toolbox, ToolContext
 from asterism.types.agents import Agent
 
-SWIFT = Backoff(first=0.02, longest=0.1)
+SWIFT = McpBackoff(first=0.02, longest=0.1)
 
 
 class FileVault:
@@ -38,13 +37,13 @@ class FileVault:
         if value is None:
             self._file(name).unlink(missing_ok=True)
         else:
-            put(self._file(name), value.encode())
+            write_private(self._file(name), value.encode())
 
     def alone(self, name: str) -> asyncio.Lock:
         return self._held.setdefault(name, asyncio.Lock())
 
     def _file(self, name: str) -> Path:
-        return self._place / f"{filed(name)}.token"
+        return self._place / f"{file_name(name)}.token"
 
 
 def a_context(progress: list[str] | None = None) -> ToolContext:
@@ -59,10 +58,10 @@ async def no_secret(_: str) -> str | None:
 
 @asynccontextmanager
 async def open_servers(
-    place: Path, *, connect: bool = False, backoff: Backoff = SWIFT, **wanted: McpSettings
-) -> AsyncGenerator[tuple[Servers, Toolbox], None]:
+    place: Path, *, connect: bool = False, backoff: McpBackoff = SWIFT, **wanted: McpSettings
+) -> AsyncGenerator[tuple[McpClients, Toolbox], None]:
     toolbox = Toolbox()
-    servers = Servers(place, Means(no_secret, FileVault(place)), toolbox, backoff=backoff)
+    servers = McpClients(place, McpHost(no_secret, FileVault(place)), toolbox, backoff=backoff)
     servers.configure(wanted, connect=connect)
     try:
         yield servers, toolbox

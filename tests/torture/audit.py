@@ -6,10 +6,9 @@ from typing import Any
 
 import orjson
 
-from asterism.agents.turn import EMPTY_ANSWER
 from asterism.store.database import Connection, Database
-from asterism.types.turns import WIRE_KINDS, Entry, EntryKind, Reply, TurnState
-from asterism.types.wire import text_of
+from asterism.turns.turn import EMPTY_ANSWER
+from asterism.types.turns import WIRE_KINDS, Entry, EntryKind, Reply, TurnState, text_of
 
 
 @dataclass

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from asterism import Asterism, Delivery
-from asterism.store.migrate import Migration
+from asterism.store.database import Migration
 from asterism.store.sqlite import open_sqlite
 from asterism.testing.channel import MemoryChannel
 from tests.scenes import open_home

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from asterism.store.database import Database
-from asterism.store.migrate import Migration, load_migrations
+from asterism.store.database import Database, Migration, load_migrations
 from asterism.store.sqlite import open_sqlite
 from asterism.types.turns import TurnState
 from tests.conftest import TORTURE
@@ -21,7 +20,7 @@ from tests.torture.short_life import CONVERSATION, FileChannel, Migrating, hand_
 from tests.torture.worker import Aim, Doom, finished, lines, prepare, tools_of
 from tests.torture.world import spawn
 
-STRIDE = 1 if TORTURE else 7
+STRIDE = 1 if TORTURE else 13
 POINTS = pytest.mark.parametrize("point", ["disk write", "disk write torn", "disk sync"])
 
 pytestmark = [pytest.mark.promise("T2", "T3"), pytest.mark.timeout(600 if TORTURE else 120)]

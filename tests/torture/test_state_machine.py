@@ -31,13 +31,13 @@ from asterism.ports import Emit, ModelRequest
 from asterism.store.database import Connection, Database, Work
 from asterism.store.sqlite import open_sqlite
 from asterism.testing.channel import MemoryChannel
-from asterism.testing.openai_server import directives
 from asterism.testing.scripted import ScriptedModel
 from asterism.types.approvals import Approval
 from asterism.types.effects import ToolEffect
 from asterism.types.turns import Reply
 from tests.conftest import TORTURE
 from tests.scenes import heard, obedient, open_home
+from tests.servers.openai_server import directives
 from tests.torture.audit import AuditedTurn, audit
 from tests.torture.worker import finished
 
@@ -491,7 +491,7 @@ class _Room(MemoryChannel):
 @pytest.mark.promise("T1", "T2", "T3", "T4", "K2")
 @pytest.mark.timeout(3_600 if TORTURE else 180)
 def test_a_household_keeps_its_promises_whatever_happens() -> None:
-    many = settings.get_profile("torture").max_examples if TORTURE else 100
+    many = settings.get_profile("torture").max_examples if TORTURE else 40
     run_state_machine_as_test(
         Household, settings=settings(stateful_step_count=15, max_examples=many)
     )

@@ -40,9 +40,16 @@ from asterism.testing.clock import ManualClock
 from asterism.testing.scripted import ScriptedModel
 from asterism.types.approvals import Approval
 from asterism.types.effects import ToolEffect
-from asterism.types.labels import Label
 from asterism.types.memory import Append
-from asterism.types.people import OWNER, Audience, Participant, Participants, Trust, audience_of
+from asterism.types.people import (
+    OWNER,
+    Audience,
+    Label,
+    Participant,
+    Participants,
+    Trust,
+    audience_of,
+)
 from asterism.types.turns import Call, Reply, trust_of
 from tests.conftest import TORTURE
 from tests.scenes import open_home, until

@@ -15,12 +15,14 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from asterism.runtime.watch import time_of
 from asterism.store.database import Database
-from asterism.testing.openai_server import directives
+from asterism.turns.watch import time_of
 from asterism.types.turns import EntryKind, TurnState
+from tests.servers.openai_server import directives
 from tests.torture.audit import Audit, AuditedTurn, audit
 from tests.torture.worker import AGENTS, Life, append, lines, live
+
+ROOT = Path(__file__).parents[2]
 
 # Children are forked from a process that has imported everything and started nothing, so that a
 # worker is ready in a hundredth of a second and can be killed often.
@@ -68,9 +70,10 @@ async def model_server(log: Path, latency_ms: float) -> AsyncGenerator[str, None
     """A model server as a process of its own; give its address."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-m", "asterism.testing.openai_server", "--latency-ms", str(latency_ms)),
+        *("-m", "tests.servers.openai_server", "--latency-ms", str(latency_ms)),
         *("--log", str(log)),
         stdout=asyncio.subprocess.PIPE,
+        cwd=ROOT,
     )
     assert process.stdout is not None
     try:

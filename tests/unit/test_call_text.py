@@ -8,15 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asterism.types.approvals import Approval, write_effects
-from asterism.types.call_text import (
+from asterism.types.approvals import (
     MAX_ANNOUNCED,
+    Approval,
     announcement,
     argument_lines,
     call_lines,
     effects_in_words,
     spell_call,
     visible,
+    write_effects,
 )
 from asterism.types.effects import Effect, EffectKind, ToolEffect, effects_of
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asterism.agents.compaction import (
+from asterism.turns.compaction import (
     Folding,
     Options,
     Strategy,
@@ -23,7 +23,6 @@ from asterism.agents.compaction import (
     facts_leaving,
     rule_digest,
     summary_from,
-    summary_message,
 )
 from asterism.types.people import (
     OWNER_ONLY,
@@ -34,9 +33,7 @@ from asterism.types.people import (
     Trust,
     least_trusted,
 )
-from asterism.types.summaries import Summary
-from asterism.types.turns import EntryKind
-from asterism.types.wire import message_wire, text_of
+from asterism.types.turns import EntryKind, Summary, message_wire, summary_message, text_of
 from tests.conversations import MAY_3, MINUTE, TurnShape, told_turns
 
 ANNA = Audience.read("person:anna|person:ben")

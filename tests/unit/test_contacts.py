@@ -68,9 +68,9 @@ def test_it_stands_beside_the_configuration_and_may_be_yaml(tmp_path: Path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("again = 3", "line 1: again is 3; a time is needed"),
-        ('again = "soon"', 'line 1: again is "soon"; a time is needed'),
-        ('again = "0h"', 'line 1: again is "0h"; a time is needed'),
+        ("again = 3", "line 1: again is 3; a duration is needed"),
+        ('again = "soon"', 'line 1: again is "soon"; a duration is needed'),
+        ('again = "0h"', 'line 1: again is "0h"; a duration is needed'),
         ('\nexpire = "999999999d"', "line 2: expire is"),
         ('agian = "1d"', "line 1: agian is not a setting. Did you mean again?"),
         ("contacts = 3", "line 1: contacts is a number; a table is needed"),

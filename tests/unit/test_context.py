@@ -5,7 +5,7 @@ from dataclasses import replace
 import orjson
 
 from asterism import Agent
-from asterism.agents.sections import (
+from asterism.turns.context import (
     Memory,
     Section,
     prefix_wire,

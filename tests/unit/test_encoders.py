@@ -12,7 +12,7 @@ import numpy as np
 import orjson
 import pytest
 
-from asterism.app.parts import Parts, make_encoder
+from asterism.app.engine import Parts, make_encoder
 from asterism.config import Settings
 from asterism.errors import AsterismError, ConfigError, ModelGarbled, ModelRefused
 from asterism.memory.search.encoders import (
@@ -25,8 +25,8 @@ from asterism.memory.search.encoders import (
 from asterism.memory.search.encoders.asking import Asking
 from asterism.memory.search.encoders.minilm import PACKAGE, SIZE, WEIGHTS_FILE, MiniLM, tokenizer
 from asterism.ports import Encoder
-from asterism.testing.openai_server import HTML, Fault, OpenAIServer, Raw, embeddings, status
 from tests.conformance.vendor_server import VendorServer
+from tests.servers.openai_server import HTML, Fault, OpenAIServer, Raw, embeddings, status
 
 MINILM = MiniLM()
 PAIRS = [

@@ -15,7 +15,7 @@ _READS = frozenset(
     | {"rfind", "rpartition", "rsplit", "split", "startswith"}
 )
 FOREIGN = {
-    ("tools/mcp/trouble.py", "refused_before"): "the library has one code for several refusals",
+    ("tools/mcp/clients.py", "is_unknown_session"): "the library has one code for several refusals",
     ("memory/documents/storage.py", "loro_errors"): "Loro raises bare exceptions",
 }
 """Where the error of a library is told apart by its words, since it has nothing else."""

@@ -8,10 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asterism.permissions import Wanted
-from asterism.permissions.grants import Grants
-from asterism.types.approvals import read_effects, write_effects
+from asterism.permissions.decide import Grants
+from asterism.types.approvals import (
+    Grant,
+    amount_within,
+    does_no_more,
+    exact_arguments,
+    limits_of,
+    read_effects,
+    write_effects,
+)
 from asterism.types.effects import Effect, EffectKind, ToolEffect, effects_of
-from asterism.types.grants import Grant, amount_within, does_no_more, exact_arguments, limits_of
 
 SEND = ToolEffect("send", recipients="to", content="text")
 PAY = ToolEffect("pay", recipients="to.account", amount="euros", content="why")

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asterism.types.labels import Label
 from asterism.types.memory import Source
 from asterism.types.people import (
     OWNER_ALONE,
     PUBLIC,
+    Label,
     Participant,
     Participants,
     Trust,

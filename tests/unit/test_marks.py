@@ -1,12 +1,9 @@
 """The system's mark is kept out of everybody else's texts, however it is written."""
 
-import time
-
 import pytest
 
-from asterism.types.blobs import Blob
-from asterism.types.marks import unmarked, unmarked_wire
-from asterism.types.wire import message_wire, text_of
+from asterism.types.agents import Blob
+from asterism.types.turns import message_wire, text_of, unmarked, unmarked_wire
 
 pytestmark = pytest.mark.promise("X6")
 
@@ -65,8 +62,8 @@ def test_a_message_with_images_keeps_them():
     assert body == message_wire("user", "[not asterism] Look.", [shown])
 
 
+@pytest.mark.timeout(30)
 @pytest.mark.parametrize("piece", ["[", "]", "[a", "[" + "a" * 1_990, "[\u200b", "[asteris", "[]"])
 def test_no_text_takes_long(piece: str):
-    began = time.perf_counter()
+    """`python -m bench.growth` has how the time grows with the text."""
     unmarked(piece * (400_000 // len(piece)))
-    assert time.perf_counter() - began < 5

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from asterism.gate import Gate
@@ -27,10 +27,11 @@ from asterism.permissions import (
     Wanted,
     decide,
 )
-from asterism.permissions.patterns import Patterns, Reading, glob, path_glob
+from asterism.permissions.decide import Patterns, Reading, glob, path_glob
+from asterism.types.approvals import Grant
 from asterism.types.effects import Doubt, Effect, EffectKind, ToolEffect, effects_of
-from asterism.types.grants import Grant
 from asterism.types.people import OWNER, Trust
+from tests.conftest import examples
 
 AGENT = Actor("agent", "agent_1", "aria")
 PAY = ToolEffect("pay", recipients="to", amount="amount", content="subject")
@@ -254,7 +255,7 @@ _WORDS = st.text("ab*?./@", min_size=1, max_size=8)
 
 
 @given(st.lists(st.lists(_WORDS, max_size=3), max_size=8), st.lists(_WORDS, max_size=3))
-@settings(max_examples=300)
+@examples(100, 300)
 def test_many_patterns_at_once_say_what_each_says_alone(named: list[list[str]], values: list[str]):
     asked = Patterns(list(enumerate(named)))
     allows = 0b10101010
@@ -767,7 +768,7 @@ def _effects_fit(policy: Policy, wanted: Wanted) -> bool:
 
 @pytest.mark.promise("M10")
 @given(st.lists(_policies, max_size=6), _wanted)
-@settings(max_examples=500)
+@examples(100, 500)
 def test_whatever_the_policies_the_first_that_fits_decides(policies: list[Policy], wanted: Wanted):
     first = next((one for one in policies if _fits_alone(one, wanted)), None)
     assert Policies(policies).first(wanted) == first
@@ -785,7 +786,7 @@ def test_whatever_the_policies_the_first_that_fits_decides(policies: list[Policy
 
 
 @given(st.lists(_policies, max_size=6), _wanted)
-@settings(max_examples=200)
+@examples(100, 200)
 def test_a_decision_is_the_same_each_time_and_more_denials_never_allow_more(
     policies: list[Policy], wanted: Wanted
 ):

@@ -8,15 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asterism.agents.contradictions import contradiction
-from asterism.agents.rules import Course, narrowed
-from asterism.agents.verdicts import Attempt
 from asterism.config.rules import read_rules, read_rules_file, rule_of
 from asterism.errors import InvalidInput
 from asterism.store.journal import Draft
+from asterism.turns.rule_conflicts import contradiction
+from asterism.turns.rules import Attempt, Course, narrowed
 from asterism.types.rules import Rule, RuleKind, rules_text, stored_rules, told
-from asterism.types.turns import Call, EntryKind, Reply, ResultMeta, ResultState
-from asterism.types.wire import message_wire, result_wire
+from asterism.types.turns import (
+    Call,
+    EntryKind,
+    Reply,
+    ResultMeta,
+    ResultState,
+    message_wire,
+    result_wire,
+)
 
 TOOLS = ["a", "b", "c", "web_get", "web_put"]
 K = RuleKind

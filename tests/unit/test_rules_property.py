@@ -10,13 +10,11 @@ import pytest
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
-from asterism.agents.contradictions import contradiction
-from asterism.agents.rules import Course
-from asterism.agents.verdicts import Attempt
 from asterism.store.journal import Draft
+from asterism.turns.rule_conflicts import contradiction
+from asterism.turns.rules import Attempt, Course
 from asterism.types.rules import Rule, RuleKind
-from asterism.types.turns import Call, EntryKind, Reply
-from asterism.types.wire import result_wire
+from asterism.types.turns import Call, EntryKind, Reply, result_wire
 
 TOOLS = ["a", "b", "c", "x_1", "x_2"]
 KINDS = [kind for kind in RuleKind if kind not in (RuleKind.CONSENT, RuleKind.OPERATIONS)]

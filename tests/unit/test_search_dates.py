@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
@@ -277,6 +276,7 @@ def test_last_weekday_lies_in_the_seven_days_before(said: date) -> None:
         assert timedelta(days=1) <= said - found <= timedelta(days=7)
 
 
+@pytest.mark.timeout(30)
 @pytest.mark.parametrize(
     "text",
     [
@@ -290,8 +290,7 @@ def test_last_weekday_lies_in_the_seven_days_before(said: date) -> None:
         "\u0130" * 100_000 + " yesterday",
     ],
 )
-def test_hostile_text_is_read_in_no_time(text: str) -> None:
-    started = time.process_time()
+def test_hostile_text_is_read(text: str) -> None:
+    """`python -m bench.growth` has how the time grows with the text."""
     days_in(text, FRIDAY)
     span_of(text, FRIDAY)
-    assert time.process_time() - started < 0.5

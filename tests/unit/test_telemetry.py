@@ -24,7 +24,7 @@ from asterism.telemetry.logs import JsonLines, TextLines
 from asterism.telemetry.prometheus import render_metrics
 from asterism.telemetry.spans import input_messages, output_messages
 from asterism.types.agents import Agent
-from asterism.types.figures import Figures
+from asterism.types.events import Figures
 from asterism.types.turns import Call, Outcome, Reply, TurnState, Usage
 
 ARIA = Agent("agent_1", "aria", "a:b", "", 0)

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from asterism.errors import ToolError
-from asterism.tools.addresses import Allowed, checked
+from asterism.tools.addresses import AllowedHosts, checked_url
 from asterism.types.values import (
     address_of,
     amounts_of,
@@ -23,6 +23,7 @@ from asterism.types.values import (
     plain_path,
     recipients_in,
 )
+from tests.conftest import examples
 
 # -- hosts -----------------------------------------------------------------------------------------
 
@@ -134,7 +135,7 @@ def test_names_and_numbers_are_brought_to_one_form(address: str, host: str):
 def test_an_address_that_programs_read_differently_has_no_host(address: str):
     assert host_of(address) is None
     with pytest.raises(ToolError):
-        checked(address, Allowed())
+        checked_url(address, AllowedHosts())
 
 
 _PIECES = st.sampled_from(
@@ -168,11 +169,11 @@ _HOSTILE = st.lists(_PIECES, max_size=12).map("".join) | st.text(max_size=40)
 @given(_HOSTILE)
 @example("evil.test?d=SECRET&x=//www.example.org")
 @example("8.8.8.8.")
-@settings(max_examples=2_000)
+@examples(200, 2_000)
 def test_what_is_connected_to_is_what_was_judged(address: str):
     host = host_of(address)
     try:
-        url = checked(address, Allowed())
+        url = checked_url(address, AllowedHosts())
     except ToolError:
         return
     assert url.host == host
@@ -182,7 +183,7 @@ def test_what_is_connected_to_is_what_was_judged(address: str):
 
 @pytest.mark.promise("X6")
 @given(_HOSTILE)
-@settings(max_examples=1_000)
+@examples(200, 1_000)
 def test_the_spelling_of_a_host_stays(address: str):
     parts = address_of(address)
     if parts is None:
@@ -296,7 +297,7 @@ def test_a_long_word_that_begins_with_a_scheme_is_a_link():
     st.sampled_from(["", "\u200b", "\u00ad", "\u2060", "\ufeff"]),
     st.integers(0, 20),
 )
-@settings(max_examples=500)
+@examples(200, 500)
 def test_no_text_around_a_link_hides_it(text: str, unseen: str, place: int):
     link = "https://evil.example/a1"
     hidden = link[:place] + unseen + link[place:]
@@ -305,7 +306,7 @@ def test_no_text_around_a_link_hides_it(text: str, unseen: str, place: int):
 
 
 @given(st.text(max_size=200) | st.lists(_PIECES, max_size=40).map("".join))
-@settings(max_examples=500)
+@examples(200, 500)
 def test_any_text_is_read(text: str):
     for link in links_in(text):
         assert 0 < len(link) <= 2_000
@@ -637,7 +638,7 @@ _TO = st.sampled_from(
 
 @pytest.mark.promise("X6")
 @given(st.lists(_TO, max_size=10).map("".join) | st.text(max_size=30))
-@settings(max_examples=2_000)
+@examples(200, 2_000)
 def test_the_form_of_a_recipient_stays(text: str):
     for one in recipients_in(text) or ():
         assert recipients_in(one) == (one,)

@@ -7,31 +7,21 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from asterism.agents.live import enter, load
-from asterism.agents.rules import narrowed
 from asterism.app.audit import note
-from asterism.app.checks import (
-    checked_model,
-    checked_name,
-    checked_system,
-    no_such,
-)
 from asterism.app.nouns import Nouns
-from asterism.app.verbs import verbs
+from asterism.app.session import checked_model, checked_name, checked_system, no_such, verbs
 from asterism.errors import AsterismError, Conflict, InvalidInput, NotFound
 from asterism.permissions import Act
 from asterism.ports import ModelRequest, Warm
-from asterism.runtime.past import append_past, read_past
 from asterism.store import agents, inbox
 from asterism.store.database import Connection
 from asterism.telemetry.redaction import RequestRedactor
-from asterism.types.agents import DEFAULT_MODEL, Agent, Limits
-from asterism.types.ids import new_id
-from asterism.types.messages import (
-    Imported,
-    PastMessage,
-)
+from asterism.turns.context import enter, load
+from asterism.turns.replay import append_past, read_past
+from asterism.turns.rules import narrowed
+from asterism.types.agents import DEFAULT_MODEL, Agent, Limits, new_id
 from asterism.types.people import OWNER, OWNER_ALONE
+from asterism.types.turns import Imported, PastMessage
 
 _log = logging.getLogger(__name__)
 
@@ -276,15 +266,15 @@ class AgentVerbs(Nouns):
         """
         agent_id = agent.id if isinstance(agent, Agent) else (await self.agent(agent)).id
         at, constellation = self._engine.clock(), self._engine.settings.constellation
-        reach = self._reach
-        past = read_past(messages, at, OWNER if reach.writes_as_owner else reach.actor.id)
+        session = self._session
+        past = read_past(messages, at, OWNER if session.writes_as_owner else session.actor.id)
 
         async def work(tx: Connection) -> Imported:
-            trust = (await reach.writer(tx, "api")).source.trust
+            trust = (await session.writer(tx, "api")).source.trust
             imported = await append_past(tx, constellation, agent_id, past, at, trust)
             count = len(imported.messages)
             await note(
-                tx, self._reach, "messages.imported", by="api", agent_id=agent_id, count=count
+                tx, self._session, "messages.imported", by="api", agent_id=agent_id, count=count
             )
             return imported
 
@@ -297,4 +287,4 @@ class AgentVerbs(Nouns):
 
     async def _note(self, tx: Connection, kind: str, agent: Agent, **body: Any) -> None:
         """Leave in the audit log what was done to an agent."""
-        await note(tx, self._reach, kind, by="api", agent_id=agent.id, what=agent.name, **body)
+        await note(tx, self._session, kind, by="api", agent_id=agent.id, what=agent.name, **body)

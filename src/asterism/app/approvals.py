@@ -8,21 +8,17 @@ from typing import Any
 
 import orjson
 
-from asterism.app.reach import Reach, enough
-from asterism.app.verbs import verbs
+from asterism.app.session import Session, enough, verbs
 from asterism.errors import AsterismError, InvalidInput, NotFound
 from asterism.permissions import Act
-from asterism.runtime import approvals as at_work
-from asterism.runtime.approvals import NO_APPROVAL, Reply, words_for
-from asterism.runtime.decisions import find
-from asterism.runtime.reviewers import may_answer, spell
-from asterism.store import approvals, grants, journal
+from asterism.store import approvals, journal
 from asterism.store import people as stored_people
 from asterism.store.database import Connection
-from asterism.types.approvals import Approval
-from asterism.types.grants import Extent, Grant, Wish
-from asterism.types.messages import Receipt
+from asterism.turns import approvals as at_work
+from asterism.turns.approvals import NO_APPROVAL, Reply, find, may_answer, spell, words_for
+from asterism.types.approvals import Approval, Extent, Grant, Wish
 from asterism.types.people import OWNER, Account
+from asterism.types.turns import Receipt
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +45,15 @@ class Shown:
 class Approvals:
     """Questions that turns wait for: `await home.approvals()` returns those nobody answered."""
 
-    def __init__(self, reach: Reach, at_work: at_work.Approvals) -> None:
-        self._reach = reach
+    def __init__(self, session: Session, at_work: at_work.Approvals) -> None:
+        self._session = session
         self._at_work = at_work
 
     async def __call__(self) -> list[Approval]:
         """Return the questions that wait for an answer, the oldest first."""
 
         async def read(tx: Connection) -> list[Approval]:
-            return await self._heard(tx, await approvals.waiting(tx, self._reach.constellation))
+            return await self._heard(tx, await approvals.waiting(tx, self._session.constellation))
 
         return await self._read(read)
 
@@ -66,7 +62,7 @@ class Approvals:
 
         async def read(tx: Connection) -> list[Approval]:
             return await enough(
-                lambda most: approvals.decided(tx, self._reach.constellation, most),
+                lambda most: approvals.decided(tx, self._session.constellation, most),
                 lambda found: self._heard(tx, found),
                 limit,
             )
@@ -75,11 +71,11 @@ class Approvals:
 
     async def _heard(self, tx: Connection, found: Sequence[Approval]) -> list[Approval]:
         """Return the questions that whoever acts may see: of turns they hear, or put to them."""
-        reach = self._reach
-        if reach.sees_all:
+        session = self._session
+        if session.sees_all:
             return list(found)
-        heard = await reach.visible_turns(tx, [one.turn_id for one in found])
-        person = await stored_people.get(tx, reach.constellation, reach.actor.id)
+        heard = await session.visible_turns(tx, [one.turn_id for one in found])
+        person = await stored_people.get(tx, session.constellation, session.actor.id)
         kept: list[Approval] = []
         for one in found:
             record = await journal.turn(tx, one.turn_id) if person is not None else None
@@ -93,7 +89,7 @@ class Approvals:
         """Return a question by its id, or by the end of the id of one that waits."""
 
         async def read(tx: Connection) -> list[Approval]:
-            found = await find(tx, self._reach.constellation, approval_id)
+            found = await find(tx, self._session.constellation, approval_id)
             return await self._heard(tx, [found] if found is not None else [])
 
         found = next(iter(await self._read(read)), None)
@@ -106,11 +102,11 @@ class Approvals:
         approval = await self.get(approval_id)
 
         async def read(tx: Connection) -> Shown:
-            called = dict(await stored_people.names(tx, self._reach.constellation))
+            called = dict(await stored_people.names(tx, self._session.constellation))
             by = approval.decided_by
             given = None
             if approval.grant is not None:
-                given = await grants.get(tx, self._reach.constellation, approval.grant)
+                given = await approvals.get_grant(tx, self._session.constellation, approval.grant)
             return Shown(
                 approval,
                 spell(approval.reviewers, called),
@@ -144,13 +140,13 @@ class Approvals:
                 `Wish`, which has limits and an end as well.
             place: Where it is answered, as `channel:address`; others who were asked are told.
         """
-        who = (by or OWNER) if self._reach.is_owner else self._reach.actor.id
+        who = (by or OWNER) if self._session.is_owner else self._session.actor.id
         changed = arguments
         if changed is not None and not isinstance(changed, str):
             changed = orjson.dumps(dict(changed)).decode()
         wish = grant if grant is None or isinstance(grant, Wish) else Wish(_extent(grant))
         return await self._at_work.decide(
-            Reply(approval_id, approved, who, note, changed, wish, place, self._reach.is_owner)
+            Reply(approval_id, approved, who, note, changed, wish, place, self._session.is_owner)
         )
 
     async def answer(
@@ -166,7 +162,7 @@ class Approvals:
 
         Anybody but the owner who acts answers for themselves, whatever `by` says.
         """
-        who = by if self._reach.is_owner else self._reach.actor.id
+        who = by if self._session.is_owner else self._session.actor.id
         try:
             receipt = await self._at_work.decide(
                 Reply(approval_id, approved, who, note, place=place)
@@ -176,7 +172,7 @@ class Approvals:
         return words_for(receipt, approval_id, approved=approved)
 
     async def _read(self, work: Callable[[Connection], Awaitable[Any]]) -> Any:
-        return await self._reach.database.read(work)
+        return await self._session.database.read(work)
 
 
 def _extent(text: str) -> Extent:

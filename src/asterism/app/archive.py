@@ -7,11 +7,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from asterism.app.arguments import AnyText
 from asterism.app.audit import note
-from asterism.app.reach import Reach
 from asterism.app.search import Search
-from asterism.app.verbs import verbs
+from asterism.app.session import AnyText, Session, verbs
 from asterism.errors import BudgetReached, ModelError
 from asterism.memory import archive, people
 from asterism.memory.gate import passages as gate
@@ -49,9 +47,9 @@ _DONE: dict[type, str] = {AppendPassage: "appended", Retract: "retracted", Tag: 
 class Archive:
     """What agents keep beyond their blocks, found by search."""
 
-    def __init__(self, reach: Reach, search: Search, judge: Callable[[], Ask | None]) -> None:
+    def __init__(self, session: Session, search: Search, judge: Callable[[], Ask | None]) -> None:
         """Make the verbs; `judge` returns what puts a question to a model, if that is wanted."""
-        self._reach = reach
+        self._session = session
         self._search = search
         self._judge = judge
 
@@ -65,43 +63,43 @@ class Archive:
         before: str | None = None,
     ) -> list[Passage]:
         """Return the passages of an agent that hold now, or held at a moment, newest first."""
-        agent_id = await self._reach.agent_id(agent)
+        agent_id = await self._session.agent_id(agent)
         wanted = check_tags((tag,))[0] if tag is not None else None
 
         async def read(tx: Connection) -> list[Passage]:
             return await archive.listing(
                 tx,
                 [agent_id],
-                participants=await self._reach.participants(tx),
+                participants=await self._session.participants(tx),
                 tag=wanted,
                 moment=moment,
                 limit=limit,
                 before=before,
             )
 
-        return await self._reach.database.read(read)
+        return await self._session.database.read(read)
 
     async def get(self, passage_id: str) -> Passage:
         """Return a passage by its id."""
-        return await self._reach.database.read(lambda tx: self._heard(tx, passage_id))
+        return await self._session.database.read(lambda tx: self._heard(tx, passage_id))
 
     async def _heard(self, tx: Connection, passage_id: str) -> Passage:
         """Return a passage that whoever acts may see."""
-        participants = await self._reach.participants(tx)
+        participants = await self._session.participants(tx)
         return await archive.get(
-            tx, self._reach.constellation, passage_id, participants=participants
+            tx, self._session.constellation, passage_id, participants=participants
         )
 
     async def history(self, passage_id: str) -> list[PassageEdit]:
         """Return what was done to a passage since it was stored."""
 
         async def read(tx: Connection) -> list[PassageEdit]:
-            participants = await self._reach.participants(tx)
+            participants = await self._session.participants(tx)
             return await archive.history(
-                tx, self._reach.constellation, passage_id, participants=participants
+                tx, self._session.constellation, passage_id, participants=participants
             )
 
-        return await self._reach.database.read(read)
+        return await self._session.database.read(read)
 
     async def add(
         self,
@@ -127,18 +125,18 @@ class Archive:
             audience: Who may hear it, such as `owner`, `public` or `person:anna`.
             by: By what means it is done.
         """
-        reach = self._reach
-        if supersedes is not None and not reach.is_owner:
+        session = self._session
+        if supersedes is not None and not session.is_owner:
             # What takes the place of another passage overwrites it.
-            await reach.allow(Act.OVERWRITE, "passage.add", "passage", (agent,))
-        found = await reach.agent(agent)
+            await session.allow(Act.OVERWRITE, "passage.add", "passage", (agent,))
+        found = await session.agent(agent)
         ask = self._judge()
         contradicted = await self._contradicted(ask, found, text) if ask is not None else ()
         insert = Insert(text, tuple(tags), dict(metadata or {}), true_from, supersedes)
 
         async def work(tx: Connection) -> Written:
-            writer = await reach.writer(tx, by)
-            heard = await people.read_audience(tx, reach.constellation, audience)
+            writer = await session.writer(tx, by)
+            heard = await people.read_audience(tx, session.constellation, audience)
             source = Source(writer.source.origins, heard, writer.source.trust)
             written = await gate.write(
                 tx,
@@ -148,10 +146,10 @@ class Archive:
                 judge_with=lambda _, old: Relation.CONTRADICTS if old in contradicted else None,
             )
             kind = "passage.added"
-            await note(tx, reach, kind, by=by, agent_id=found.id, what=written.passage.id)
+            await note(tx, session, kind, by=by, agent_id=found.id, what=written.passage.id)
             return written
 
-        return await reach.database.write(work)
+        return await session.database.write(work)
 
     async def _contradicted(self, ask: Ask, agent: Agent, text: str) -> frozenset[str]:
         """Return the passages that a model finds contradicted by a new text.
@@ -181,27 +179,27 @@ class Archive:
         progress: Callable[[int], None] | None = None,
     ) -> int:
         """Store many passages, some hundred in each transaction; return how many were new."""
-        reach = self._reach
-        agent_id = await reach.agent_id(agent)
+        session = self._session
+        agent_id = await session.agent_id(agent)
         stored = done = 0
         rest = iter(texts)
         while batch := list(islice(rest, _BATCH)):
             rows = [NewPassage(text, tags=tuple(tags)) for text in batch]
 
             async def work(tx: Connection, rows: list[NewPassage] = rows) -> int:
-                writer = await reach.writer(tx, by)
-                heard = await people.read_audience(tx, reach.constellation, audience)
+                writer = await session.writer(tx, by)
+                heard = await people.read_audience(tx, session.constellation, audience)
                 source = Source(writer.source.origins, heard, writer.source.trust)
                 count = await gate.insert_many(tx, writer.saying(source), agent_id, rows)
                 what = f"{count} passages"
-                await note(tx, reach, "passage.added", by=by, agent_id=agent_id, what=what)
+                await note(tx, session, "passage.added", by=by, agent_id=agent_id, what=what)
                 return count
 
-            stored += await reach.database.write(work)
+            stored += await session.database.write(work)
             done += len(rows)
             if progress is not None:
                 progress(done)
-        await reach.stay_forgotten()
+        await session.stay_forgotten()
         return stored
 
     async def append(self, passage_id: str, text: str, *, by: str = "api") -> Written:
@@ -217,15 +215,15 @@ class Archive:
         return await self._write(Tag(passage_id, tuple(tags)), by)
 
     async def _write(self, write: AppendPassage | Retract | Tag, by: str) -> Written:
-        reach = self._reach
+        session = self._session
 
         async def work(tx: Connection) -> Written:
             found = await self._heard(tx, write.passage_id)
             kind = f"passage.{_DONE[type(write)]}"
-            await note(tx, reach, kind, by=by, agent_id=found.archive_id, what=found.id)
-            return await gate.write(tx, await reach.writer(tx, by), found.archive_id, write)
+            await note(tx, session, kind, by=by, agent_id=found.archive_id, what=found.id)
+            return await gate.write(tx, await session.writer(tx, by), found.archive_id, write)
 
-        return await reach.database.write(work)
+        return await session.database.write(work)
 
     async def search(self, agent: Agent | str, query: AnyText, **filters: Any) -> list[Hit]:
         """Return the hits of `Asterism.search`, which has the same filters."""

@@ -10,13 +10,12 @@ from typing import Any
 
 import orjson
 
-from asterism.app.reach import Reach, enough
-from asterism.app.verbs import verbs
+from asterism.app.session import Session, enough, verbs
 from asterism.errors import InvalidInput, NotFound
 from asterism.permissions import Act
 from asterism.store import agents, events
-from asterism.store.chains import verify
 from asterism.store.database import Connection, Row
+from asterism.store.events import verify
 from asterism.types.agents import Agent
 from asterism.types.effects import EffectKind
 from asterism.types.events import Event, Flaw, Recorded, Verified, home_chain, is_home
@@ -35,7 +34,7 @@ COLUMNS = (
 
 async def note(
     tx: Connection,
-    reach: Reach,
+    session: Session,
     kind: str,
     *,
     by: str,
@@ -47,7 +46,7 @@ async def note(
 
     Args:
         tx: The transaction.
-        reach: The home.
+        session: The home.
         kind: A thing and what became of it, such as `block.created`.
         by: By what means they do it, such as `cli`.
         agent_id: The agent that it is about.
@@ -55,9 +54,9 @@ async def note(
         body: What else is to be known; `what` names the thing.
     """
     told = {name: value for name, value in body.items() if value not in (None, "", (), [])}
-    actor = str(reach.actor)
-    event = Event(kind, actor, reach.clock(), {**told, "by": by}, agent_id or None, turn_id)
-    await events.append(tx, home_chain(reach.constellation), [event])
+    actor = str(session.actor)
+    event = Event(kind, actor, session.clock(), {**told, "by": by}, agent_id or None, turn_id)
+    await events.append(tx, home_chain(session.constellation), [event])
 
 
 VERDICTS = ("allowed", "denied", "asked")
@@ -91,8 +90,8 @@ class Autonomy:
 class Audit:
     """What was done, by whom and why: written in the transaction of the effect, never changed."""
 
-    def __init__(self, reach: Reach) -> None:
-        self._reach = reach
+    def __init__(self, session: Session) -> None:
+        self._session = session
 
     async def list(
         self,
@@ -118,14 +117,14 @@ class Audit:
             limit: How many at most.
             before: The last event of the page before.
         """
-        agent_id = await self._reach.agent_id(agent) or None
+        agent_id = await self._session.agent_id(agent) or None
         place = (before.at, before.chain, before.number) if before is not None else None
 
         async def read(tx: Connection) -> list[Recorded]:
             async def page(most: int) -> list[Recorded]:
                 return await events.page(
                     tx,
-                    self._reach.constellation,
+                    self._session.constellation,
                     agent_id=agent_id,
                     kind=kind,
                     actor=actor,
@@ -138,14 +137,14 @@ class Audit:
 
             return await enough(page, lambda found: self._heard(tx, found), limit)
 
-        return await self._reach.database.read(read)
+        return await self._session.database.read(read)
 
     async def _heard(self, tx: Connection, found: Sequence[Recorded]) -> list[Recorded]:
         """Return the events that whoever acts may see: of turns they hear, and their own."""
-        if self._reach.sees_all:
+        if self._session.sees_all:
             return list(found)
-        heard = await self._reach.visible_turns(tx, [one.turn_id for one in found])
-        me = str(self._reach.actor)
+        heard = await self._session.visible_turns(tx, [one.turn_id for one in found])
+        me = str(self._session.actor)
         return [one for one in found if one.turn_id in heard or one.actor == me]
 
     async def autonomy(
@@ -195,7 +194,7 @@ class Audit:
             found = await events.get(tx, chain, number)
             return await self._heard(tx, [found] if found is not None else [])
 
-        found = await self._reach.database.read(read)
+        found = await self._session.database.read(read)
         if not found:
             raise NotFound(
                 f'There is no event {ref!r}. "asterism audit list" shows the latest ones.'
@@ -204,23 +203,23 @@ class Audit:
 
     async def _chain(self, name: str) -> str:
         if name == HOME or is_home(name):
-            return home_chain(self._reach.constellation)
+            return home_chain(self._session.constellation)
         if name.startswith("agent_"):
             return name
-        return (await self._reach.agent(name)).id
+        return (await self._session.agent(name)).id
 
     async def names(self) -> dict[str, str]:
         """Return how each chain of this home is called: `home`, or an agent's name."""
 
         async def read(tx: Connection) -> dict[str, str]:
-            there = await events.chains_of(tx, self._reach.constellation)
+            there = await events.chains_of(tx, self._session.constellation)
             found = {there[0]: HOME}
             for chain in there[1:]:
                 agent = await agents.by_id(tx, chain)
                 found[chain] = agent.name if agent is not None else chain
             return found
 
-        return await self._reach.database.read(read)
+        return await self._session.database.read(read)
 
     async def verify(
         self, *, head: str | None = None, progress: Callable[[int], None] | None = None
@@ -231,7 +230,7 @@ class Audit:
             head: An event that was written down elsewhere, as CHAIN:NUMBER:HASH; it must be there.
             progress: Hears how many events were looked at.
         """
-        found = await verify(self._reach.database, progress)
+        found = await verify(self._session.database, progress)
         if head is not None:
             ref, _, wanted = head.rpartition(":")
             name, number = _place_of(ref)
@@ -242,32 +241,32 @@ class Audit:
         return found
 
     async def _heard_rows(self, rows: Sequence[Row]) -> Sequence[Row]:
-        if self._reach.sees_all:
+        if self._session.sees_all:
             return rows
         place, by = COLUMNS.index("turn_id"), COLUMNS.index("actor")
-        heard = await self._reach.database.read(
-            lambda tx: self._reach.visible_turns(tx, [row[place] for row in rows])
+        heard = await self._session.database.read(
+            lambda tx: self._session.visible_turns(tx, [row[place] for row in rows])
         )
-        me = str(self._reach.actor)
+        me = str(self._session.actor)
         return [row for row in rows if row[place] in heard or row[by] == me]
 
     async def _hash_at(self, name: str, number: int) -> str:
         """Return the hash of an event, which tells nothing of what it says; "": there is none."""
         chain = await self._chain(name)
-        found = await self._reach.database.read(lambda tx: events.get(tx, chain, number))
+        found = await self._session.database.read(lambda tx: events.get(tx, chain, number))
         return found.hash.hex() if found is not None else ""
 
     async def anchor(self) -> int:
         """Write into the home's chain how far the agents' chains have come; return how many."""
-        now = self._reach.clock()
-        return await self._reach.database.write(
-            lambda tx: events.anchor(tx, self._reach.constellation, now)
+        now = self._session.clock()
+        return await self._session.database.write(
+            lambda tx: events.anchor(tx, self._session.constellation, now)
         )
 
     async def export(self, form: str = "jsonl") -> AsyncGenerator[str, None]:
         """Yield the whole log chain by chain as lines of JSON, or of CSV below a heading."""
-        chains = await self._reach.database.read(
-            lambda tx: events.chains_of(tx, self._reach.constellation)
+        chains = await self._session.database.read(
+            lambda tx: events.chains_of(tx, self._session.constellation)
         )
         if form == "csv":
             yield ",".join(COLUMNS) + "\n"
@@ -275,7 +274,7 @@ class Audit:
         for chain in chains:
             after = 0
             while True:
-                rows = await self._reach.database.read(
+                rows = await self._session.database.read(
                     lambda tx, chain=chain, after=after: events.following(tx, chain, after, _PAGE)
                 )
                 for row in await self._heard_rows(rows):

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from asterism.app.audit import note
-from asterism.app.reach import Reach
-from asterism.app.verbs import verbs
+from asterism.app.session import Session, verbs
 from asterism.errors import NotAllowed, NotFound
 from asterism.memory import blocks, history, people
 from asterism.memory import travel as memory_travel
@@ -54,30 +53,30 @@ Whose = Agent | str | None
 class Blocks:
     """Blocks: labelled documents that agents always see, or see when they need them."""
 
-    def __init__(self, reach: Reach) -> None:
-        self._reach = reach
+    def __init__(self, session: Session) -> None:
+        self._session = session
 
     async def list(self, agent: Whose = None) -> list[Seen]:
         """Return the blocks that an agent sees; without one, all blocks there are."""
-        agent_id = await self._reach.agent_id(agent) or None
+        agent_id = await self._session.agent_id(agent) or None
 
         async def read(tx: Connection) -> list[Seen]:
-            participants = await self._reach.participants(tx)
-            found = await blocks.seen_by(tx, self._reach.constellation, agent_id)
+            participants = await self._session.participants(tx)
+            found = await blocks.seen_by(tx, self._session.constellation, agent_id)
             heard = (blocks.heard_by(one, participants) for one in found)
             return [one for one in heard if one is not None]
 
-        return await self._reach.database.read(read)
+        return await self._session.database.read(read)
 
     async def get(self, agent: Whose, label: str) -> Seen:
         """Return a block that an agent sees by its label; `owner/label` for one of another's."""
-        agent_id = await self._reach.agent_id(agent) or None
-        return await self._reach.database.read(lambda tx: self._heard(tx, agent_id, label))
+        agent_id = await self._session.agent_id(agent) or None
+        return await self._session.database.read(lambda tx: self._heard(tx, agent_id, label))
 
     async def _heard(self, tx: Connection, agent_id: str | None, label: str) -> Seen:
         """Return a block as whoever acts may see it."""
-        participants = await self._reach.participants(tx)
-        seen = await blocks.find(tx, self._reach.constellation, agent_id, label, participants)
+        participants = await self._session.participants(tx)
+        seen = await blocks.find(tx, self._session.constellation, agent_id, label, participants)
         heard = blocks.heard_by(seen, participants)
         assert heard is not None, "what they may not hear was not found"
         return heard
@@ -116,17 +115,17 @@ class Blocks:
             existing: Whether one that is there will do.
             by: By what means it is done.
         """
-        reach = self._reach
-        owner_id = await reach.agent_id(agent)
+        session = self._session
+        owner_id = await session.agent_id(agent)
         others = {
-            (await reach.agent(name)).id: permitted
+            (await session.agent(name)).id: permitted
             for name, permitted in (shared_with or {}).items()
         }
         given = read_schema(schema) if isinstance(schema, str | Mapping) else schema
         make = gate.ensure if existing else _create
 
         async def work(tx: Connection) -> Block:
-            writer = await reach.writer(tx, by)
+            writer = await session.writer(tx, by)
             block, made = await make(
                 tx,
                 writer,
@@ -138,7 +137,7 @@ class Blocks:
                 description=description,
                 limit=limit,
                 permission=permission,
-                audience=await people.read_audience(tx, reach.constellation, audience),
+                audience=await people.read_audience(tx, session.constellation, audience),
                 pinned=pinned,
             )
             for agent_id, permitted in others.items():
@@ -147,7 +146,7 @@ class Blocks:
                 # What a block says is in its own history: the log of effects names it and no more.
                 await note(
                     tx,
-                    reach,
+                    session,
                     "block.created" if made else "block.shared",
                     by=by,
                     agent_id=owner_id,
@@ -158,21 +157,21 @@ class Blocks:
                 )
             return block
 
-        return await reach.database.write(work)
+        return await session.database.write(work)
 
     async def write(
         self, agent: Whose, label: str, write: BlockWrite, *, reason: str = "", by: str = "api"
     ) -> Block:
         """Edit, describe, share, undo or put away a block, as its owner."""
-        reach = self._reach
-        agent_id = await reach.agent_id(agent) or None
+        session = self._session
+        agent_id = await session.agent_id(agent) or None
 
         async def work(tx: Connection) -> Block:
             seen = await self._writable(tx, agent_id, label)
-            writer = await reach.writer(tx, by, reason)
+            writer = await session.writer(tx, by, reason)
             await note(
                 tx,
-                reach,
+                session,
                 "block.written",
                 by=by,
                 agent_id=seen.block.owner_id,
@@ -185,7 +184,7 @@ class Blocks:
                 return await travel.revert_edit(tx, writer, seen.block.id, write.edit)
             return await gate.write(tx, writer, seen.block.id, write)
 
-        return await reach.database.write(work)
+        return await session.database.write(work)
 
     async def _writable(self, tx: Connection, agent_id: str | None, label: str) -> Seen:
         """Return a block that whoever acts may write, since they hear all of it."""
@@ -193,7 +192,7 @@ class Blocks:
         row = await rows.get(tx, found.block.id)
         if row is None or len(rows.read_lines(row.text, row.lines)) != len(found.lines):
             raise NotAllowed(
-                f"Block {label!r} cannot be changed by {self._reach.actor}. The owner can do it, "
+                f"Block {label!r} cannot be changed by {self._session.actor}. The owner can do it, "
                 "or tell the agent. Nothing was changed."
             )
         return found
@@ -201,7 +200,7 @@ class Blocks:
     async def editable(self, agent: Whose, label: str) -> tuple[Block, str]:
         """Return a block and what a person edits of it: its text, or JSON for other schemas."""
         seen = await self.get(agent, label)
-        row = await self._reach.database.read(lambda tx: rows.get(tx, seen.block.id))
+        row = await self._session.database.read(lambda tx: rows.get(tx, seen.block.id))
         assert row is not None
         block = blocks.block_of(row)
         if block.text != seen.block.text:
@@ -211,7 +210,7 @@ class Blocks:
     async def shares(self, agent: Whose, label: str) -> dict[str, Permission]:
         """Return the agents that a block is shared with, by name, and what each may do to it."""
         block = (await self.get(agent, label)).block
-        found = await self._reach.database.read(lambda tx: rows.shares(tx, block.id))
+        found = await self._session.database.read(lambda tx: rows.shares(tx, block.id))
         return {name: Permission(permitted) for _, name, permitted in found}
 
     async def history(
@@ -221,15 +220,15 @@ class Blocks:
         block = (await self.get(agent, label)).block
 
         async def read(tx: Connection) -> list[EditRecord]:
-            if self._reach.sees_all:
+            if self._session.sees_all:
                 return await history.edits(tx, block.id, limit=limit, before=before)
             heard = await memory_travel.visible_edits(
-                tx, block.id, await self._reach.participants(tx)
+                tx, block.id, await self._session.participants(tx)
             )
             newest = sorted((one for one in heard if before is None or one < before), reverse=True)
             return [history.record_of(block.id, heard[one][0]) for one in newest[:limit]]
 
-        return await self._reach.database.read(read)
+        return await self._session.database.read(read)
 
     async def at(
         self, agent: Whose, label: str, *, version: int | None = None, moment: int | None = None
@@ -247,14 +246,14 @@ class Blocks:
         block = (await self.get(agent, label)).block
 
         async def read(tx: Connection) -> int:
-            if self._reach.sees_all:
+            if self._session.sees_all:
                 return await history.version_at(tx, block.id, moment)
             heard = await memory_travel.visible_edits(
-                tx, block.id, await self._reach.participants(tx)
+                tx, block.id, await self._session.participants(tx)
             )
             return max((one for one, (edit, _) in heard.items() if edit.at <= moment), default=0)
 
-        return await self._reach.database.read(read)
+        return await self._session.database.read(read)
 
     async def diff(self, agent: Whose, label: str, a: int, b: int | None = None) -> str:
         """Return how a block differs between two versions; without the second, from now."""
@@ -266,12 +265,12 @@ class Blocks:
 
     async def _lines(self, block: Block, version: int) -> list[Line]:
         async def read(tx: Connection) -> list[Line] | None:
-            participants = await self._reach.participants(tx)
+            participants = await self._session.participants(tx)
             if version == 0:
                 return []
             return await memory_travel.visible_lines_at(tx, block, version, participants)
 
-        found = await self._reach.database.read(read)
+        found = await self._session.database.read(read)
         if found is None:
             raise NotFound(f"Block {block.label!r} has no version {version}.")
         return found
@@ -281,19 +280,19 @@ class Blocks:
         seen = await self.get(agent, label)
 
         async def read(tx: Connection) -> list[tuple[Line, list[EditRecord]]]:
-            return await memory_travel.blame_for(tx, seen, await self._reach.participants(tx))
+            return await memory_travel.blame_for(tx, seen, await self._session.participants(tx))
 
-        return await self._reach.database.read(read)
+        return await self._session.database.read(read)
 
     async def updates(self, agent: Whose, label: str, since: bytes | None = None) -> bytes:
         """Return the Loro updates of a block, for another replica to merge."""
         block = (await self.get(agent, label)).block
-        if not self._reach.sees_all:
+        if not self._session.sees_all:
             raise NotAllowed(
                 f"The updates of block {label!r} hold its whole past, which only the owner and an "
                 "admin may see. Read it with `get`. Nothing was read."
             )
-        return await self._reach.database.read(lambda tx: history.ops_of(tx, block.id, since))
+        return await self._session.database.read(lambda tx: history.ops_of(tx, block.id, since))
 
 
 async def _create(*given: Any, **named: Any) -> tuple[Block, bool]:

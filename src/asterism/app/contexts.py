@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from asterism.agents.live import LiveAgent, enter, load
-from asterism.agents.shown import ShownContext, context_now, context_of_step, tail_now
-from asterism.agents.turn import Means
-from asterism.app.aside import purse_for, tell_log
-from asterism.app.reach import Reach
-from asterism.app.verbs import verbs
+from asterism.app.session import Session, verbs
 from asterism.errors import Conflict, NotFound
 from asterism.memory import people
 from asterism.permissions import Act
+from asterism.ports import ModelRequest, Profile, Question
 from asterism.store import journal
 from asterism.store.database import Connection
-from asterism.types.agents import Agent
-from asterism.types.ids import new_id
+from asterism.turns.context import LiveAgent, enter, load
+from asterism.turns.shown import ShownContext, context_now, context_of_step, tail_now
+from asterism.turns.spending import TurnPurse
+from asterism.turns.turn import Means
+from asterism.types.agents import Agent, new_id
 from asterism.types.people import OWNER_ALONE, Participants
-from asterism.types.turns import Entry, EntryKind
+from asterism.types.spending import Payer
+from asterism.types.turns import Entry, EntryKind, message_wire
 
 if TYPE_CHECKING:
-    from asterism.agents.room import Folded
+    from asterism.turns.compaction import Folded
 
 
 @verbs(
@@ -35,27 +37,27 @@ class Contexts:
     """What models are shown, exactly, and why."""
 
     def __init__(
-        self, reach: Reach, means: Means, at_work: Callable[[str], LiveAgent | None]
+        self, session: Session, means: Means, at_work: Callable[[str], LiveAgent | None]
     ) -> None:
         """Make the verbs; `at_work` returns what a process keeps of an agent at work."""
-        self._reach = reach
+        self._session = session
         self._means = means
         self._at_work = at_work
 
     async def now(self, agent: Agent | str, *, present: Sequence[str] = ()) -> ShownContext:
         """Return what a model would be shown if a message came now, with these persons present."""
-        reach, means = self._reach, self._means
-        found = await reach.agent(agent)
+        session, means = self._session, self._means
+        found = await session.agent(agent)
         participants = await self._company(present)
-        if not reach.sees_all:
-            participants = await reach.database.read(lambda tx: reach.among(tx, participants))
+        if not session.sees_all:
+            participants = await session.database.read(lambda tx: session.among(tx, participants))
         working = self._at_work(found.id)
         context = working.contexts.get(participants.key) if working is not None else None
         if context is None:
-            live = await load(reach.database, found.id, None)
-            await enter(reach.database, live, participants, means.context_tokens(), means.clock())
+            live = await load(session.database, found.id, None)
+            await enter(session.database, live, participants, means.context_tokens(), means.clock())
             context = live.context
-        tail = await reach.database.read(lambda tx: tail_now(tx, found.id, context))
+        tail = await session.database.read(lambda tx: tail_now(tx, found.id, context))
         return context_now(context, tail, means.chain(found.model)[0])
 
     async def of_turn(self, turn_id: str, step: int | None = None) -> ShownContext:
@@ -63,7 +65,7 @@ class Contexts:
 
         async def read(tx: Connection) -> ShownContext | None:
             record = await journal.turn(tx, turn_id)
-            if record is None or not await self._reach.visible_turns(tx, [turn_id]):
+            if record is None or not await self._session.visible_turns(tx, [turn_id]):
                 raise NotFound(
                     f'There is no turn {turn_id!r}. "asterism turn list" shows the latest ones.'
                 )
@@ -71,7 +73,7 @@ class Contexts:
             wanted = _last_step(entries) if step is None else step
             return await context_of_step(tx, record, entries, wanted)
 
-        found = await self._reach.database.read(read)
+        found = await self._session.database.read(read)
         if found is None:
             what = "no model was asked" if step is None else f"there is no step {step}"
             raise NotFound(
@@ -83,12 +85,12 @@ class Contexts:
     async def fold(self, agent: Agent | str) -> Folded:
         """Fold the older half of what an agent sees now into a summary; originals stay."""
         # It takes 20 ms to import, and whoever only looks at a context needs none of it.
-        from asterism.agents.room import fold
+        from asterism.turns.compaction import fold
 
-        reach, means = self._reach, self._means
-        found = await reach.agent(agent)
-        live = await load(reach.database, found.id, None)
-        await enter(reach.database, live, OWNER_ALONE, means.context_tokens(), means.clock())
+        session, means = self._session, self._means
+        found = await session.agent(agent)
+        live = await load(session.database, found.id, None)
+        await enter(session.database, live, OWNER_ALONE, means.context_tokens(), means.clock())
         key = f"{new_id('turn')}/fold"
         async with purse_for(means, found, key) as purse:
             folded = await fold(
@@ -106,7 +108,7 @@ class Contexts:
                 f"There is nothing to fold: {found.name} has too few turns that could leave its "
                 "context. Nothing was changed."
             )
-        reach.drop(found.id)
+        session.drop(found.id)
         return folded
 
     async def _company(self, present: Sequence[str]) -> Participants:
@@ -114,13 +116,67 @@ class Contexts:
             return OWNER_ALONE
 
         async def read(tx: Connection) -> Participants:
-            constellation = self._reach.constellation
+            constellation = self._session.constellation
             persons = [(await people.find(tx, constellation, one)).id for one in present]
             return await people.participants(tx, constellation, persons, None)
 
-        return await self._reach.database.read(read)
+        return await self._session.database.read(read)
 
 
 def _last_step(entries: Sequence[Entry]) -> int:
     steps = [int(one.key.partition("/")[0]) for one in entries if one.kind is EntryKind.REPLY]
     return max(steps, default=-1)
+
+
+_log = logging.getLogger(__name__)
+_SECONDS = 60.0
+_SHORT = 64
+
+
+def tell_log(kind: str, text: str) -> None:
+    """Note what an owner would be told in a turn."""
+    _log.warning("%s: %s", kind, text)
+
+
+@asynccontextmanager
+async def purse_for(means: Means, agent: Agent, key: str) -> AsyncGenerator[TurnPurse | None]:
+    """Yield the money for what no turn pays for, and settle it; None where none is counted."""
+    if means.spending is None:
+        yield None
+        return
+    purse = TurnPurse(
+        means.spending,
+        means.database,
+        means.clock,
+        turn_id=key,
+        payer=Payer(agent.id, agent.name, None),
+        seconds=agent.limits.seconds,
+        write=means.database.write,
+    )
+    try:
+        yield purse
+    finally:
+        charges = purse.take(ended=True)
+        await means.database.write(lambda tx: purse.record(tx, charges))
+        await purse.close()
+
+
+async def ask_aside(means: Means, agent: Agent, text: str, key: str) -> str:
+    """Return a short answer of an agent's model; raise `ModelError` or `BudgetReached`."""
+
+    def compose(model: str, profile: Profile, too_long: int) -> ModelRequest:
+        del profile, too_long
+        return ModelRequest(
+            model=model.partition(":")[2],
+            messages=[message_wire("user", text)],
+            tools=None,
+            key=f"{key}/0",
+            timeout=_SECONDS,
+            agent_id=agent.id,
+            frozen=0,
+            max_output=_SHORT,
+        )
+
+    async with purse_for(means, agent, key) as purse:
+        question = Question(means.chain(agent.model), compose, purse, tell_log)
+        return (await means.ask(question)).text

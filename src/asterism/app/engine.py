@@ -6,40 +6,67 @@ are made for that person; what is shared between them is here, and judges nobody
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import contextlib
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from importlib.metadata import version
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
-from asterism.agents.purse import Spending
-from asterism.agents.turn import Means
-from asterism.app.authority import Authorities
-from asterism.app.keys import KeyRing
-from asterism.app.parts import Parts, folds_of
-from asterism.app.reach import Reach
+from asterism import plugins
+from asterism.app.keys import KeyRing, Secret, key_of, named_by_setting
+from asterism.app.session import Session
 from asterism.app.tools import OfferedTools, Workshop
-from asterism.config import LiveSettings, Settings
+from asterism.config import ContextSettings, LiveSettings, Settings
+from asterism.errors import AsterismError, ConfigError, NotFound
+from asterism.gate import policies_of
 from asterism.memory.forgetting import ForgottenTexts
 from asterism.memory.search.caches import let_go
-from asterism.models.chain import Chain
+from asterism.models.chain import Chain, ChainLink, RateLimiter, VendorState
 from asterism.models.prices import Prices
-from asterism.ports import Clock
-from asterism.runtime.approvals import Approvals
+from asterism.permissions import Act, Authority
+from asterism.ports import (
+    Channel,
+    ChannelFactory,
+    Clock,
+    Encoder,
+    Encodes,
+    Model,
+    ModelFactory,
+    Profile,
+)
+from asterism.private import make_directory
 from asterism.runtime.indexing import Indexing
-from asterism.runtime.lanes import Lanes, LocalLanes
-from asterism.runtime.outbox import Outbox
-from asterism.runtime.runtime import Runtime
-from asterism.runtime.schedule import Schedules
-from asterism.runtime.watch import Hub
+from asterism.store import events
 from asterism.store.database import Database
+from asterism.store.sqlite import open_sqlite
 from asterism.telemetry import Telemetry
-from asterism.tools.tool import Toolbox
-from asterism.types.people import Participants
+from asterism.tools.builtin.meta import add_more_tool, add_plan_tool
+from asterism.tools.tool import Tool, Toolbox
+from asterism.turns.approvals import Approvals
+from asterism.turns.lanes import Lanes, LocalLanes
+from asterism.turns.outbox import Outbox
+from asterism.turns.runtime import Runtime
+from asterism.turns.schedule import Schedules
+from asterism.turns.spending import Spending
+from asterism.turns.turn import Means
+from asterism.turns.watch import Hub
+from asterism.types.agents import DEFAULT_MODEL, chain_of
+from asterism.types.memory import TOMBSTONES
+from asterism.types.people import Participants, Trust
 from asterism.types.search import Found, Query
+from asterism.types.turns import Folds, Strategy
 
 if TYPE_CHECKING:
     from asterism.app.mcp import McpServers
     from asterism.memory.search.encoders.asking import Asking
+    from asterism.models.cassette import Cassette
 
 
 class Engine:
@@ -99,7 +126,7 @@ class Engine:
             ended=self.indexing.kick,
             approvals=self.approvals,
         )
-        self.reach = Reach(
+        self.session = Session(
             database,
             constellation,
             clock,
@@ -110,10 +137,10 @@ class Engine:
         )
         """For the owner, and for what the home does by itself."""
         self.schedules = Schedules(database, constellation, clock, self._poke)
-        self.keys = KeyRing(self.reach, lambda: self.settings, environ, self._key_changed)
+        self.keys = KeyRing(self.session, lambda: self.settings, environ, self._key_changed)
         self.workshop = Workshop(data, lambda: self.settings)
         self.tools = OfferedTools(
-            self.reach,
+            self.session,
             toolbox,
             self.workshop.workplace,
             lambda text: self.keys.resolve(text),  # noqa: PLW0108 - as it is then
@@ -166,7 +193,7 @@ class Engine:
         """The MCP servers."""
         from asterism.app.mcp import McpServers
 
-        place = self.reach.data / "mcp"
+        place = self.session.data / "mcp"
         return McpServers(place, lambda: self.settings, self.toolbox, self.keys)
 
     @property
@@ -185,7 +212,7 @@ class Engine:
         """Search for an agent in a turn; the verb is imported when it is first used."""
         from asterism.app.search import Search
 
-        search = Search(self.reach, self.asking, lambda: self.settings.search.encoder)
+        search = Search(self.session, self.asking, lambda: self.settings.search.encoder)
         return await search.find(agent_id, query, participants)
 
     # -- what changes ----------------------------------------------------------------------------
@@ -212,3 +239,333 @@ class Engine:
     def _poke(self, agent_id: str) -> None:
         if isinstance(self.lanes, LocalLanes):
             self.lanes.poke(agent_id)
+
+
+class Parts:
+    """Models and channels, each made when first named and made anew when its settings change."""
+
+    def __init__(
+        self,
+        settings: Callable[[], Settings],
+        secret: Secret = lambda _: None,
+    ) -> None:
+        """Make the parts; `secret` returns a stored key by its name."""
+        self._settings = settings
+        self._secret = secret
+        self._models: dict[str, Model] = {}
+        self._servers: dict[str, VendorState] = {}
+        self._links: dict[str, ChainLink] = {}
+        self._channels: dict[str, Channel] = {}
+        self._encoders: dict[str, Encoder] = {}
+        self._retired: list[Model | Channel | Encoder] = []
+        self._given: set[str] = set()
+
+    def put(self, models: Mapping[str, Model], channels: Mapping[str, Channel]) -> None:
+        """Use these instead of configured ones."""
+        self._models.update(models)
+        self._given.update(models)
+        self._channels.update(channels)
+
+    @cached_property
+    def cassette(self) -> Cassette | None:
+        """The tape that is recorded or played, if one is configured."""
+        wanted = self._settings().cassette
+        if wanted.file is None:
+            return None
+        from asterism.models.cassette import Cassette
+
+        return Cassette(wanted.file, wanted.mode, speed=wanted.speed, loose=wanted.loose)
+
+    def channel_names(self) -> set[str]:
+        """Return the names of all channels there are."""
+        return {*self._settings().channels, *self._channels}
+
+    def chain(self, model: str) -> tuple[str, ...]:
+        """Return the models that an agent's names, as `vendor:name`; `default` is configured."""
+        return chain_of(self._settings().default_model if model == DEFAULT_MODEL else model)
+
+    def link(self, model: str) -> ChainLink:
+        """Return the port and all that is known of a model such as `openai:gpt-4.1-mini`."""
+        link = self._links.get(model)
+        if link is not None:
+            return link
+        vendor, _, name = model.partition(":")
+        settings = self._settings().vendor(vendor)
+        port = self._models.get(vendor)
+        if port is None:
+            port = self._models[vendor] = make_model(
+                self._settings(), model, self.cassette, self._secret
+            )
+        server = self._servers.get(vendor)
+        if server is None:
+            pace = RateLimiter(settings.requests_per_minute, settings.tokens_per_minute)
+            server = self._servers[vendor] = VendorState(rate=pace)
+        link = self._links[model] = ChainLink(model, port, name, server, settings.retries)
+        return link
+
+    def profile(self, model: str) -> Profile:
+        """Return what a model can take in; nothing is known of one that cannot be reached."""
+        try:
+            return self.link(model).profile
+        except AsterismError:
+            return Profile()
+
+    def encoder(self, name: str) -> Encoder | None:
+        """Return an encoder by its name in the configuration; None for `none`."""
+        if name == "none":
+            return None
+        found = self._encoders.get(name)
+        if found is None:
+            found = self._encoders[name] = make_encoder(
+                self._settings(), name, self.cassette, self._secret
+            )
+        return found
+
+    def breakers(self) -> dict[str, bool]:
+        """Return whether each vendor that was asked is left alone since it fails."""
+        return {vendor: server.breaker.is_open for vendor, server in self._servers.items()}
+
+    def channel(self, name: str) -> Channel:
+        """Return a channel by its name in the configuration."""
+        channel = self._channels.get(name)
+        if channel is None:
+            configured = self._settings().channels.get(name)
+            if configured is None:
+                raise NotFound(
+                    f"There is no channel {name!r}. Add a table [channels.{name}] to asterism.toml."
+                )
+            make: ChannelFactory = plugins.load("channels", configured.type)
+            channel = self._channels[name] = make(name, configured.options)
+        return channel
+
+    def key_changed(self, name: str) -> None:
+        """Ask with another key from now on; turns under way may still use the old one."""
+        for vendor in self._models.keys() - self._given:
+            if name in (vendor, named_by_setting(self._settings(), vendor)):
+                self._retired.append(self._models.pop(vendor))
+                self._links.clear()
+
+    def settings_changed(self, old: Settings, new: Settings) -> None:
+        """Let go of what is configured otherwise now; turns under way may still use it."""
+        for vendor in list(self._models):
+            if old.models.get(vendor) != new.models.get(vendor):
+                self._retired.append(self._models.pop(vendor))
+                self._servers.pop(vendor, None)
+                self._links.clear()
+        for name in list(self._encoders):
+            vendor = name.partition(":")[0]
+            if (old.search.threads, old.models.get(vendor)) != (
+                new.search.threads,
+                new.models.get(vendor),
+            ):
+                self._retired.append(self._encoders.pop(name))
+        for name in list(self._channels):
+            if old.channels.get(name) != new.channels.get(name):
+                self._retired.append(self._channels.pop(name))
+
+    async def close(self) -> None:
+        """Close everything that was made."""
+        for server in self._servers.values():
+            server.rate.close()
+        made = (*self._models.values(), *self._channels.values(), *self._encoders.values())
+        for part in (*made, *self._retired):
+            with contextlib.suppress(Exception):
+                await part.close()
+
+
+def forgets_again(data: Path) -> bool:
+    """Tell whether something was forgotten, which an older copy of the database may bring back."""
+    return (data / TOMBSTONES).exists()
+
+
+def folds_of(context: ContextSettings) -> Folds:
+    """Return how a past that has become too long is folded, as it is configured."""
+    return Folds(
+        Strategy(context.strategy),
+        keep_recent=context.keep_recent,
+        keep_important=context.keep_important,
+        decay_hours=context.decay_hours,
+    )
+
+
+def make_model(
+    settings: Settings,
+    model: str,
+    cassette: Cassette | None = None,
+    secret: Secret = lambda _: None,
+) -> Model:
+    """Return a port to the vendor that a model such as `openai:gpt-4.1-mini` names."""
+    vendor = model.partition(":")[0]
+    known = plugins.names("models")
+    api = settings.api_of(vendor, known)
+    if api not in known:
+        there = ", ".join(sorted({*known, *settings.models}))
+        raise ConfigError(
+            f"The model {model!r} names the vendor {vendor!r}, which is not known. Known: "
+            f"{there}. Add a table [models.{vendor}] with its base_url to asterism.toml."
+        )
+    configured = settings.vendor(vendor)
+    options = configured.model_dump(exclude={"api"})
+    options["key"] = key_of(settings, vendor, secret, os.environ)
+    options["cassette"] = cassette
+    make: ModelFactory = plugins.load("models", api)
+    return make(vendor, options)
+
+
+def make_encoder(
+    settings: Settings,
+    name: str,
+    cassette: Cassette | None = None,
+    secret: Secret = lambda _: None,
+) -> Encoder:
+    """Return an encoder: `minilm`, or one of a vendor's such as `ollama:nomic-embed-text`."""
+    if ":" not in name:
+        from asterism.memory.search.encoders.minilm import NAME, MiniLM
+
+        if name != NAME:
+            raise ConfigError(
+                f"There is no encoder {name!r}. Set search.encoder to {NAME!r}, to a model as "
+                'vendor:name, or to "none".'
+            )
+        return MiniLM(settings.search.threads)
+    port = make_model(settings, name, cassette, secret)
+    if not isinstance(port, Encodes):
+        raise ConfigError(
+            f"The encoder {name!r} names a vendor whose models make no vectors here. Set "
+            'search.encoder to "minilm", or to a model for embeddings of a server that speaks '
+            "OpenAI's wire format. Search goes on by words and static vectors."
+        )
+    return port.encoder(name.partition(":")[2])
+
+
+async def open_database(settings: Settings, place: Path, *, readonly: bool) -> Database:
+    """Open the database that is configured: SQLite in `place`, or PostgreSQL."""
+    if settings.store.url is None:
+        return await open_sqlite(place, readonly=readonly)
+    try:
+        from asterism.store.postgres import open_postgres
+    except ImportError as error:
+        raise ConfigError(
+            f"store.url names a PostgreSQL database, but {error.name} is not installed. "
+            "Install it with: pip install 'asterism[postgres]'."
+        ) from error
+    if not readonly:
+        # The rest of a home is in there; where nothing can be written, nothing is.
+        with contextlib.suppress(OSError):
+            make_directory(place)
+    return await open_postgres(settings.store.url, readonly=readonly)
+
+
+def make_toolbox(settings: Settings, place: Path, given: Sequence[Tool]) -> Toolbox:
+    """Gather all tools: built-in ones, those of plugins, configured modules, and given ones."""
+    toolbox = Toolbox()
+    for name in plugins.names("tools"):
+        for one in plugins.load("tools", name):
+            toolbox.add(one)
+    for module in settings.tools.modules:
+        for value in vars(_import(module, place)).values():
+            if isinstance(value, Tool):
+                toolbox.add(value)
+    for one in given:
+        toolbox.add(one)
+    add_plan_tool(toolbox)
+    add_more_tool(toolbox)
+    return toolbox
+
+
+def _import(module: str, place: Path) -> ModuleType:
+    try:
+        if not module.endswith(".py"):
+            return importlib.import_module(module)
+        path = (place / module).resolve()
+        spec = importlib.util.spec_from_file_location(f"asterism_tools_{path.stem}", path)
+        if spec is None or spec.loader is None:
+            raise ConfigError(f"tools.modules: {path} is not a Python file.")
+        loaded = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = loaded
+        spec.loader.exec_module(loaded)
+        return loaded
+    except AsterismError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise ConfigError(
+            f"tools.modules: {module!r} cannot be loaded ({type(error).__name__}: {error}). "
+            "Correct it or take it out of the list."
+        ) from error
+
+
+_PATIENCE = 5.0
+
+
+def begin_spans(telemetry: Telemetry, settings: Settings) -> None:
+    """Begin to send spans, if the configuration says where to."""
+    if settings.telemetry.endpoint is None:
+        return
+    try:
+        from asterism.telemetry.spans import Spans
+    except ImportError as error:
+        raise ConfigError(
+            f"telemetry.endpoint is set, but {error.name} is not installed. Install it with: "
+            "pip install 'asterism[telemetry]', or take telemetry.endpoint out of the "
+            "configuration. Nothing was started."
+        ) from error
+    telemetry.spans = Spans(
+        settings.telemetry,
+        constellation=settings.constellation,
+        version=version("asterism"),
+        counts=telemetry.counts,
+    )
+
+
+async def metrics(
+    database: Database,
+    constellation: str,
+    telemetry: Telemetry,
+    breakers: Mapping[str, bool],
+    *,
+    now: int,
+    accept: str,
+) -> tuple[bytes, str]:
+    """Return the metrics in a format that Prometheus reads, and the type of that format."""
+    from asterism.telemetry.prometheus import render_metrics
+
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            at_rest = await database.read(lambda tx: events.read(tx, constellation))
+    except (AsterismError, TimeoutError):
+        at_rest = None
+    return render_metrics(
+        telemetry.counts,
+        at_rest,
+        version=version("asterism"),
+        now=now,
+        breakers=breakers,
+        accept=accept,
+    )
+
+
+class Authorities:
+    """Makes the authority out of the settings in use, once for each change of them."""
+
+    def __init__(self, settings: Callable[[], Settings]) -> None:
+        self._settings = settings
+        self._made_of: Settings | None = None
+        self._made = Authority()
+
+    def __call__(self) -> Authority:
+        """Return what holds now."""
+        settings = self._settings()
+        if settings is not self._made_of:
+            self._made = authority_of(settings)
+            self._made_of = settings
+        return self._made
+
+
+def authority_of(settings: Settings) -> Authority:
+    """Return what an owner has decided in a configuration."""
+    authorizations = settings.authorizations
+    return Authority(
+        frozenset(map(Trust, settings.memory.trusted)),
+        policies_of(authorizations),
+        {name: frozenset(map(Act, role.may)) for name, role in authorizations.roles.items()},
+    )

@@ -5,17 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from asterism.app.reach import Reach
-from asterism.app.verbs import verbs
+from asterism.app.session import Session, verbs
 from asterism.errors import Conflict, InvalidInput, NotFound
 from asterism.permissions import Act
-from asterism.runtime.approvals import check_limits
-from asterism.store import approvals, events, grants
+from asterism.store import approvals, events
 from asterism.store.database import Connection
-from asterism.types.agents import Agent
+from asterism.turns.approvals import check_limits
+from asterism.types.agents import Agent, new_id
+from asterism.types.approvals import Grant, told_of
 from asterism.types.events import Event, home_chain
-from asterism.types.grants import Grant, told_of
-from asterism.types.ids import new_id
 
 _MOST_USES = 1_000_000
 
@@ -24,26 +22,28 @@ _MOST_USES = 1_000_000
 class Grants:
     """What an owner has allowed for more than one call."""
 
-    def __init__(self, reach: Reach) -> None:
-        self._reach = reach
+    def __init__(self, session: Session) -> None:
+        self._session = session
 
     async def list(
         self, agent: Agent | str | None = None, *, everything: bool = False
     ) -> list[Grant]:
         """Return the grants that count, or with `everything` all there ever were; oldest first."""
-        agent_id = (await self._reach.agent(agent)).id if agent is not None else None
-        now = self._reach.clock()
+        agent_id = (await self._session.agent(agent)).id if agent is not None else None
+        now = self._session.clock()
 
         async def read(tx: Connection) -> list[Grant]:
-            found = await grants.listing(tx, self._reach.constellation, now, everything=everything)
+            found = await approvals.list_grants(
+                tx, self._session.constellation, now, everything=everything
+            )
             return await self._heard(tx, found)
 
-        found = await self._reach.database.read(read)
+        found = await self._session.database.read(read)
         return [one for one in found if agent_id is None or one.agent_id in (None, agent_id)]
 
     async def _heard(self, tx: Connection, found: Sequence[Grant]) -> list[Grant]:
         """Return the grants that whoever acts may see: their own, or given in turns they hear."""
-        if self._reach.sees_all:
+        if self._session.sees_all:
             return list(found)
         asked = {
             one.id: question.turn_id
@@ -51,8 +51,8 @@ class Grants:
             if one.approval_id is not None
             and (question := await approvals.get(tx, one.approval_id)) is not None
         }
-        heard = await self._reach.visible_turns(tx, asked.values())
-        me = self._reach.actor.id
+        heard = await self._session.visible_turns(tx, asked.values())
+        me = self._session.actor.id
         return [one for one in found if one.given_by == me or asked.get(one.id) in heard]
 
     async def give(
@@ -78,52 +78,52 @@ class Grants:
                 is asked for.
             per_day: How many calls in 24 hours.
         """
-        now = self._reach.clock()
-        agent_id = (await self._reach.agent(agent)).id if agent is not None else None
+        now = self._session.clock()
+        agent_id = (await self._session.agent(agent)).id if agent is not None else None
         _check(tool, pattern or {}, until, uses, now)
         check_limits(amount, per_day)
         grant = Grant(
             id=new_id("grant"),
-            constellation=self._reach.constellation,
+            constellation=self._session.constellation,
             tool=tool,
             agent_id=agent_id,
             pattern=dict(pattern or {}),
             until=until,
             uses=uses,
-            given_by=self._reach.actor.id,
+            given_by=self._session.actor.id,
             given_at=now,
             amount=amount,
             per_day=per_day,
         )
 
         async def work(tx: Connection) -> None:
-            await grants.put(tx, grant)
-            event = Event("grant.given", str(self._reach.actor), now, told_of(grant), agent_id)
-            await events.append(tx, home_chain(self._reach.constellation), [event])
+            await approvals.put_grant(tx, grant)
+            event = Event("grant.given", str(self._session.actor), now, told_of(grant), agent_id)
+            await events.append(tx, home_chain(self._session.constellation), [event])
 
-        await self._reach.database.write(work)
+        await self._session.database.write(work)
         return grant
 
     async def revoke(self, grant_id: str) -> Grant:
         """Take a grant back; from the next call on the agent asks again."""
-        now, home = self._reach.clock(), self._reach.constellation
+        now, home = self._session.clock(), self._session.constellation
 
         async def work(tx: Connection) -> Grant:
-            found = await grants.get(tx, home, grant_id)
+            found = await approvals.get_grant(tx, home, grant_id)
             if found is None:
                 raise NotFound(
                     f'There is no grant {grant_id!r}. "asterism grant list" shows all that count. '
                     "Nothing was changed."
                 )
-            if not await grants.revoke(tx, home, grant_id, now):
+            if not await approvals.revoke_grant(tx, home, grant_id, now):
                 raise Conflict(f"{grant_id} was revoked before. Nothing was changed.")
             event = Event(
-                "grant.revoked", str(self._reach.actor), now, told_of(found), found.agent_id
+                "grant.revoked", str(self._session.actor), now, told_of(found), found.agent_id
             )
             await events.append(tx, home_chain(home), [event])
             return found
 
-        return await self._reach.database.write(work)
+        return await self._session.database.write(work)
 
 
 def _check(

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from asterism.app.reach import Reach
-from asterism.app.verbs import verbs
+from asterism.app.session import Session, verbs
 from asterism.errors import Conflict, InvalidInput
 from asterism.permissions import Act
-from asterism.store import halts
+from asterism.store import agents
 from asterism.store.database import Connection
-from asterism.types.halts import Halt
-from asterism.types.ids import new_id
+from asterism.types.agents import Halt, new_id
 
 
 @verbs(
@@ -23,41 +21,41 @@ from asterism.types.ids import new_id
 class Halts:
     """Whether the constellation stands still."""
 
-    def __init__(self, reach: Reach) -> None:
-        self._reach = reach
+    def __init__(self, session: Session) -> None:
+        self._session = session
 
     async def current(self) -> Halt | None:
         """Return why no turns are taken, or None if they are."""
-        reach = self._reach
+        session = self._session
 
         async def read(tx: Connection) -> Halt | None:
-            found = await halts.current(tx, reach.constellation)
-            if found is None or reach.sees_all:
+            found = await agents.current_halt(tx, session.constellation)
+            if found is None or session.sees_all:
                 return found
-            heard = await reach.visible_turns(tx, [found.turn_id])
+            heard = await session.visible_turns(tx, [found.turn_id])
             # That everything stands still is no secret; what led to it may be one.
             return found if heard else replace(found, reason="", agent_id=None, turn_id=None)
 
-        return await reach.database.read(read)
+        return await session.database.read(read)
 
     async def halt(self, reason: str) -> Halt:
         """Stop all agents until `resume`; what comes in meanwhile waits."""
         if not reason.strip():
             raise InvalidInput("A halt needs a reason. Nothing was halted.")
-        reach = self._reach
-        halt = Halt(new_id("halt"), None, None, "critical", reason.strip(), reach.clock())
-        await reach.database.write(lambda tx: halts.put(tx, reach.constellation, halt))
+        session = self._session
+        halt = Halt(new_id("halt"), None, None, "critical", reason.strip(), session.clock())
+        await session.database.write(lambda tx: agents.put_halt(tx, session.constellation, halt))
         return halt
 
     async def resume(self, by: str = "owner") -> Halt:
         """Let all agents go on with what has waited; return what had stopped them."""
-        reach, at = self._reach, self._reach.clock()
+        session, at = self._session, self._session.clock()
 
         async def work(tx: Connection) -> Halt:
-            stood = await halts.current(tx, reach.constellation)
+            stood = await agents.current_halt(tx, session.constellation)
             if stood is None:
                 raise Conflict("Nothing is halted. Nothing was changed.")
-            await halts.lift(tx, reach.constellation, by, at)
+            await agents.lift_halt(tx, session.constellation, by, at)
             return stood
 
-        return await reach.database.write(work)
+        return await session.database.write(work)

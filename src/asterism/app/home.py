@@ -12,10 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
-from asterism.app.authority import Authorities
-from asterism.app.engine import Engine
-from asterism.app.observe import begin_spans
-from asterism.app.parts import forgets_again, make_toolbox, open_database
+from asterism.app.engine import (
+    Authorities,
+    Engine,
+    begin_spans,
+    forgets_again,
+    make_toolbox,
+    open_database,
+)
 from asterism.app.spend import presume_orphans
 from asterism.app.tools import Workshop
 from asterism.app.turns import TurnVerbs
@@ -24,22 +28,20 @@ from asterism.errors import AsterismError
 from asterism.permissions import Actor
 from asterism.ports import Answering, Channel, Clock, Model
 from asterism.runtime.indexing import Indexing
-from asterism.runtime.lanes import Lanes, LocalLanes
-from asterism.runtime.pump import Pump
-from asterism.runtime.watch import Hub
 from asterism.store import inbox
 from asterism.store.database import Database
 from asterism.store.forgetting import FORGOTTEN
 from asterism.telemetry import Telemetry
+from asterism.times import DAY
 from asterism.tools.tool import Tool, Toolbox
-from asterism.types.agents import DEFAULT_MODEL
-from asterism.types.ids import now_ms
-from asterism.types.messages import Receipt
+from asterism.turns.lanes import Lanes, LocalLanes, Pump
+from asterism.turns.watch import Hub
+from asterism.types.agents import DEFAULT_MODEL, now_ms
 from asterism.types.people import Account
+from asterism.types.turns import Message, Receipt
 
 _log = logging.getLogger(__name__)
 
-_DAY = 86_400_000
 _RETAIN_EVERY = 3_600.0
 
 
@@ -52,7 +54,7 @@ class Asterism(TurnVerbs):
 
     def __init__(self, engine: Engine) -> None:
         """Make the owner's home, which opens and closes the engine."""
-        super().__init__(engine, engine.reach)
+        super().__init__(engine, engine.session)
         self._listening: list[asyncio.Task[None]] = []
         self._retention = Pump("retention", self._retain, engine.clock, longest_sleep=_RETAIN_EVERY)
         self._watching: asyncio.Task[None] | None = None
@@ -62,7 +64,7 @@ class Asterism(TurnVerbs):
 
     def acting_as(self, actor: Actor) -> ActingHome:
         """Return the same home for somebody else, who may do only what they may."""
-        return ActingHome(self._engine, replace(self._reach, actor=actor))
+        return ActingHome(self._engine, replace(self._session, actor=actor))
 
     # -- parts, for whoever runs the process -------------------------------------------------------
 
@@ -154,7 +156,7 @@ class Asterism(TurnVerbs):
             database = await open_database(live.current, place, readonly=readonly)
         engine = Engine(database, live, toolbox, clock, place, given)
         engine.parts.put(models or {}, channels or {})
-        engine.prices.given.update(models or {})
+        engine.prices.custom_vendors.update(models or {})
         home = cls(engine)
         try:
             await engine.keys.open(readonly=readonly)
@@ -173,7 +175,7 @@ class Asterism(TurnVerbs):
         engine = self._engine
         await presume_orphans(engine.database, self.settings.constellation, engine.clock())
         await engine.database.listen(FORGOTTEN, self._heard_forgetting)
-        if forgets_again(self._reach.data):
+        if forgets_again(self._session.data):
             # An older copy of the database may have brought back what was forgotten.
             await self.memory.forget_again()
         if work:
@@ -210,8 +212,8 @@ class Asterism(TurnVerbs):
                 lambda: engine.database.read(inbox.busy_agents),
                 settings.turns,
             )
-        from asterism.runtime.lanes_postgres import ProcrastinateLanes
         from asterism.store.postgres import Postgres
+        from asterism.turns.lanes_postgres import ProcrastinateLanes
 
         assert isinstance(engine.database, Postgres)
 
@@ -249,26 +251,15 @@ class Asterism(TurnVerbs):
     async def _listen(self, name: str) -> None:
         """Take messages in from a channel; one that fails is started again."""
 
-        async def accept(
-            target: str,
-            text: str,
-            *,
-            external_id: str | None = None,
-            sender: str | None = None,
-            reply_to: str | None = None,
-            room: str | None = None,
-            present: Sequence[str] = (),
-        ) -> Receipt:
-            return await self.send(
-                target,
-                text,
-                channel=name,
-                external_id=external_id,
-                # Whoever does not say who they are is not the owner.
-                sender=sender or reply_to or "somebody",
-                reply_to=reply_to,
-                room=room,
-                present=present,
+        async def accept(message: Message) -> Receipt:
+            origin = message.origin
+            # Whoever does not say who they are is not the owner.
+            sender = origin.sender or origin.reply_to or "somebody"
+            agent = await self.agent(message.target)
+            return await self._engine.runtime.accept(
+                replace(
+                    message, target=agent.id, origin=replace(origin, channel=name, sender=sender)
+                )
             )
 
         async def answer(
@@ -314,5 +305,5 @@ class Asterism(TurnVerbs):
         """Anchor the chains of events each hour; delete what has grown too old once a day."""
         await self.audit.anchor()
         if self.settings.retention and self._engine.clock() >= self._retain_next:
-            self._retain_next = self._engine.clock() + _DAY
+            self._retain_next = self._engine.clock() + DAY
             await self.memory.retain()

@@ -8,15 +8,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, Protocol, cast
 from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, SecretStr
 
 from asterism.app.audit import note
-from asterism.app.checks import no_such
-from asterism.app.reach import Reach
-from asterism.app.verbs import verbs
+from asterism.app.session import Session, no_such, verbs
 from asterism.config import Settings
 from asterism.config.vendors import vendors
 from asterism.errors import (
@@ -80,13 +78,13 @@ class KeyRing:
 
     def __init__(
         self,
-        reach: Reach,
+        session: Session,
         settings: Callable[[], Settings],
         environ: Mapping[str, str],
         changed: Callable[[str], None],
     ) -> None:
         """Prepare; `changed` hears the name of each key that is another now."""
-        self._reach = reach
+        self._session = session
         self._settings = settings
         self._environ = environ
         self._changed = changed
@@ -109,7 +107,7 @@ class KeyRing:
         for problem in {one.message for one in self._problems.values()}:
             _log.warning("%s", problem)
         if not readonly:
-            await self._reach.database.listen(_TOPIC, self._heard)
+            await self._session.database.listen(_TOPIC, self._heard)
 
     async def close(self) -> None:
         """Wait for what is being noted."""
@@ -138,7 +136,7 @@ class KeyRing:
             rows = await list_secrets(tx, self.home)
             return rows, await list_data_keys(tx) if rows else []
 
-        rows, wrapped = await self._reach.database.read(read)
+        rows, wrapped = await self._session.database.read(read)
         values: dict[str, str] = {}
         problems: dict[str, AsterismError] = {}
         if rows:
@@ -183,13 +181,13 @@ class KeyRing:
         return value
 
     def _note_use(self, name: str) -> None:
-        now = self._reach.clock()
+        now = self._session.clock()
         if not self._writes or now - self._uses.get(name, -_USE_NOTED_EVERY) < _USE_NOTED_EVERY:
             return
         self._uses[name] = now
 
         async def noted() -> None:
-            await self._reach.database.write(lambda tx: set_used_at(tx, self.home, name, now))
+            await self._session.database.write(lambda tx: set_used_at(tx, self.home, name, now))
 
         try:
             self._start(noted())
@@ -223,21 +221,21 @@ class KeyRing:
     async def write(self, name: str, value: str | None) -> None:
         """Keep a value, or take it away with None."""
         if value is not None:
-            await self.put(self._reach, name, value, by="asterism")
+            await self.put(self._session, name, value, by="asterism")
         elif self.has(name):
-            await self.take_out(self._reach, name, by="asterism")
+            await self.take_out(self._session, name, by="asterism")
 
     def alone(self, name: str) -> AbstractAsyncContextManager[None]:
         """Keep everybody else from holding a key while the block runs."""
-        return self._reach.database.alone(f"key {self.home} {name}")
+        return self._session.database.alone(f"key {self.home} {name}")
 
     # -- changes -------------------------------------------------------------------------------
 
-    async def put(self, reach: Reach, name: str, value: str, *, by: str) -> bool:
+    async def put(self, session: Session, name: str, value: str, *, by: str) -> bool:
         """Store a key for whoever acts; return whether it took the place of another."""
         add_secret(name, value)
-        key_store, now = self.key_store, reach.clock()
-        wrapped = await reach.database.read(list_data_keys)
+        key_store, now = self.key_store, session.clock()
+        wrapped = await session.database.read(list_data_keys)
         made = await asyncio.to_thread(usable_data_key, key_store, wrapped, now)
 
         async def work(tx: Connection) -> bool:
@@ -246,28 +244,28 @@ class KeyRing:
             row = SecretRow(name, encrypt(key, value.encode(), name), data_key.id, now, None)
             before = await put_secret(tx, self.home, row)
             kind = "key.changed" if before else "key.set"
-            await note(tx, reach, kind, by=by, what=name)
+            await note(tx, session, kind, by=by, what=name)
             await tx.notify(_TOPIC, name)
             return before
 
-        replaced = await reach.database.write(work)
+        replaced = await session.database.write(work)
         self._values[name] = value
         self._problems.pop(name, None)
         self._changed(name)
         return replaced
 
-    async def take_out(self, reach: Reach, name: str, *, by: str) -> None:
+    async def take_out(self, session: Session, name: str, *, by: str) -> None:
         """Remove a key for whoever acts."""
 
         async def work(tx: Connection) -> bool:
             if not await remove_secret(tx, self.home, name):
                 return False
-            await note(tx, reach, "key.removed", by=by, what=name)
+            await note(tx, session, "key.removed", by=by, what=name)
             await tx.notify(_TOPIC, name)
             return True
 
-        if not await reach.database.write(work):
-            there = await reach.database.read(lambda tx: list_secrets(tx, self.home))
+        if not await session.database.write(work):
+            there = await session.database.read(lambda tx: list_secrets(tx, self.home))
             raise NotFound(
                 f"{no_such('key', name, [one.name for one in there])} Nothing was removed."
             )
@@ -280,14 +278,14 @@ class KeyRing:
     @property
     def home(self) -> str:
         """The constellation whose keys these are."""
-        return self._reach.constellation
+        return self._session.constellation
 
     @property
     def key_store(self) -> MasterKeyStore:
         """Where the master key is."""
         settings = self._settings().secrets
         return master_key_store(
-            settings.keeper, settings.key_file, self._reach.data, self.home, self._environ
+            settings.keeper, settings.key_file, self._session.data, self.home, self._environ
         )
 
     def named(self) -> dict[str, list[str]]:
@@ -317,8 +315,8 @@ class KeyRing:
 class Keys:
     """Keys of others, such as those of vendors: encrypted at rest, opened when they are needed."""
 
-    def __init__(self, reach: Reach, ring: KeyRing) -> None:
-        self._reach = reach
+    def __init__(self, session: Session, ring: KeyRing) -> None:
+        self._session = session
         self._ring = ring
 
     def get(self, name: str) -> str | None:
@@ -348,11 +346,11 @@ class Keys:
                 f"The value of {name!r} is {found}; a key of 1 to {_LONGEST:,} characters is "
                 "needed. Nothing was stored."
             )
-        return await self._ring.put(self._reach, name, value, by=by)
+        return await self._ring.put(self._session, name, value, by=by)
 
     async def list(self) -> list[StoredKey]:
         """Return what is stored, by name: never a value."""
-        rows = await self._reach.database.read(lambda tx: list_secrets(tx, self._ring.home))
+        rows = await self._session.database.read(lambda tx: list_secrets(tx, self._ring.home))
         uses = self._ring.named()
         return [
             StoredKey(
@@ -367,7 +365,7 @@ class Keys:
 
     async def remove(self, name: str, *, by: str = "api") -> None:
         """Remove a key; what it was is still taken out of all texts by this process."""
-        await self._ring.take_out(self._reach, name, by=by)
+        await self._ring.take_out(self._session, name, by=by)
 
     async def rotate(self, *, by: str = "api") -> int:
         """Encrypt everything anew: a new master key where it can be put, and a new data key.
@@ -381,7 +379,7 @@ class Keys:
                 f"{error.message} Set {name!r} again or remove it, and then rotate. Nothing was "
                 "changed."
             )
-        key_store, now = self._ring.key_store, self._reach.clock()
+        key_store, now = self._ring.key_store, self._session.clock()
         masters = await asyncio.to_thread(key_store.read)
         master = new_key() if key_store.is_writable else current_master_key(key_store, masters)
         if key_store.is_writable:
@@ -404,10 +402,10 @@ class Keys:
                     tx, self._ring.home, replace(row, encrypted=encrypted, key_id=data_key.id)
                 )
             await delete_unused_data_keys(tx)
-            await note(tx, self._reach, "key.rotated", by=by, what=f"{len(rows)} keys")
+            await note(tx, self._session, "key.rotated", by=by, what=f"{len(rows)} keys")
             return len(rows)
 
-        return await self._reach.database.write(work)
+        return await self._session.database.write(work)
 
     def place(self) -> str:
         """Return where the master key is, in words."""
@@ -455,3 +453,112 @@ def _texts(value: object, path: str = "") -> Iterator[tuple[str, str]]:
     elif isinstance(value, list | tuple):
         for one in cast("list[object]", value):
             yield from _texts(one, path)
+
+
+STORED = "secret:"
+"""What a setting begins with that names a stored key."""
+
+Secret = Callable[[str], str | None]
+"""Returns a stored key by its name; None if there is none."""
+
+
+class StoredKeys(Protocol):
+    """The keys that are stored in a home."""
+
+    def get(self, name: str) -> str | None:
+        """Return a key; None if there is none."""
+        ...
+
+    def has(self, name: str) -> bool:
+        """Tell whether there is a key of a name."""
+        ...
+
+
+class NoStoredKeys:
+    """The keys of a home that is not there yet."""
+
+    def get(self, name: str) -> str | None:
+        """Return nothing."""
+        del name
+        return None
+
+    def has(self, name: str) -> bool:
+        """Say that there is none."""
+        del name
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPlace:
+    """Where the key of a vendor is, or should be."""
+
+    found: bool
+    where: str = ""
+    """A file, a variable or a stored key, in words; empty where no key is needed."""
+    stored: str = ""
+    """The name of the stored key, if it is one."""
+
+    @property
+    def lacks(self) -> bool:
+        """Whether a key is needed that is not there."""
+        return not self.found and bool(self.where)
+
+    @property
+    def problem(self) -> str:
+        """What is the matter with a key that is needed and not there, as a clause."""
+        return f"{self.where} is not {'there' if self.stored else 'set'}"
+
+
+def named_by_setting(settings: Settings, vendor: str) -> str | None:
+    """Return the stored key that `models.VENDOR.key` names, if it names one."""
+    own = settings.vendor(vendor).key
+    given = own.get_secret_value() if own is not None else ""
+    return given.removeprefix(STORED) if given.startswith(STORED) else None
+
+
+def key_of(
+    settings: Settings, vendor: str, secret: Secret, environ: Mapping[str, str]
+) -> str | None:
+    """Return a vendor's key: the configured one, or a stored one where nothing else names any.
+
+    None leaves it to the port, which looks into the environment.
+    """
+    name = named_by_setting(settings, vendor)
+    if name is not None:
+        stored = secret(name)
+        if stored is None:
+            raise NotFound(
+                f"models.{vendor}.key is '{STORED}{name}', but there is no stored key {name!r}. "
+                f'Store it with "asterism key set {name}". Nothing was asked.'
+            )
+        return stored
+    own = settings.vendor(vendor).key
+    if own is not None:
+        return own.get_secret_value()
+    return secret(vendor) if settings.takes_stored_key(vendor, environ) else None
+
+
+def key_place(
+    settings: Settings, vendor: str, keys: StoredKeys, environ: Mapping[str, str]
+) -> KeyPlace:
+    """Tell where `key_of` and the port find a vendor's key, without looking at the key."""
+    name = named_by_setting(settings, vendor)
+    if name is not None:
+        found = keys.has(name)
+        return KeyPlace(found, f"stored as {name}" if found else f"the stored key {name!r}", name)
+    if settings.vendor(vendor).key is not None:
+        return KeyPlace(found=True, where="in asterism.toml")
+    if settings.takes_stored_key(vendor, environ) and keys.has(vendor):
+        return KeyPlace(found=True, where=f"stored as {vendor}", stored=vendor)
+    variable = settings.vendor(vendor).key_env
+    known, own = vendors().get(vendor), settings.models.get(vendor)
+    if variable is None and known is not None and not (own and own.base_url):
+        variable = known.key_variable(environ)
+    if variable is None:
+        usual = f"{vendor.upper().replace('-', '_')}_API_KEY"
+        found = bool(environ.get(usual))
+        return KeyPlace(found, f"in {usual}" if found else "")
+    # A key may have been put into key_env by mistake; no variable looks like one.
+    shown = variable if re.fullmatch(r"[A-Z][A-Z0-9_]{0,60}", variable) else "key_env"
+    found = bool(environ.get(variable))
+    return KeyPlace(found, f"in {shown}" if found else shown)

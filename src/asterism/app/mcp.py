@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
-from asterism.app.reach import Reach
-from asterism.app.verbs import verbs
+import orjson
+
+from asterism.app.session import Session, verbs
 from asterism.config import Settings
-from asterism.config.settings import McpSettings, OAuthSettings
+from asterism.config.settings import SERVER_NAME, McpSettings, OAuthSettings
 from asterism.errors import ConfigError, Conflict, InvalidInput, NotFound
 from asterism.permissions import Act
-from asterism.tools.mcp.landing import landing
-from asterism.tools.mcp.listing import Listing
-from asterism.tools.mcp.oauth import STALE, Vault, is_stale, kept_under, provider
-from asterism.tools.mcp.reach import Elicit, Means
-from asterism.tools.mcp.server import Backoff, Server
-from asterism.tools.mcp.servers import Servers, Standing
-from asterism.tools.mcp.values import filled
+from asterism.private import TooLarge, read_regular
+from asterism.tools.mcp.clients import McpBackoff, McpClient, McpClients, McpServerStatus
+from asterism.tools.mcp.connection import Elicit, McpHost, looks_secret, resolve_value
+from asterism.tools.mcp.login import (
+    LOGIN_EXPIRED,
+    Vault,
+    callback_server,
+    is_login_expired,
+    login_key,
+    login_provider,
+)
+from asterism.tools.mcp.tools import ToolListing, safe_name
 from asterism.tools.tool import Toolbox
 
 if TYPE_CHECKING:
@@ -43,13 +50,13 @@ class McpServers:
         vault: Vault,
         *,
         elicit: Elicit | None = None,
-        backoff: Backoff | None = None,
+        backoff: McpBackoff | None = None,
     ) -> None:
         """Prepare; what is kept of servers is in `place`, keys and tokens are in `vault`."""
         self.settings = settings
         self.vault = vault
-        self.means = Means(vault.read, vault, elicit)
-        self.servers = Servers(place, self.means, toolbox, backoff=backoff)
+        self.means = McpHost(vault.read, vault, elicit)
+        self.servers = McpClients(place, self.means, toolbox, backoff=backoff)
 
     def start(self, *, connect: bool) -> None:
         """Offer the tools that are known; with `connect`, ask servers for those that are not."""
@@ -63,9 +70,9 @@ class McpServers:
     def key_changed(self, name: str) -> None:
         """Try a server again at which somebody has logged in, maybe in another process."""
         for server, settings in self.settings().mcp.items():
-            if settings.enabled and kept_under(server) == name:
+            if settings.enabled and login_key(server) == name:
                 with suppress(NotFound):
-                    self.servers.again(server)
+                    self.servers.retry(server)
 
     async def close(self) -> None:
         """Let all servers go."""
@@ -83,8 +90,8 @@ class McpServers:
 class Mcp:
     """The MCP servers of a home."""
 
-    def __init__(self, reach: Reach, shared: McpServers) -> None:
-        self._reach = reach
+    def __init__(self, session: Session, shared: McpServers) -> None:
+        self._session = session
         self._settings = shared.settings
         self._vault = shared.vault
         self._means = shared.means
@@ -107,26 +114,26 @@ class Mcp:
             )
         return there[name]
 
-    def list(self) -> list[Standing]:
+    def list(self) -> list[McpServerStatus]:
         """Return how the configured servers stand, by name, those that are off as well."""
-        found = {one.name: one for one in self._servers.standings()}
+        found = {one.name: one for one in self._servers.statuses()}
         there = [
-            found.get(name) or Standing(name, one, connected=False, trouble="", listing=None)
+            found.get(name) or McpServerStatus(name, one, connected=False, problem="", listing=None)
             for name, one in sorted(self._settings().mcp.items())
         ]
-        return there if self._reach.sees_all else [_without_means(one) for one in there]
+        return there if self._session.sees_all else [_without_means(one) for one in there]
 
-    async def ask(self, name: str) -> Standing:
+    async def ask(self, name: str) -> McpServerStatus:
         """Ask a server for its tools now."""
         if not self._configured(name).enabled:
             raise InvalidInput(
                 f"MCP server {name!r} is off. Set mcp.{name}.enabled to true. It was not asked."
             )
-        if await is_stale(self._vault, name):
-            raise Conflict(f"MCP server {name!r} was not asked: {STALE}.")
+        if await is_login_expired(self._vault, name):
+            raise Conflict(f"MCP server {name!r} was not asked: {LOGIN_EXPIRED}.")
         return await self._servers.ask(name)
 
-    async def login(self, name: str, show: Show, *, port: int | None = None) -> Listing:
+    async def login(self, name: str, show: Show, *, port: int | None = None) -> ToolListing:
         """Log in at a server: `show` brings a person to the address, who then comes back here."""
         settings = self._configured(name)
         if settings.url is None:
@@ -136,36 +143,36 @@ class Mcp:
             )
         secret = settings.oauth.client_secret
         if secret is not None:
-            secret = await filled(name, "oauth.client_secret", secret, self._vault.read)
-        async with landing(settings.oauth.callback_port if port is None else port) as place:
+            secret = await resolve_value(name, "oauth.client_secret", secret, self._vault.read)
+        async with callback_server(settings.oauth.callback_port if port is None else port) as place:
 
             async def login(url: str, wanted: McpSettings) -> httpx2.Auth:
-                return await provider(
+                return await login_provider(
                     name,
                     url,
                     wanted.oauth,
                     self._vault,
                     secret=secret,
                     visit=show,
-                    callback=place.callback,
+                    callback=place.wait,
                     redirect=place.address,
                 )
 
             patient = settings.model_copy(update={"connect_timeout": _LOGIN_PATIENCE})
-            server = Server(name, patient, replace(self._means, login=login))
+            server = McpClient(name, patient, replace(self._means, login=login))
             try:
                 listing = await server.listing()
             finally:
                 await server.close()
-        self._servers.shelf.write(name, settings, listing)
+        self._servers.cache.write(name, settings, listing)
         if settings.enabled:
-            self._servers.again(name)
+            self._servers.retry(name)
         return listing
 
     async def forget(self, name: str) -> None:
         """Drop what is kept of a server: its list of tools and the login."""
-        self._servers.shelf.forget(name)
-        await self._vault.write(kept_under(name), None)
+        self._servers.cache.forget(name)
+        await self._vault.write(login_key(name), None)
 
 
 def check_server(table: dict[str, object]) -> McpSettings:
@@ -180,7 +187,7 @@ def check_server(table: dict[str, object]) -> McpSettings:
         raise ConfigError(f"{where}: {fault['msg']}. Nothing was changed.") from None
 
 
-def _without_means(one: Standing) -> Standing:
+def _without_means(one: McpServerStatus) -> McpServerStatus:
     """Return how a server stands without how it is reached: that may name paths and hold keys."""
     shown: dict[str, object] = {
         "args": (),
@@ -191,4 +198,156 @@ def _without_means(one: Standing) -> Standing:
         "roots": (),
     }
     settings = one.settings.model_copy(update={**shown, "oauth": OAuthSettings()})
-    return replace(one, settings=settings, trouble="It cannot be reached." if one.trouble else "")
+    return replace(one, settings=settings, problem="It cannot be reached." if one.problem else "")
+
+
+_LARGEST = 1_000_000
+# A text as a whole, or what JSON does not know and editors allow: comments, and commas at the end.
+_COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+_COMMA = re.compile(r'"(?:\\.|[^"\\])*"|,(?=\s*[}\]])', re.DOTALL)
+_INPUT = re.compile(r"\$\{input:([\w.-]+)\}")
+_FOLDER = re.compile(r"\$\{workspaceFolder\}")
+_REFERENCE = re.compile(r"\$\{[^}]+\}|secret:")
+_HTTP = ("http", "streamable-http", "streamableHttp", "streamable_http")
+_KNOWN = ("type", "transport", "command", "args", "env", "cwd", "url", "headers", "disabled")
+_LEFT_OUT = {
+    "autoApprove": "what it approves by itself is not taken over; see authorizations",
+    "alwaysAllow": "what it approves by itself is not taken over; see authorizations",
+    "envFile": "its file of variables is not read; put them into env",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A server found in a file, as it would be configured here."""
+
+    name: str
+    table: dict[str, Any] = field(default_factory=dict[str, Any])
+    secrets: dict[str, str] = field(default_factory=dict[str, str], repr=False)
+    """Values to store as keys, by the names that the table has for them."""
+    notes: tuple[str, ...] = ()
+    refused: str = ""
+
+
+def read_foreign(path: Path) -> list[Imported]:
+    """Return the servers in a file of Claude, VS Code, Cursor or their like."""
+    try:
+        raw = read_regular(path, _LARGEST)
+    except TooLarge:
+        raise InvalidInput(
+            f"{path} is larger than {_LARGEST:,} bytes. Nothing was imported."
+        ) from None
+    except OSError as error:
+        raise NotFound(
+            f"{path} cannot be read: {error.strerror or error}. Nothing was imported."
+        ) from None
+    text = raw.decode("utf-8-sig", "replace")
+    try:
+        found: Any = orjson.loads(_strict(text))
+    except orjson.JSONDecodeError as error:
+        raise InvalidInput(f"{path} is no JSON ({error}). Nothing was imported.") from None
+    servers = _servers_in(found)
+    if servers is None:
+        raise InvalidInput(
+            f'{path} has neither "mcpServers" nor "servers". Name a file such as .mcp.json, '
+            "claude_desktop_config.json or .vscode/mcp.json. Nothing was imported."
+        )
+    folder = path.absolute().parent
+    folder = folder.parent if folder.name in (".vscode", ".cursor") else folder
+    return [_one(str(name), one, folder) for name, one in servers.items()]
+
+
+def _strict(text: str) -> str:
+    for loose in (_COMMENT, _COMMA):
+        text = loose.sub(lambda one: one[0] if one[0][0] == '"' else "", text)
+    return text
+
+
+def _servers_in(found: object) -> dict[str, Any] | None:
+    if not isinstance(found, dict):
+        return None
+    whole = cast("dict[str, Any]", found)
+    inner = whole.get("mcp")
+    for table in (whole, cast("dict[str, Any]", inner) if isinstance(inner, dict) else {}):
+        for key in ("mcpServers", "servers"):
+            if isinstance(table.get(key), dict):
+                return cast("dict[str, Any]", table[key])
+    return None
+
+
+def _one(given_name: str, given: object, folder: Path) -> Imported:
+    name = safe_name(given_name)[:32].lstrip("-")
+    if not SERVER_NAME.fullmatch(name):
+        return Imported(given_name, refused="its name has none of a-z, A-Z and 0-9")
+    if not isinstance(given, dict):
+        return Imported(name, refused="it is no JSON object")
+    server = cast("dict[str, Any]", given)
+    kind = str(server.get("type") or server.get("transport") or "")
+    if kind == "sse":
+        return Imported(
+            name, refused="it speaks the old SSE transport; ask for its streamable HTTP address"
+        )
+    made = _Made(name, folder)
+    if kind in _HTTP or (not server.get("command") and server.get("url")):
+        made.text("url", server.get("url"))
+        made.table_of("headers", server.get("headers"))
+    else:
+        made.text("command", server.get("command"))
+        made.texts("args", server.get("args"))
+        made.table_of("env", server.get("env"))
+        made.text("cwd", server.get("cwd"))
+    if server.get("disabled") is True:
+        made.table["enabled"] = False
+        made.notes.append("it is off there, and here as well")
+    for key in server:
+        if key not in _KNOWN:
+            made.notes.append(_LEFT_OUT.get(key, f"{key} is not known here and left out"))
+    if not made.table.get("url") and not made.table.get("command"):
+        return Imported(name, refused="it has neither a command nor a url")
+    return Imported(name, made.table, made.secrets, tuple(dict.fromkeys(made.notes)))
+
+
+class _Made:
+    """A server's table in the making."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.table: dict[str, Any] = {}
+        self.secrets: dict[str, str] = {}
+        self.notes: list[str] = []
+        self._name = name
+        self._folder = folder
+
+    def text(self, key: str, value: object) -> None:
+        if isinstance(value, str) and value:
+            self.table[key] = self._here(value)
+
+    def texts(self, key: str, value: object) -> None:
+        if isinstance(value, list) and value:
+            self.table[key] = [self._here(str(one)) for one in cast("list[object]", value)]
+
+    def table_of(self, key: str, value: object) -> None:
+        if not isinstance(value, Mapping) or not value:
+            return
+        found: dict[str, str] = {}
+        for name, one in cast("Mapping[str, object]", value).items():
+            text = self._here(str(one))
+            if looks_secret(name) and text and not _REFERENCE.search(text):
+                text = self._hidden(name, text)
+            found[name] = text
+        self.table[key] = found
+
+    def _hidden(self, name: str, text: str) -> str:
+        """Put a secret aside, so that it is stored encrypted and only named in the table."""
+        stored = f"mcp.{self._name}.{safe_name(name)}"
+        before, bearer, rest = text.partition("Bearer ")
+        if bearer and not before:
+            self.secrets[stored] = rest
+            return f"Bearer ${{secret:{stored}}}"
+        self.secrets[stored] = text
+        return f"secret:{stored}"
+
+    def _here(self, text: str) -> str:
+        for asked in _INPUT.findall(text):
+            self.notes.append(f'it asks for {asked}: store it with "asterism key set {asked}"')
+        text = _INPUT.sub(r"${secret:\1}", text)
+        return _FOLDER.sub(lambda _: str(self._folder), text)

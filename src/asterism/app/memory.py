@@ -9,8 +9,7 @@ from typing import Any
 import orjson
 
 from asterism.app.audit import note
-from asterism.app.reach import Reach
-from asterism.app.verbs import verbs
+from asterism.app.session import Session, verbs
 from asterism.config import RetentionSettings
 from asterism.memory import export, health, travel
 from asterism.memory import why as provenance
@@ -53,98 +52,100 @@ from asterism.types.people import OWNER_ALONE, Participants
 class Memory:
     """What agents remember, as a whole."""
 
-    def __init__(self, reach: Reach, retention: Callable[[], Sequence[RetentionSettings]]) -> None:
-        self._reach = reach
+    def __init__(
+        self, session: Session, retention: Callable[[], Sequence[RetentionSettings]]
+    ) -> None:
+        self._session = session
         self._retention = retention
 
     # -- time ----------------------------------------------------------------------------------
 
     async def as_of(self, agent: Agent | str, moment: int, *, most: int | None = None) -> MemoryAt:
         """Return what an agent remembered at a moment in milliseconds."""
-        agent_id = await self._reach.agent_id(agent)
+        agent_id = await self._session.agent_id(agent)
 
         async def read(tx: Connection) -> MemoryAt:
-            participants = await self._reach.participants(tx)
+            participants = await self._session.participants(tx)
             return await travel.as_of(
                 tx, self._home, agent_id, moment, most=most, participants=participants
             )
 
-        return await self._reach.database.read(read)
+        return await self._session.database.read(read)
 
     async def written_by(self, turn_id: str) -> Effects:
         """Return what a turn wrote to memory."""
 
         async def read(tx: Connection) -> Effects:
-            if not await self._reach.visible_turns(tx, [turn_id]):
+            if not await self._session.visible_turns(tx, [turn_id]):
                 return Effects(turn_id)
-            participants = await self._reach.participants(tx)
+            participants = await self._session.participants(tx)
             return await travel.written_by(tx, self._home, turn_id, participants=participants)
 
-        return await self._reach.database.read(read)
+        return await self._session.database.read(read)
 
     async def revert_turn(self, turn_id: str, *, reason: str = "", by: str = "api") -> Effects:
         """Take back everything that one turn wrote to memory; what came after it stays."""
 
         async def work(tx: Connection) -> Effects:
-            writer = await self._reach.writer(tx, by, reason)
+            writer = await self._session.writer(tx, by, reason)
             effects = await gate.revert_turn(tx, writer, turn_id)
-            await note(tx, self._reach, "memory.reverted", by=by, turn_id=turn_id, reason=reason)
+            await note(tx, self._session, "memory.reverted", by=by, turn_id=turn_id, reason=reason)
             return effects
 
-        return await self._reach.database.write(work)
+        return await self._session.database.write(work)
 
     async def fork(
         self, agent: Agent | str, target: Agent | str, *, moment: int | None = None, by: str = "api"
     ) -> Forked:
         """Give an agent a copy of another's memory, as it is or as it was at a moment."""
-        source_id = await self._reach.agent_id(agent)
-        target_id = await self._reach.agent_id(target)
+        source_id = await self._session.agent_id(agent)
+        target_id = await self._session.agent_id(target)
 
         async def work(tx: Connection) -> Forked:
-            writer = await self._reach.writer(tx, by)
+            writer = await self._session.writer(tx, by)
             forked = await fork_memory(tx, writer, source_id, target_id, moment=moment)
             kind = "memory.forked"
-            await note(tx, self._reach, kind, by=by, agent_id=target_id, what=source_id)
+            await note(tx, self._session, kind, by=by, agent_id=target_id, what=source_id)
             return forked
 
-        return await self._reach.database.write(work)
+        return await self._session.database.write(work)
 
     # -- trust ---------------------------------------------------------------------------------
 
     async def why(self, ref: str, *, agent: Agent | str | None = None) -> Trace:
         """Return where a memory comes from: a passage, a summary, `label` or `label:line`."""
-        agent_id = await self._reach.agent_id(agent) or None
+        agent_id = await self._session.agent_id(agent) or None
 
         async def read(tx: Connection) -> Trace:
-            participants = await self._reach.participants(tx)
+            participants = await self._session.participants(tx)
             return await provenance.why(
                 tx, self._home, ref, agent_id=agent_id, participants=participants
             )
 
-        return await self._reach.database.read(read)
+        return await self._session.database.read(read)
 
     async def health(self, agent: Agent | str) -> Health:
         """Return what is wrong with an agent's memory: duplicates, contradictions, junk …."""
-        agent_id = await self._reach.agent_id(agent)
-        now = self._reach.clock()
+        agent_id = await self._session.agent_id(agent)
+        now = self._session.clock()
 
         async def read(tx: Connection) -> Health:
-            participants = await self._reach.participants(tx)
+            participants = await self._session.participants(tx)
             return await health.health(tx, self._home, agent_id, now=now, participants=participants)
 
-        return await self._reach.database.read(read)
+        return await self._session.database.read(read)
 
     # -- forgetting ----------------------------------------------------------------------------
 
     async def forget(self, what: Forgetting, *, reason: str = "", by: str = "api") -> ForgetReceipt:
         """Forget something everywhere; the receipt says how often where, never what it was."""
-        reach = self._reach
-        writer = await reach.database.read(lambda tx: reach.writer(tx, by, reason))
-        receipt = await forget(reach.database, reach.data, writer, what, drop=self._drop)
+        session = self._session
+        writer = await session.database.read(lambda tx: session.writer(tx, by, reason))
+        receipt = await forget(session.database, session.data, writer, what, drop=self._drop)
         # Forgetting takes many transactions; the receipt stands for all of them.
-        await reach.database.write(
+        await session.database.write(
             lambda tx: note(
-                tx, reach, "memory.forgotten", by=by, what=receipt.id, places=receipt.places
+                tx, session, "memory.forgotten", by=by, what=receipt.id, places=receipt.places
             )
         )
         await self._drop(receipt.agents)
@@ -152,20 +153,20 @@ class Memory:
 
     async def receipts(self) -> list[ForgetReceipt]:
         """Return the receipts of everything that was forgotten, the newest first."""
-        rows = await self._reach.database.read(
+        rows = await self._session.database.read(
             lambda tx: forgetting_at_rest.tombstones(tx, self._home)
         )
         found = sorted((ForgetReceipt.read(row[4]) for row in rows), key=lambda one: -one.at)
-        if self._reach.sees_all:
+        if self._session.sees_all:
             return found
         # Why, and which files could not be reached, is the owner's to know.
         return [replace(one, reason="", unreached=(), places={}, names={}) for one in found]
 
     async def forget_again(self) -> ForgetReceipt | None:
         """Forget what an older copy of the database has brought back; None if there is nothing."""
-        reach = self._reach
+        session = self._session
         return await replay(
-            reach.database, reach.data, self._home, drop=self._drop, clock=reach.clock
+            session.database, session.data, self._home, drop=self._drop, clock=session.clock
         )
 
     async def retain(self) -> RetentionResult:
@@ -174,22 +175,22 @@ class Memory:
             RetentionRule(
                 RetentionKind(one.kind),
                 one.days,
-                agent_id=await self._reach.agent_id(one.agent) or None,
+                agent_id=await self._session.agent_id(one.agent) or None,
                 tag=one.tag,
                 trust=one.trust,
             )
             for one in self._retention()
         ]
         deleted = await enforce_retention(
-            self._reach.database, self._home, rules, self._reach.clock()
+            self._session.database, self._home, rules, self._session.clock()
         )
         await self._drop(deleted.agents)
         return deleted
 
     async def _drop(self, agents: Sequence[str]) -> None:
-        self._reach.clear()
+        self._session.clear()
         for agent_id in agents:
-            self._reach.drop(agent_id)
+            self._session.drop(agent_id)
 
     # -- leaving and returning -----------------------------------------------------------------
 
@@ -197,13 +198,13 @@ class Memory:
         self, agent: Agent | str, *, participants: Participants = OWNER_ALONE
     ) -> dict[str, Any]:
         """Return an agent's memory as a JSON document, as far as those present may hear it."""
-        agent_id = await self._reach.agent_id(agent)
+        agent_id = await self._session.agent_id(agent)
 
         async def read(tx: Connection) -> dict[str, Any]:
-            present = await self._reach.among(tx, participants)
+            present = await self._session.among(tx, participants)
             return await export.export(tx, self._home, agent_id, participants=present)
 
-        document = await self._reach.database.read(read)
+        document = await self._session.database.read(read)
         text = orjson.dumps(document).decode()
         changed = redact(text)
         return document if changed is text else orjson.loads(changed)
@@ -217,20 +218,20 @@ class Memory:
         by: str = "api",
     ) -> Report:
         """Take in a document that `export` has made; the report says what was not carried."""
-        agent_id = await self._reach.agent_id(agent)
+        agent_id = await self._session.agent_id(agent)
 
         async def work(tx: Connection) -> Report:
-            writer = await self._reach.writer(tx, by)
+            writer = await self._session.writer(tx, by)
             report = await export.import_memory(tx, writer, agent_id, document, dry_run=dry_run)
             if not dry_run:
-                await note(tx, self._reach, "memory.imported", by=by, agent_id=agent_id)
+                await note(tx, self._session, "memory.imported", by=by, agent_id=agent_id)
             return report
 
-        report = await self._reach.database.write(work)
+        report = await self._session.database.write(work)
         if not dry_run:
-            await self._reach.stay_forgotten()
+            await self._session.stay_forgotten()
         return report
 
     @property
     def _home(self) -> str:
-        return self._reach.constellation
+        return self._session.constellation

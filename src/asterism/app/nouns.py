@@ -1,7 +1,7 @@
 """The nouns of a home: each has a file of its own, imported when it is first used.
 
-Every noun is made here, for whoever acts: it gets their reach, and what it shares with others from
-the engine.
+Every noun is made here, for whoever acts: it gets their session, and what it shares with others
+from the engine.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from asterism.app.engine import Engine
-from asterism.app.reach import Reach
-from asterism.types.agents import Agent
-from asterism.types.ids import new_id
+from asterism.app.session import Session
+from asterism.types.agents import Agent, new_id
 
 if TYPE_CHECKING:
     from asterism.app.approvals import Approvals
@@ -35,57 +34,57 @@ if TYPE_CHECKING:
 class Nouns:
     """Blocks, people, keys and so on, for whoever acts."""
 
-    def __init__(self, engine: Engine, reach: Reach) -> None:
+    def __init__(self, engine: Engine, session: Session) -> None:
         """Make a home for whoever acts."""
         self._engine = engine
-        self._reach = reach
+        self._session = session
 
     @cached_property
     def blocks(self) -> Blocks:
         """The blocks of agents, and of the constellation."""
         from asterism.app.blocks import Blocks
 
-        return Blocks(self._reach)
+        return Blocks(self._session)
 
     @cached_property
     def audit(self) -> Audit:
         """What was done, by whom and why."""
         from asterism.app.audit import Audit
 
-        return Audit(self._reach)
+        return Audit(self._session)
 
     @cached_property
     def keys(self) -> Keys:
         """Keys of others, encrypted at rest."""
         from asterism.app.keys import Keys
 
-        return Keys(self._reach, self._engine.keys)
+        return Keys(self._session, self._engine.keys)
 
     @cached_property
     def tools(self) -> Tools:
         """The tools that were registered."""
         from asterism.app.tools import Tools
 
-        return Tools(self._reach, self._engine.tools)
+        return Tools(self._session, self._engine.tools)
 
     @cached_property
     def mcp(self) -> Mcp:
         """MCP servers, whose tools are offered beside our own."""
         from asterism.app.mcp import Mcp
 
-        return Mcp(self._reach, self._engine.mcp)
+        return Mcp(self._session, self._engine.mcp)
 
     @cached_property
     def archive(self) -> Archive:
         """The archives of agents."""
         from asterism.app.archive import Archive
-        from asterism.app.aside import ask_aside
+        from asterism.app.contexts import ask_aside
 
         async def ask(agent: Agent, text: str) -> str:
             return await ask_aside(self._engine.means, agent, text, new_id("aside"))
 
         return Archive(
-            self._reach,
+            self._session,
             self.search,
             lambda: ask if self._engine.settings.memory.judge == "model" else None,
         )
@@ -96,60 +95,60 @@ class Nouns:
         from asterism.app.search import Search
 
         engine = self._engine
-        return Search(self._reach, engine.asking, lambda: engine.settings.search.encoder)
+        return Search(self._session, engine.asking, lambda: engine.settings.search.encoder)
 
     @cached_property
     def people(self) -> People:
         """The persons that agents talk to."""
         from asterism.app.people import People
 
-        return People(self._reach)
+        return People(self._session)
 
     @cached_property
     def rules(self) -> Rules:
         """The rules for agents' tools: told to the model, and enforced."""
         from asterism.app.rules import Rules
 
-        return Rules(self._reach, self._engine.toolbox)
+        return Rules(self._session, self._engine.toolbox)
 
     @cached_property
     def halts(self) -> Halts:
         """Whether everything stands still, and the way on."""
         from asterism.app.halting import Halts
 
-        return Halts(self._reach)
+        return Halts(self._session)
 
     @cached_property
     def sources(self) -> Sources:
         """The folders of documents that agents can search."""
         from asterism.app.sources import Sources
 
-        return Sources(self._reach)
+        return Sources(self._session)
 
     @cached_property
     def contexts(self) -> Contexts:
         """What models see, or saw."""
         from asterism.app.contexts import Contexts
 
-        return Contexts(self._reach, self._engine.means, self._engine.runtime.live)
+        return Contexts(self._session, self._engine.means, self._engine.runtime.live)
 
     @cached_property
     def memory(self) -> Memory:
         """Memory as a whole: time travel, provenance, health, forgetting, export."""
         from asterism.app.memory import Memory
 
-        return Memory(self._reach, lambda: list(self._engine.settings.retention.values()))
+        return Memory(self._session, lambda: list(self._engine.settings.retention.values()))
 
     @cached_property
     def approvals(self) -> Approvals:
         """The questions that turns wait for; `await home.approvals()` returns those."""
         from asterism.app.approvals import Approvals
 
-        return Approvals(self._reach, self._engine.approvals)
+        return Approvals(self._session, self._engine.approvals)
 
     @cached_property
     def grants(self) -> Grants:
         """What agents may do without asking each time."""
         from asterism.app.grants import Grants
 
-        return Grants(self._reach)
+        return Grants(self._session)

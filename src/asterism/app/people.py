@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from asterism.app.audit import note
-from asterism.app.reach import Reach
-from asterism.app.verbs import verbs
+from asterism.app.session import Session, verbs
 from asterism.errors import InvalidInput
 from asterism.memory import people
 from asterism.permissions import Act
@@ -33,33 +32,33 @@ from asterism.types.people import Account, Audience, Participants, Person, Trust
 class People:
     """The persons that agents talk to."""
 
-    def __init__(self, reach: Reach) -> None:
-        self._reach = reach
+    def __init__(self, session: Session) -> None:
+        self._session = session
 
     async def list(self) -> list[Person]:
         """Return everybody who is known, the owner first."""
-        return await self._reach.database.read(
-            lambda tx: people.everyone(tx, self._reach.constellation)
+        return await self._session.database.read(
+            lambda tx: people.everyone(tx, self._session.constellation)
         )
 
     async def get(self, who: str) -> Person:
         """Return a person by name or id."""
-        return await self._reach.database.read(
-            lambda tx: people.find(tx, self._reach.constellation, who)
+        return await self._session.database.read(
+            lambda tx: people.find(tx, self._session.constellation, who)
         )
 
     async def create(
         self, name: str, *, trust: Trust = Trust.KNOWN, roles: Sequence[str] = ()
     ) -> Person:
         """Introduce a person."""
-        now = self._reach.clock()
+        now = self._session.clock()
 
         async def work(tx: Connection) -> Person:
             person = await people.create_person(tx, self._home, name, now, trust=trust, roles=roles)
             await self._note(tx, "created", person, trust=trust.value, roles=list(roles))
             return person
 
-        return await self._reach.database.write(work)
+        return await self._session.database.write(work)
 
     async def rename(self, who: str, name: str) -> Person:
         """Call a person something else."""
@@ -103,10 +102,10 @@ class People:
             whose = await rows.whose(tx, self._home, given)
             await people.unlink(tx, self._home, given)
             await note(
-                tx, self._reach, "person.unlinked", by="api", what=account, person=whose or ""
+                tx, self._session, "person.unlinked", by="api", what=account, person=whose or ""
             )
 
-        await self._reach.database.write(work)
+        await self._session.database.write(work)
 
     async def merge(self, kept: str, gone: str) -> Person:
         """Make one person of two."""
@@ -124,17 +123,17 @@ class People:
             persons = [(await people.find(tx, self._home, one)).id for one in present]
             return await people.participants(tx, self._home, persons, room)
 
-        return await self._reach.database.read(read)
+        return await self._session.database.read(read)
 
     async def audience(self, text: str) -> Audience:
         """Return the audience that a text means, in which persons may go by their names."""
-        return await self._reach.database.read(
+        return await self._session.database.read(
             lambda tx: people.read_audience(tx, self._home, text)
         )
 
     @property
     def _home(self) -> str:
-        return self._reach.constellation
+        return self._session.constellation
 
     async def _change(
         self,
@@ -149,12 +148,12 @@ class People:
             await self._note(tx, what, found, **told)
             return changed
 
-        return await self._reach.database.write(work)
+        return await self._session.database.write(work)
 
     async def _note(self, tx: Connection, what: str, person: Person, **told: Any) -> None:
         await note(
             tx,
-            self._reach,
+            self._session,
             f"person.{what}",
             by="api",
             what=person.name,

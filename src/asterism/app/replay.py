@@ -6,19 +6,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from asterism import plugins
-from asterism.agents.shown import Past
-from asterism.app.parts import make_model
+from asterism.app.engine import make_model
 from asterism.config import ModelSettings, Settings
 from asterism.errors import ModelError
-from asterism.models.http.cassette import Asked, Cassette, Exchange, Playing, first_difference
+from asterism.models.cassette import Cassette, Exchange, Playback, RecordedRequest, first_difference
 from asterism.ports import Model, ModelRequest, Profile, Profiled, Question
-from asterism.runtime.replay import replay
-from asterism.store import blobs
+from asterism.store import journal
 from asterism.store.database import Database
 from asterism.tools.tool import Toolbox
-from asterism.types.blobs import Blob
-from asterism.types.turns import Entry, Replay, Reply, TurnRecord
-from asterism.types.wire import images_in, with_images
+from asterism.turns.replay import replay
+from asterism.turns.shown import Past
+from asterism.types.agents import Blob
+from asterism.types.turns import Entry, Replay, Reply, TurnRecord, images_in, with_images
 
 _MESSAGE = b'{"role":"user"'
 
@@ -60,12 +59,12 @@ class _Deck(Cassette):
         self.chosen: Exchange | None = None
         self.body = b""
 
-    def play(self, asked: Asked) -> Playing:
+    def play(self, asked: RecordedRequest) -> Playback:
         """Return the chosen exchange."""
         self.body = asked.body
         if self.chosen is None:
             raise _Composed
-        return Playing(self.chosen, 0.0)
+        return Playback(self.chosen, 0.0)
 
 
 class _TapedModels:
@@ -84,12 +83,12 @@ class _TapedModels:
         """Play what was answered in a step; tell how the requests differ from those of then."""
         key = question.compose(question.models[0], Profile(), 0).key
         step = key.partition("/")[2]
-        exchanges = [one for one in self._deck.exchanges if one.asked.key == key]
+        exchanges = [one for one in self._deck.exchanges if one.request.key == key]
         if not exchanges:
             self.differences.append(f"{step}: not on the tape; taken from the journal.")
         shown = past.messages if past is not None else ()
         named = sorted({id for wire in shown for id in images_in(wire)})
-        images = await self._database.read(lambda tx: blobs.get(tx, named)) if named else {}
+        images = await self._database.read(lambda tx: journal.get_blob(tx, named)) if named else {}
         heard: Reply | None = None
         problem: ModelError | None = None
         for exchange in exchanges:
@@ -119,7 +118,7 @@ class _TapedModels:
         step: str,
     ) -> Reply:
         port = self._port(exchange)
-        model, body = exchange.asked.model, exchange.asked.body
+        model, body = exchange.request.model, exchange.request.body
         profile = port.profile(model.partition(":")[2]) if isinstance(port, Profiled) else Profile()
         # The window is left out: how much of the past was sent is told by the tape.
         request = question.compose(
@@ -133,7 +132,7 @@ class _TapedModels:
             with_images(wire, seen) if images_in(wire) else wire
             for wire in (past.messages if past is not None else ())
         ]
-        streamed, most = exchange.wishes
+        streamed, most = exchange.output_options
         nearest = request
         for max_output in dict.fromkeys((None, most)):
             wanted = replace(request, max_output=max_output)
@@ -183,7 +182,7 @@ class _TapedModels:
         return b""
 
     def _port(self, exchange: Exchange) -> Model:
-        vendor, address = exchange.asked.model.partition(":")[0], exchange.asked.address
+        vendor, address = exchange.request.model.partition(":")[0], exchange.request.address
         port = self._ports.get((vendor, address))
         if port is None:
             own = self._settings.models.get(vendor, ModelSettings())
@@ -191,7 +190,7 @@ class _TapedModels:
             there = {"base_url": address, "api": own.api or api}
             models = {**self._settings.models, vendor: own.model_copy(update=there)}
             settings = self._settings.model_copy(update={"models": models})
-            port = make_model(settings, exchange.asked.model, self._deck)
+            port = make_model(settings, exchange.request.model, self._deck)
             self._ports[vendor, address] = port
         return port
 

@@ -7,16 +7,15 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from asterism.agents.contradictions import contradiction
 from asterism.app.audit import note
-from asterism.app.reach import Reach
-from asterism.app.verbs import verbs
+from asterism.app.session import Session, verbs
 from asterism.config.rules import read_rules
 from asterism.errors import Conflict, InvalidInput, NotFound
 from asterism.permissions import Act
-from asterism.store import rules as rows
+from asterism.store import agents as rows
 from asterism.store.database import Connection
 from asterism.tools.tool import Toolbox
+from asterism.turns.rule_conflicts import contradiction
 from asterism.types.agents import Agent
 from asterism.types.rules import Rule, fits, is_pattern
 
@@ -29,8 +28,8 @@ _MOST = 200
 class Rules:
     """Rules for the tools of agents: told to the model, and enforced."""
 
-    def __init__(self, reach: Reach, toolbox: Toolbox) -> None:
-        self._reach = reach
+    def __init__(self, session: Session, toolbox: Toolbox) -> None:
+        self._session = session
         self._toolbox = toolbox
 
     async def list(self, agent: Agent | str) -> list[Rule]:
@@ -75,7 +74,7 @@ class Rules:
 
     async def _now(self, agent: Agent | str) -> Agent:
         # An agent that was handed in may have been given other rules since.
-        return await self._reach.agent(agent.id if isinstance(agent, Agent) else agent)
+        return await self._session.agent(agent.id if isinstance(agent, Agent) else agent)
 
     async def _put(self, agent: Agent, rules: Sequence[Rule]) -> builtins.list[Rule]:
         new = list(dict.fromkeys(rules))
@@ -93,11 +92,11 @@ class Rules:
             raise InvalidInput(f"{why} Change one of them. Nothing was changed.")
 
         async def work(tx: Connection) -> bool:
-            if not await rows.put(tx, agent.id, agent.version, new):
+            if not await rows.put_rules(tx, agent.id, agent.version, new):
                 return False
             keys = [one.key for one in new]
             await note(
-                *(tx, self._reach, "rules.changed"),
+                *(tx, self._session, "rules.changed"),
                 by="api",
                 agent_id=agent.id,
                 what=agent.name,
@@ -105,12 +104,12 @@ class Rules:
             )
             return True
 
-        if not await self._reach.database.write(work):
+        if not await self._session.database.write(work):
             raise Conflict(
                 f"{agent.name} was changed by somebody else meanwhile. Look at its rules and try "
                 "again. Nothing was changed."
             )
-        self._reach.drop(agent.id)
+        self._session.drop(agent.id)
         return new
 
     def _check(self, agent: Agent, rule: Rule, tools: Sequence[str]) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from asterism.app.arguments import AnyText
-from asterism.app.reach import Reach
-from asterism.app.verbs import verbs
+from asterism.app.session import AnyText, Session, verbs
 from asterism.memory.search.encoders.asking import Asking, serving
 from asterism.memory.search.encoders.names import names_for
 from asterism.memory.search.question import MOST_CHARACTERS
@@ -24,15 +22,15 @@ from asterism.types.search import DOMAINS, Found, Query
 class Search:
     """Search over all that agents remember; call it."""
 
-    def __init__(self, reach: Reach, asking: Asking, wanted: Callable[[], str]) -> None:
+    def __init__(self, session: Session, asking: Asking, wanted: Callable[[], str]) -> None:
         """Make the verb.
 
         Args:
-            reach: What is searched, and who searches.
+            session: What is searched, and who searches.
             asking: Asks encoders for the vectors of queries.
             wanted: Returns the name of the encoder that is configured.
         """
-        self._reach = reach
+        self._session = session
         self._asking = asking
         self._wanted = wanted
 
@@ -86,27 +84,27 @@ class Search:
             moment=moment,
             neighbours=neighbours,
         )
-        agent_id = None if agent is None else await self._reach.agent_id(agent)
+        agent_id = None if agent is None else await self._session.agent_id(agent)
         return await self.find(agent_id, query, participants)
 
     async def find(self, agent_id: str | None, query: Query, participants: Participants) -> Found:
         """Return what an agent's memory, or that of all, has on a query for those present."""
         # An encoder takes milliseconds, so it must not run while a transaction is open.
         asked = await self._asked(agent_id, query)
-        now = self._reach.clock()
+        now = self._session.clock()
 
         async def read(tx: Connection) -> Found:
             return await search(
                 tx,
-                self._reach.constellation,
+                self._session.constellation,
                 agent_id,
                 query,
-                participants=await self._reach.among(tx, participants),
+                participants=await self._session.among(tx, participants),
                 now=now,
                 asked=asked,
             )
 
-        return await self._reach.database.read(read)
+        return await self._session.database.read(read)
 
     async def _asked(self, agent_id: str | None, query: Query) -> Encoded | None:
         """Return the query's vector, or None where no encoder is wanted or it cannot answer."""
@@ -115,7 +113,7 @@ class Search:
             return None
 
         async def look(tx: Connection) -> tuple[str | None, list[str]]:
-            constellation = self._reach.constellation
+            constellation = self._session.constellation
             found = [agent_id]
             if agent_id is None:
                 found = await agents.ids(tx, constellation)
@@ -125,6 +123,6 @@ class Search:
                 await names_for(tx, constellation, agent_id or ""),
             )
 
-        name, names = await self._reach.database.read(look)
+        name, names = await self._session.database.read(look)
         vector = await self._asking.vector(name, query.text[:MOST_CHARACTERS], names)
         return None if name is None or vector is None else Encoded(name, vector)

@@ -8,18 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from asterism.app.audit import note
-from asterism.app.checks import checked_name, no_such
-from asterism.app.reach import Reach
-from asterism.app.verbs import verbs
+from asterism.app.session import Session, checked_name, no_such, verbs
 from asterism.errors import Conflict, InvalidInput, NotFound
 from asterism.memory import people
 from asterism.permissions import Act
-from asterism.sources.folder import Folder, Progress, Synced
+from asterism.sources.folder import Folder, Progress, SyncResult
 from asterism.store import documents
 from asterism.store.database import Connection
-from asterism.types.agents import Agent
+from asterism.types.agents import Agent, new_id
 from asterism.types.documents import Document, DocumentSource
-from asterism.types.ids import new_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +62,8 @@ def _folder(path: Path) -> Path:
 class Sources:
     """Folders of documents, read into passages, read again when a file changes."""
 
-    def __init__(self, reach: Reach) -> None:
-        self._reach = reach
+    def __init__(self, session: Session) -> None:
+        self._session = session
 
     async def add(
         self,
@@ -79,10 +76,10 @@ class Sources:
         audience: str = "owner",
     ) -> DocumentSource:
         """Make a source of a folder; `sync` reads it."""
-        reach = self._reach
+        session = self._session
         place = await asyncio.to_thread(_folder, Path(path))
-        ids = [await reach.agent_id(one) for one in agents]
-        now = reach.clock()
+        ids = [await session.agent_id(one) for one in agents]
+        now = session.clock()
 
         async def work(tx: Connection) -> DocumentSource:
             source = DocumentSource(
@@ -91,10 +88,10 @@ class Sources:
                 path=str(place),
                 include=tuple(include),
                 exclude=tuple(exclude),
-                audience=await people.read_audience(tx, reach.constellation, audience),
+                audience=await people.read_audience(tx, session.constellation, audience),
                 created_at=now,
             )
-            if not await documents.create(tx, reach.constellation, source):
+            if not await documents.create(tx, session.constellation, source):
                 raise Conflict(
                     f"There is a source named {name!r} already. Choose another name, or read it "
                     f'again with "asterism source sync {name}". Nothing was added.'
@@ -103,7 +100,7 @@ class Sources:
                 await documents.attach(tx, source.id, agent_id, now)
             await note(
                 tx,
-                reach,
+                session,
                 "source.added",
                 by="api",
                 what=name,
@@ -113,54 +110,54 @@ class Sources:
             )
             return source
 
-        return await reach.database.write(work)
+        return await session.database.write(work)
 
     async def list(self) -> list[SourceState]:
         """Return all sources and how they stand."""
 
         async def read(tx: Connection) -> list[SourceState]:
-            participants = await self._reach.participants(tx)
+            participants = await self._session.participants(tx)
             return [
                 SourceState(
                     one,
                     tuple(await documents.agents_of(tx, one.id)),
                     *await documents.counts(tx, one.id),
                 )
-                for one in await documents.sources(tx, self._reach.constellation)
+                for one in await documents.sources(tx, self._session.constellation)
                 if participants.can_see(one.audience)
             ]
 
-        return await self._reach.database.read(read)
+        return await self._session.database.read(read)
 
     async def get(self, name: str) -> DocumentSource:
         """Return a source by its name."""
 
         async def read(tx: Connection) -> DocumentSource:
-            participants = await self._reach.participants(tx)
-            found = await documents.named(tx, self._reach.constellation, name)
+            participants = await self._session.participants(tx)
+            found = await documents.named(tx, self._session.constellation, name)
             if found is None or not participants.can_see(found.audience):
                 there = [
                     one.name
-                    for one in await documents.sources(tx, self._reach.constellation)
+                    for one in await documents.sources(tx, self._session.constellation)
                     if participants.can_see(one.audience)
                 ]
                 raise NotFound(no_such("source", name, there))
             return found
 
-        return await self._reach.database.read(read)
+        return await self._session.database.read(read)
 
     async def documents(
         self, name: str, *, after: str = "", limit: int = 200
     ) -> Sequence[Document]:
         """Return the documents of a source by path, a page of them."""
         source = await self.get(name)
-        return await self._reach.database.read(
+        return await self._session.database.read(
             lambda tx: documents.documents(tx, source.id, after=after, most=limit)
         )
 
     async def sync(
         self, name: str, *, progress: Callable[[Progress], None] | None = None
-    ) -> Synced:
+    ) -> SyncResult:
         """Read what is new or has changed in a source; it goes on where it was cut off before."""
         source = await self.get(name)
         if source.paused:
@@ -168,21 +165,23 @@ class Sources:
                 f"Source {name!r} is paused, so that it is not read. Let it go on with "
                 f'"asterism source resume {name}". Nothing was read.'
             )
-        folder = Folder(source, self._reach.constellation, now=self._reach.clock)
-        synced = await folder.sync(self._reach.database, progress)
+        folder = Folder(source, self._session.constellation, now=self._session.clock)
+        synced = await folder.sync(self._session.database, progress)
         if synced.read:
             told = f"{synced.read} documents"
-            await self._reach.database.write(
-                lambda tx: note(tx, self._reach, "source.read", by="api", what=name, read=told)
+            await self._session.database.write(
+                lambda tx: note(tx, self._session, "source.read", by="api", what=name, read=told)
             )
         if synced.read:
-            await self._reach.stay_forgotten()
+            await self._session.stay_forgotten()
         return synced
 
     async def pause(self, name: str, *, paused: bool = True) -> None:
         """Let a source rest: what was read can be searched, and nothing is read anew."""
         source = await self.get(name)
-        await self._reach.database.write(lambda tx: documents.set_paused(tx, source, paused=paused))
+        await self._session.database.write(
+            lambda tx: documents.set_paused(tx, source, paused=paused)
+        )
 
     async def resume(self, name: str) -> None:
         """Let a source that rested be read again."""
@@ -190,31 +189,31 @@ class Sources:
 
     async def remove(self, name: str) -> None:
         """Take a source away with all that was read from it; the files stay."""
-        folder = Folder(await self.get(name), self._reach.constellation, now=self._reach.clock)
-        await folder.remove(self._reach.database)
-        await self._reach.database.write(
-            lambda tx: note(tx, self._reach, "source.removed", by="api", what=name)
+        folder = Folder(await self.get(name), self._session.constellation, now=self._session.clock)
+        await folder.remove(self._session.database)
+        await self._session.database.write(
+            lambda tx: note(tx, self._session, "source.removed", by="api", what=name)
         )
 
     async def attach(self, name: str, agent: Agent | str) -> None:
         """Let an agent search a source."""
-        source, agent_id = await self.get(name), await self._reach.agent_id(agent)
-        now = self._reach.clock()
+        source, agent_id = await self.get(name), await self._session.agent_id(agent)
+        now = self._session.clock()
 
         async def work(tx: Connection) -> None:
             await documents.attach(tx, source.id, agent_id, now)
             kind = "source.attached"
-            await note(tx, self._reach, kind, by="api", agent_id=agent_id, what=name)
+            await note(tx, self._session, kind, by="api", agent_id=agent_id, what=name)
 
-        await self._reach.database.write(work)
+        await self._session.database.write(work)
 
     async def detach(self, name: str, agent: Agent | str) -> None:
         """Let an agent search a source no longer."""
-        source, agent_id = await self.get(name), await self._reach.agent_id(agent)
+        source, agent_id = await self.get(name), await self._session.agent_id(agent)
 
         async def work(tx: Connection) -> None:
             await documents.detach(tx, source.id, agent_id)
             kind = "source.detached"
-            await note(tx, self._reach, kind, by="api", agent_id=agent_id, what=name)
+            await note(tx, self._session, kind, by="api", agent_id=agent_id, what=name)
 
-        await self._reach.database.write(work)
+        await self._session.database.write(work)

@@ -10,23 +10,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from asterism.app.checks import no_such
-from asterism.app.reach import Reach
-from asterism.app.verbs import verbs
+from asterism.app.session import Session, no_such, verbs
 from asterism.config import Settings
 from asterism.errors import AsterismError, Conflict, NotFound
 from asterism.permissions import Act
-from asterism.store import events, registered
+from asterism.store import agents, events
 from asterism.store.database import Connection
-from asterism.tools.file import Files, file_tool
-from asterism.tools.registered import checked_spec, registered_tool
-from asterism.tools.shell import Spawned, shell_tool
+from asterism.tools.builtin.files import Files, file_tool
+from asterism.tools.builtin.shell import (
+    BackgroundPrograms,
+    SandboxStatus,
+    Workspaces,
+    sandbox_status,
+    shell_tool,
+)
+from asterism.tools.builtin.web import clear_pages
+from asterism.tools.schema import checked_spec, registered_tool
 from asterism.tools.tool import Tool, Toolbox
-from asterism.tools.web.tool import clear_pages
-from asterism.tools.workplace import Standing, Workplace, standing
+from asterism.types.agents import HttpCall, RegisteredTool, ToolSpec
 from asterism.types.events import Event, home_chain
 from asterism.types.people import OWNER
-from asterism.types.registered import HttpCall, RegisteredTool, ToolSpec
 
 _log = logging.getLogger(__name__)
 _TOPIC = "tools"
@@ -36,8 +39,8 @@ class Workshop:
     """The tools `shell` and `file`, with all that they need: made before the home is open."""
 
     def __init__(self, data: Path, settings: Callable[[], Settings]) -> None:
-        self.workplace = Workplace(data, settings)
-        self._spawned = Spawned()
+        self.workplace = Workspaces(data, settings)
+        self._spawned = BackgroundPrograms()
         self._files = Files(self.workplace)
 
     def tools(self) -> list[Tool]:
@@ -59,10 +62,10 @@ class OfferedTools:
     """The registered tools that are in the toolbox of this process, also by other processes."""
 
     def __init__(
-        self, reach: Reach, toolbox: Toolbox, workplace: Workplace, keys: Callable[[str], str]
+        self, session: Session, toolbox: Toolbox, workplace: Workspaces, keys: Callable[[str], str]
     ) -> None:
         """Prepare; `keys` returns what `secret:NAME` stands for."""
-        self._reach = reach
+        self._session = session
         self._toolbox = toolbox
         self.workplace = workplace
         self._keys = keys
@@ -73,7 +76,7 @@ class OfferedTools:
         """Offer what is registered, and from now on what another process registers, too."""
         await self.refresh()
         if not readonly:
-            await self._reach.database.listen(_TOPIC, self._heard)
+            await self._session.database.listen(_TOPIC, self._heard)
 
     async def close(self) -> None:
         """Wait for what is being looked up."""
@@ -86,8 +89,8 @@ class OfferedTools:
 
     async def refresh(self) -> None:
         """Offer what is registered now, also by another process, and nothing that was removed."""
-        found = await self._reach.database.read(
-            lambda tx: registered.listing(tx, self._reach.constellation)
+        found = await self._session.database.read(
+            lambda tx: agents.registered_tools(tx, self._session.constellation)
         )
         there = {one.spec.name: one for one in found}
         for name in list(self._offered):
@@ -131,8 +134,8 @@ class OfferedTools:
 class Tools:
     """The tools that were registered: `await home.tools.add(…)`."""
 
-    def __init__(self, reach: Reach, offered: OfferedTools) -> None:
-        self._reach = reach
+    def __init__(self, session: Session, offered: OfferedTools) -> None:
+        self._session = session
         self._offered = offered
 
     async def add(
@@ -190,17 +193,17 @@ class Tools:
                 f"There is a tool {name!r} that was not registered, but is built in or configured. "
                 "Choose another name. Nothing was changed."
             )
-        now = self._reach.clock()
+        now = self._session.clock()
 
         async def work(tx: Connection) -> RegisteredTool:
-            made = await registered.put(tx, self._reach.constellation, spec, by, now)
+            made = await agents.put_tool(tx, self._session.constellation, spec, by, now)
             body = {"tool": name, "version": made.version, "kind": "python" if python else "http"}
-            event = Event("tool.registered", str(self._reach.actor), now, body)
-            await events.append(tx, home_chain(self._reach.constellation), [event])
+            event = Event("tool.registered", str(self._session.actor), now, body)
+            await events.append(tx, home_chain(self._session.constellation), [event])
             await tx.notify(_TOPIC, name)
             return made
 
-        made = await self._reach.database.write(work)
+        made = await self._session.database.write(work)
         self._offered.offer(made)
         return made
 
@@ -209,13 +212,13 @@ class Tools:
         return self._shown(await self._registered())
 
     async def _registered(self) -> Sequence[RegisteredTool]:
-        return await self._reach.database.read(
-            lambda tx: registered.listing(tx, self._reach.constellation)
+        return await self._session.database.read(
+            lambda tx: agents.registered_tools(tx, self._session.constellation)
         )
 
     def _shown(self, found: Sequence[RegisteredTool]) -> builtins.list[RegisteredTool]:
         """Return tools as whoever acts may see them: headers may hold keys."""
-        if self._reach.sees_all:
+        if self._session.sees_all:
             return [*found]
         return [
             replace(one, spec=replace(one.spec, http=replace(one.spec.http, headers={})))
@@ -226,8 +229,8 @@ class Tools:
 
     async def versions(self, name: str) -> list[RegisteredTool]:
         """Return all versions of a registered tool, the newest first."""
-        found = await self._reach.database.read(
-            lambda tx: registered.versions(tx, self._reach.constellation, name)
+        found = await self._session.database.read(
+            lambda tx: agents.tool_versions(tx, self._session.constellation, name)
         )
         if not found:
             raise NotFound(no_such("tool", name, [one.spec.name for one in await self.list()]))
@@ -235,20 +238,20 @@ class Tools:
 
     async def remove(self, name: str) -> None:
         """Offer a registered tool no more; its versions are kept."""
-        now = self._reach.clock()
+        now = self._session.clock()
 
         async def work(tx: Connection) -> bool:
-            if not await registered.remove(tx, self._reach.constellation, name, now):
+            if not await agents.remove_tool(tx, self._session.constellation, name, now):
                 return False
-            event = Event("tool.removed", str(self._reach.actor), now, {"tool": name})
-            await events.append(tx, home_chain(self._reach.constellation), [event])
+            event = Event("tool.removed", str(self._session.actor), now, {"tool": name})
+            await events.append(tx, home_chain(self._session.constellation), [event])
             await tx.notify(_TOPIC, name)
             return True
 
-        if not await self._reach.database.write(work):
+        if not await self._session.database.write(work):
             raise NotFound(no_such("tool", name, [one.spec.name for one in await self.list()]))
         self._offered.withdraw(name)
 
-    async def sandbox(self) -> Standing:
+    async def sandbox(self) -> SandboxStatus:
         """Say which sandbox is in force, and what it cannot do."""
-        return await standing(self._offered.workplace)
+        return await sandbox_status(self._offered.workplace)

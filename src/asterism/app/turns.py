@@ -11,44 +11,37 @@ from typing import Any
 import orjson
 
 from asterism.app.agents import AgentVerbs
-from asterism.app.arguments import AnyText
 from asterism.app.audit import note
-from asterism.app.checks import (
-    checked_schema,
-)
-from asterism.app.observe import metrics
-from asterism.app.reach import enough
+from asterism.app.engine import metrics
 from asterism.app.replay import replay_tape
-from asterism.app.signals import last_signal, signals_of_turn
-from asterism.app.spend import read_spend, standings
-from asterism.app.verbs import verbs
+from asterism.app.session import AnyText, checked_schema, enough, verbs
+from asterism.app.spend import last_signal, read_spend, signals_of_turn, standings
 from asterism.errors import Conflict, InvalidInput, NotFound
 from asterism.permissions import Act
-from asterism.runtime.replay import replay as replay_turn
-from asterism.runtime.watch import time_of
-from asterism.store import agents, approvals, blobs, inbox, journal, notices, outbox, schedules
+from asterism.store import agents, approvals, inbox, journal, outbox, schedules
 from asterism.store.database import Connection
-from asterism.types.agents import Agent
+from asterism.turns.replay import replay as replay_turn
+from asterism.turns.watch import time_of
+from asterism.types.agents import Agent, Schedule, image, message_id_for
 from asterism.types.approvals import Approval
-from asterism.types.blobs import image
-from asterism.types.messages import (
-    Delivery,
-    InboxItem,
-    Notice,
-    Receipt,
-)
 from asterism.types.people import audience_of
-from asterism.types.schedules import Schedule
 from asterism.types.spending import Spend, Standing
 from asterism.types.turns import (
+    Delivery,
     Entry,
+    InboxItem,
+    Message,
+    Notice,
+    Origin,
     Outcome,
+    Receipt,
     Replay,
     Signal,
     TurnRecord,
     TurnState,
+    images_in,
+    text_of,
 )
-from asterism.types.wire import images_in, text_of
 
 _MOST_DAYS = 36_500
 
@@ -120,7 +113,7 @@ class TurnVerbs(AgentVerbs):
         """
         speaker = (
             None
-            if self._reach.is_owner
+            if self._session.is_owner
             else self._speaker(
                 channel=channel != "api",
                 sender=sender,
@@ -130,23 +123,19 @@ class TurnVerbs(AgentVerbs):
             )
         )
         agent_id = agent.id if isinstance(agent, Agent) else (await self.agent(agent)).id
-        return await self._engine.runtime.accept(
+        message = Message(
             agent_id,
-            text,
-            channel=channel,
-            external_id=external_id,
-            sender=sender,
-            reply_to=reply_to,
-            images=[image(one) for one in images],
-            schema=checked_schema(schema),
-            room=room,
-            present=present,
-            speaker=speaker,
+            (text, *map(image, images)),
+            Origin(channel, sender, reply_to, room),
+            external_id,
+            tuple(present),
+            checked_schema(schema),
         )
+        return await self._engine.runtime.accept(message, speaker)
 
     def _speaker(self, **given: object) -> str:
         """Return who speaks where somebody acts who is not the owner: they themselves."""
-        actor = self._reach.actor
+        actor = self._session.actor
         said = [name for name, value in given.items() if value]
         if said:
             raise InvalidInput(
@@ -166,7 +155,7 @@ class TurnVerbs(AgentVerbs):
 
     async def _must_hear(self, turn_id: str) -> None:
         """Return if whoever acts may see a turn; else there is none for them."""
-        if not await self._reach.sees_turn(turn_id):
+        if not await self._session.sees_turn(turn_id):
             raise NotFound(
                 f'There is no turn {turn_id!r}. "asterism turn list" shows the latest ones.'
             )
@@ -195,7 +184,7 @@ class TurnVerbs(AgentVerbs):
         agent_id = (await self.outcome(turn_id)).agent_id
 
         async def accepted_before() -> Receipt:
-            return Receipt("msg_" + turn_id.partition("_")[2], turn_id, agent_id, duplicate=True)
+            return Receipt(message_id_for(turn_id), turn_id, agent_id, duplicate=True)
 
         async with contextlib.aclosing(self._signals(agent_id, accepted_before)) as signals:
             async for signal in signals:
@@ -225,12 +214,12 @@ class TurnVerbs(AgentVerbs):
             )
             told = {record.id for record in missed}
             for record in missed:
-                if not await self._reach.sees_turn(record.id):
+                if not await self._session.sees_turn(record.id):
                     continue
                 yield last_signal(await self._engine.runtime.outcome(record.id))
         async with contextlib.aclosing(self._engine.hub.watch(who.id, after)) as signals:
             async for signal in signals:
-                if signal.turn_id not in told and await self._reach.sees_turn(signal.turn_id):
+                if signal.turn_id not in told and await self._session.sees_turn(signal.turn_id):
                     yield signal
 
     async def stop_turn(self, turn_id: str, reason: str = "Stopped.") -> None:
@@ -271,7 +260,7 @@ class TurnVerbs(AgentVerbs):
 
         async def read(tx: Connection) -> list[TurnRecord]:
             async def heard(found: Sequence[TurnRecord]) -> list[TurnRecord]:
-                ids = await self._reach.visible_turns(tx, [one.id for one in found])
+                ids = await self._session.visible_turns(tx, [one.id for one in found])
                 return [one for one in found if one.id in ids]
 
             return await enough(
@@ -289,7 +278,7 @@ class TurnVerbs(AgentVerbs):
 
         async def read(tx: Connection) -> tuple[TurnRecord, list[Entry]] | None:
             record = await journal.turn(tx, turn_id)
-            if record is None or not await self._reach.visible_turns(tx, [turn_id]):
+            if record is None or not await self._session.visible_turns(tx, [turn_id]):
                 return None
             return record, await journal.entries_of(tx, record)
 
@@ -353,11 +342,11 @@ class TurnVerbs(AgentVerbs):
             if not await agents.create(tx, self._engine.settings.constellation, copy):
                 return False
             await journal.copy_before(tx, origin.id, record.first_seq, copy.id)
-            writer = await self._reach.writer(tx, "fork", f"as it stood before {turn_id}")
+            writer = await self._session.writer(tx, "fork", f"as it stood before {turn_id}")
             await fork_memory(tx, writer, origin.id, copy.id, moment=record.opened_at - 1)
             of = {"what": copy.name, "of": origin.name}
             await note(
-                tx, self._reach, "agent.forked", by="api", agent_id=copy.id, turn_id=turn_id, **of
+                tx, self._session, "agent.forked", by="api", agent_id=copy.id, turn_id=turn_id, **of
             )
             return True
 
@@ -369,7 +358,11 @@ class TurnVerbs(AgentVerbs):
         said = next(entry for entry in entries if entry.key == "in")
         opening = orjson.loads(said.meta or "{}")
         named = images_in(said.body)
-        shown = await self._engine.database.read(lambda tx: blobs.get(tx, named)) if named else {}
+        shown = (
+            await self._engine.database.read(lambda tx: journal.get_blob(tx, named))
+            if named
+            else {}
+        )
         outcome = await self.ask(
             copy,
             text_of(said.body),
@@ -386,7 +379,7 @@ class TurnVerbs(AgentVerbs):
     async def _waiting(self, tx: Connection) -> list[InboxItem]:
         """Return what waits in the inbox and whoever acts may see."""
         found = await inbox.waiting(tx, self._engine.settings.constellation)
-        heard = await self._reach.visible_turns(tx, [one.turn_id for one in found])
+        heard = await self._session.visible_turns(tx, [one.turn_id for one in found])
         return [one for one in found if one.turn_id in heard]
 
     async def counts(self) -> tuple[int, int]:
@@ -395,7 +388,7 @@ class TurnVerbs(AgentVerbs):
 
         async def read(tx: Connection) -> tuple[int, int]:
             there = await agents.count(tx, constellation)
-            if not self._reach.sees_all:
+            if not self._session.sees_all:
                 return there, len(await self._waiting(tx))
             return there, await inbox.count(tx, constellation)
 
@@ -420,7 +413,7 @@ class TurnVerbs(AgentVerbs):
             waiting = await inbox.waiting(tx, constellation)
             ids = [one.turn_id for one in waiting if one.kind == "message" and not one.stopped]
             ids += [record.id for record in await journal.all_interrupted(tx, constellation)]
-            return sorted(await self._reach.visible_turns(tx, ids))
+            return sorted(await self._session.visible_turns(tx, ids))
 
         return await self._engine.database.read(read)
 
@@ -432,10 +425,10 @@ class TurnVerbs(AgentVerbs):
 
     async def notices(self, *, unseen: bool = True, limit: int = 100) -> list[Notice]:
         """Return what the owner must be told, which is for nobody else."""
-        if not self._reach.sees_all:
+        if not self._session.sees_all:
             return []
         return await self._engine.database.read(
-            lambda tx: notices.listing(
+            lambda tx: agents.list_notices(
                 tx, self._engine.settings.constellation, unseen=unseen, most=limit
             )
         )
@@ -443,7 +436,7 @@ class TurnVerbs(AgentVerbs):
     async def notices_seen(self, ids: Sequence[str]) -> None:
         """Note that the owner has seen these."""
         at = self._engine.clock()
-        await self._engine.database.write(lambda tx: notices.mark_seen(tx, list(ids), at))
+        await self._engine.database.write(lambda tx: agents.mark_notice_seen(tx, list(ids), at))
 
     # -- money ---------------------------------------------------------------------------------
 
@@ -471,7 +464,7 @@ class TurnVerbs(AgentVerbs):
 
         async def read(tx: Connection) -> list[Delivery]:
             async def heard(found: Sequence[Delivery]) -> list[Delivery]:
-                ids = await self._reach.visible_turns(tx, [one.turn_id for one in found])
+                ids = await self._session.visible_turns(tx, [one.turn_id for one in found])
                 return [one for one in found if one.turn_id in ids]
 
             return await enough(
@@ -489,7 +482,7 @@ class TurnVerbs(AgentVerbs):
         async def work(tx: Connection) -> bool:
             revived = await outbox.revive(tx, key, at)
             if revived:
-                await note(tx, self._reach, "delivery.retried", by="api", what=key)
+                await note(tx, self._session, "delivery.retried", by="api", what=key)
             return revived
 
         if not await self._engine.database.write(work):
@@ -501,7 +494,7 @@ class TurnVerbs(AgentVerbs):
         agent_id = agent.id if isinstance(agent, Agent) else (await self.agent(agent)).id
 
         async def read(tx: Connection) -> list[Schedule]:
-            participants = await self._reach.participants(tx)
+            participants = await self._session.participants(tx)
             found = await schedules.of_agent(tx, agent_id)
             return [one for one in found if participants.can_see(audience_of(one.participants))]
 

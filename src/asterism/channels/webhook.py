@@ -14,7 +14,7 @@ import orjson
 
 from asterism.errors import ConfigError, DeliveryError
 from asterism.ports import Accept
-from asterism.types.messages import Delivery
+from asterism.types.turns import Delivery
 
 _FINAL = frozenset({400, 401, 403, 404, 405, 410, 413, 415, 422})
 

@@ -13,8 +13,9 @@ from asterism.cli.given import read_text
 from asterism.cli.home import visit
 from asterism.cli.options import Options, command, group
 from asterism.cli.output import Column, Output
-from asterism.cli.text import at, one_line, plural, when
+from asterism.cli.text import one_line, plural
 from asterism.errors import InvalidInput
+from asterism.times import local_short, local_text
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
@@ -75,7 +76,7 @@ def list_all(options: Options) -> None:
         Column("agent", lambda one: one.name, prose=True),
         Column("model", lambda one: one.model, prose=True),
         Column("tools", _tools, least=80, prose=True),
-        Column("created", lambda one: when(one.created_at)),
+        Column("created", lambda one: local_short(one.created_at)),
     ]
     out.table(columns, agents, empty='There are no agents yet. "asterism agent create" makes one.')
 
@@ -103,7 +104,7 @@ def show(options: Options, name: Name) -> None:
             ("model", agent.model),
             ("tools", _tools(agent)),
             ("limits", f"{limits} in a turn"),
-            ("created", at(agent.created_at)),
+            ("created", local_text(agent.created_at)),
             ("version", str(agent.version)),
             ("system", agent.system),
         ]

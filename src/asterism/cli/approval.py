@@ -12,8 +12,8 @@ from asterism.cli.home import visit
 from asterism.cli.options import Options, command, group
 from asterism.cli.outcome import report
 from asterism.cli.output import Column, Output
-from asterism.cli.text import when
 from asterism.cli.turn import names
+from asterism.times import local_short
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
@@ -76,7 +76,7 @@ def list_waiting(options: Options, answered: Answered = False) -> None:
         return
     columns: list[Column[Approval]] = [
         Column("approval", lambda one: one.id),
-        Column("asked", lambda one: when(one.asked_at), least=90 if answered else 0),
+        Column("asked", lambda one: local_short(one.asked_at), least=90 if answered else 0),
         Column("question", lambda one: one.question, prose=True),
     ]
     if answered:

@@ -12,16 +12,16 @@ import typer
 from asterism.cli.gauge import Gauge
 from asterism.cli.given import only_one, read_text
 from asterism.cli.home import visit
-from asterism.cli.moment import read_moment
 from asterism.cli.options import Options, command, group
 from asterism.cli.output import Column, Output
 from asterism.cli.problem import INTERRUPTED
 from asterism.cli.search import Asked, Moment, Present, Tagged, Within, find, print_found
 from asterism.cli.search import Limit as SearchLimit
 from asterism.cli.shapes import called, heard_by, plain
-from asterism.cli.text import at, one_line, plural, when
+from asterism.cli.text import one_line, plural
 from asterism.cli.whose import Whose, Yes, meant
 from asterism.errors import InvalidInput
+from asterism.times import local_short, local_text, read_moment
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
@@ -94,7 +94,7 @@ def print_passages(
         return
     columns: list[Column[Passage]] = [
         Column("passage", lambda one: one.id, least=80),
-        Column("known", lambda one: when(one.known_from)),
+        Column("known", lambda one: local_short(one.known_from)),
         Column("heard by", lambda one: heard_by(one.source.audience, names), least=110, prose=True),
         Column("trust", lambda one: one.source.trust.value, least=100),
         Column("tags", lambda one: ", ".join(one.tags), least=120, prose=True),
@@ -122,7 +122,7 @@ def show(options: Options, passage: PassageId) -> None:
         out.line()
         columns: list[Column[PassageEdit]] = [
             Column("edit", lambda one: str(one.number)),
-            Column("when", lambda one: when(one.at)),
+            Column("when", lambda one: local_short(one.at)),
             Column("what", lambda one: one.kind),
             Column("by", lambda one: one.author, prose=True),
             Column("why", lambda one: one.reason, prose=True),
@@ -132,13 +132,13 @@ def show(options: Options, passage: PassageId) -> None:
 
 def _facts(one: Passage, names: dict[str, str]) -> Iterator[tuple[str, str]]:
     yield "passage", one.id
-    yield "known", at(one.known_from)
+    yield "known", local_text(one.known_from)
     if one.true_from is not None:
-        yield "true from", at(one.true_from)
+        yield "true from", local_text(one.true_from)
     if one.superseded_at is not None:
-        yield "ended", f"{at(one.superseded_at)}, superseded by {one.superseded_by}"
+        yield "ended", f"{local_text(one.superseded_at)}, superseded by {one.superseded_by}"
     if one.retracted_at is not None:
-        yield "ended", f"{at(one.retracted_at)}, retracted"
+        yield "ended", f"{local_text(one.retracted_at)}, retracted"
     yield "by", one.author
     yield "from", "\n".join(map(str, one.source.origins)) or "unknown"
     yield "heard by", heard_by(one.source.audience, names)

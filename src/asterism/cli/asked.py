@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from asterism.cli.moment import read_first
-from asterism.cli.text import at
+from asterism.cli.given import read_since
 from asterism.errors import InvalidInput
-from asterism.types.call_text import (
+from asterism.times import local_text
+from asterism.types.approvals import (
     amount_in_words,
     argument_lines,
     call_lines,
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from asterism.app.approvals import Shown
-    from asterism.types.approvals import Approval
-    from asterism.types.grants import Grant, Wish
+    from asterism.types.approvals import Approval, Grant, Wish
 
 ONCE = "once"
 """What a yes is for that grants nothing beyond its call."""
@@ -35,19 +34,19 @@ def rows_of(shown: Shown, agent: str) -> list[tuple[str, str]]:
         ("state", one.verdict),
         ("agent", agent),
         ("turn", one.turn_id),
-        ("asked", at(one.asked_at)),
+        ("asked", local_text(one.asked_at)),
         ("question", visible(one.question)),
         ("call", "\n".join(call_lines(one))),
         ("because", visible(one.reason)),
         ("who", f"{shown.whom} may answer"),
         ("announced", "\n".join(_announced(one))),
-        ("expires", at(one.expires_at) if one.expires_at is not None else ""),
+        ("expires", local_text(one.expires_at) if one.expires_at is not None else ""),
     ]
     if one.decided_at is None:
-        rows.append(("next", f"announced again {at(one.next_at)}" if one.next_at else ""))
+        rows.append(("next", f"announced again {local_text(one.next_at)}" if one.next_at else ""))
     else:
         where = f" in {one.place}" if one.place else ""
-        rows.append(("answered", f"{at(one.decided_at)} by {shown.answered_by}{where}"))
+        rows.append(("answered", f"{local_text(one.decided_at)} by {shown.answered_by}{where}"))
         edited = argument_lines(one.edited) if one.edited is not None else []
         rows.append(("run with", "\n".join(edited)))
         rows.append(("note", one.note or ""))
@@ -61,7 +60,7 @@ def _announced(approval: Approval) -> list[str]:
         for place, number in sorted(approval.announced.items())
     ]
     if approval.announced_at is not None and places and approval.rounds > 1:
-        places.append(f"{approval.rounds} times, last {at(approval.announced_at)}")
+        places.append(f"{approval.rounds} times, last {local_text(approval.announced_at)}")
     return places
 
 
@@ -77,7 +76,7 @@ def spell(grant: Grant) -> str:
     if grant.turn_id is not None:
         words.append(f"in {grant.turn_id}")
     if grant.until is not None:
-        words.append(f"until {at(grant.until)}")
+        words.append(f"until {local_text(grant.until)}")
     if grant.uses is not None:
         words.append(f"{grant.uses} more")
     limits: list[str] = []
@@ -99,7 +98,7 @@ def read_wish(
     patterns: Sequence[str] | None = None,
 ) -> Wish | None:
     """Return what is granted with a yes for `once`, `turn`, `recipient` or `always`."""
-    from asterism.types.grants import Extent, Wish
+    from asterism.types.approvals import Extent, Wish
 
     if reach == ONCE:
         if limits or until or patterns:
@@ -116,7 +115,7 @@ def read_wish(
             "Nothing was done."
         ) from None
     amount, per_day = read_limits(limits)
-    last = read_first(until) if until is not None else None
+    last = read_since(until) if until is not None else None
     return Wish(extent, last, read_pattern(patterns), amount, per_day)
 
 

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any
 from asterism.cli.asked import read_limits
 from asterism.cli.questions import line
 from asterism.errors import AsterismError, InvalidInput
-from asterism.types.approvals import read_effects
-from asterism.types.call_text import argument_lines, call_lines, whole_at
+from asterism.types.approvals import argument_lines, call_lines, read_effects, whole_at
 from asterism.types.effects import amount_of
 
 if TYPE_CHECKING:
     from asterism.cli.screen import Screen
-    from asterism.types.approvals import Approval
-    from asterism.types.grants import Wish
+    from asterism.types.approvals import Approval, Wish
 
 _CHOICES = (
     "y this once · r this recipient · t in this turn · a always up to a limit (a 50, a 3/day) · "
@@ -74,7 +72,7 @@ class Asking:
 
     def _limited(self, question: Approval, typed: str) -> Wish | None:
         """Return a grant up to limits; without any, up to the amount that is asked for."""
-        from asterism.types.grants import Extent, Wish
+        from asterism.types.approvals import Extent, Wish
 
         asked = amount_of(read_effects(question.effects))
         known = 0 < asked < math.inf

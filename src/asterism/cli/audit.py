@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import orjson
 import typer
 
+from asterism.cli.given import read_since, read_until
 from asterism.cli.home import visit
-from asterism.cli.moment import read_first, read_last
 from asterism.cli.options import Options, command, group
 from asterism.cli.output import Column, Output
 from asterism.cli.problem import FAILED
-from asterism.cli.text import at, one_line, plural, printable, when
+from asterism.cli.text import one_line, plural, printable
 from asterism.errors import InvalidInput
 from asterism.private import private
+from asterism.times import local_short, local_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,8 +59,8 @@ def list_events(
     limit: Annotated[int, typer.Option("--limit", min=1, help="How many at most.")] = 50,
 ) -> None:
     """Show events, newest first."""
-    first = read_first(since) if since else None
-    last = read_last(until) if until else None
+    first = read_since(since) if since else None
+    last = read_until(until) if until else None
 
     async def errand(home: Asterism) -> tuple[list[Recorded], dict[str, str]]:
         found = await home.audit.list(
@@ -74,7 +75,7 @@ def list_events(
         return
     columns: list[Column[Recorded]] = [
         Column("event", lambda one: _ref(one, names)),
-        Column("at", lambda one: when(one.at)),
+        Column("at", lambda one: local_short(one.at)),
         Column("who", lambda one: one.actor, prose=True, least=80),
         Column("kind", lambda one: one.kind),
         Column("what", _told, prose=True),
@@ -97,8 +98,8 @@ def autonomy(
     ] = None,
 ) -> None:
     """Count calls with an effect outside: which ran without asking, were asked for, or denied."""
-    first = read_first(since) if since else None
-    last = read_last(until) if until else None
+    first = read_since(since) if since else None
+    last = read_until(until) if until else None
 
     async def errand(home: Asterism) -> Autonomy:
         return await home.audit.autonomy(agent=agent, since=first, until=last)
@@ -150,7 +151,7 @@ def show(
     body = found.body or {}
     rows = [
         ("event", _ref(found, names)),
-        ("at", at(found.at)),
+        ("at", local_text(found.at)),
         ("kind", found.kind),
         ("who", found.actor),
         ("agent", names.get(found.agent_id or "", found.agent_id or "")),

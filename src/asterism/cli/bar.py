@@ -7,13 +7,13 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Self
 
 from asterism.cli.output import console
-from asterism.models.embedded.weights import amount
+from asterism.models.embedded.weights import format_bytes
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
     from rich.progress import TaskID
 
-    from asterism.models.embedded.weights import Progress
+    from asterism.models.embedded.weights import PullProgress
 
 _EVERY = 0.05
 _NARROW = 60
@@ -35,7 +35,7 @@ class Bar:
     def __exit__(self, *problem: object) -> None:
         self._shown.__exit__(None, None, None)
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: PullProgress) -> None:
         """Show how far it is."""
         stage = progress.what.partition(" ")[0]
         is_new, self._stage = stage != self._stage, stage
@@ -59,13 +59,13 @@ class Bar:
     def _shown(self) -> AbstractContextManager[object]:
         return self._bars or nullcontext()
 
-    def _tell(self, progress: Progress, *, is_new: bool) -> None:
+    def _tell(self, progress: PullProgress, *, is_new: bool) -> None:
         share = progress.done / progress.total if progress.total else 1.0
         is_whole = share >= 1.0 > self._told
         if not is_new and share < self._told + _EVERY and not is_whole:
             return
         self._told = share
-        of = f"{amount(progress.done)} of {amount(progress.total)}, {share:.0%}"
+        of = f"{format_bytes(progress.done)} of {format_bytes(progress.total)}, {share:.0%}"
         print(f"{progress.name}: {progress.what} ({of})", file=sys.stderr, flush=True)  # noqa: T201
 
 

@@ -10,13 +10,13 @@ import typer
 
 from asterism.cli.given import be_sure, only_one, read_text
 from asterism.cli.home import visit
-from asterism.cli.moment import read_moment
 from asterism.cli.options import Options, command, group
 from asterism.cli.output import Column, Output
 from asterism.cli.shapes import called, first_words, heard_by, plain, share
-from asterism.cli.text import at, one_line, plural, when
+from asterism.cli.text import one_line, plural
 from asterism.cli.whose import Everybodys, Reason, Whose, Yes, block_of, meant
 from asterism.errors import InvalidInput
+from asterism.times import local_short, local_text, read_moment
 from asterism.types.memory import DEFAULT_LIMIT, BlockType, Permission
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def print_list(options: Options, found: Sequence[Seen]) -> None:
         Column("agent may", lambda one: one.permission.value, least=80),
         Column("used", lambda one: share(len(one.block.text), one.block.limit)),
         Column("version", lambda one: str(one.block.version), least=100),
-        Column("changed", lambda one: when(one.block.updated_at)),
+        Column("changed", lambda one: local_short(one.block.updated_at)),
         Column("says", lambda one: first_words(one.block.text), least=80),
     ]
     out.table(columns, found, empty='There are no blocks here. "asterism block create" makes one.')
@@ -148,7 +148,9 @@ def _print_block(
     out.grid(_facts(seen, number, size, shared, names))
     out.line()
     if number == 0:
-        out.line(f"The block was not there yet; it was made at {at(seen.block.created_at)}.")
+        out.line(
+            f"The block was not there yet; it was made at {local_text(seen.block.created_at)}."
+        )
     elif not said:
         out.line("It says nothing.")
     elif by_line:
@@ -180,7 +182,7 @@ def _facts(
             "version",
             str(block.version) if number == block.version else f"{number} of {block.version}",
         ),
-        ("changed", at(block.updated_at)),
+        ("changed", local_text(block.updated_at)),
     ]
     if shared:
         told = ", ".join(f"{name} ({permission})" for name, permission in shared.items())

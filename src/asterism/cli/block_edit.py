@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,16 +13,18 @@ from asterism.cli.block import Label, app, lines_of, say, used, write
 from asterism.cli.editor import Sheet
 from asterism.cli.given import number_of, only_one, read_bytes, read_text, write_bytes
 from asterism.cli.home import visit
-from asterism.cli.moment import read_point
 from asterism.cli.options import Options, command
 from asterism.cli.output import Output
 from asterism.cli.text import one_line
 from asterism.cli.whose import Everybodys, Reason, Whose, block_of
 from asterism.errors import AsterismError, InvalidInput, NotFound
+from asterism.times import read_moment
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
     from asterism.types.memory import Block, BlockWrite, EditRecord
+
+_VERSION = re.compile(r"v?(\d{1,11})")
 
 Text = Annotated[str | None, typer.Option("--text", metavar="TEXT", help="Write the whole anew.")]
 TextFile = Annotated[
@@ -326,11 +329,9 @@ async def version_of(
     home: Asterism, which: tuple[str | None, str], point: str, *, there: bool = True
 ) -> int:
     """Return the version that a block had at a point; with `there`, it must have been there."""
-    version, moment = read_point(point)
-    if version is not None:
-        return version
-    assert moment is not None
-    version = await home.blocks.version_at(*which, moment)
+    if found := _VERSION.fullmatch(point.strip().lower()):
+        return int(found[1])
+    version = await home.blocks.version_at(*which, read_moment(point))
     if there and version == 0:
         raise NotFound(
             f"Block {which[1]!r} was not there yet at that moment ({point}). "

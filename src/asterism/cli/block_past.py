@@ -13,8 +13,9 @@ from asterism.cli.home import visit
 from asterism.cli.options import Options, command
 from asterism.cli.output import Column, Output, console
 from asterism.cli.shapes import plain
-from asterism.cli.text import printable, when
+from asterism.cli.text import printable
 from asterism.cli.whose import Everybodys, Whose, block_of
+from asterism.times import local_short
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,7 +52,7 @@ def history(
         return
     columns: list[Column[EditRecord]] = [
         Column("edit", lambda one: str(one.number)),
-        Column("when", lambda one: when(one.at)),
+        Column("when", lambda one: local_short(one.at)),
         Column("what", lambda one: one.kind),
         Column("by", lambda one: one.author, prose=True),
         Column("stands", _standing),
@@ -129,7 +130,7 @@ def blame(
     columns: list[Column[tuple[int, Line, list[EditRecord]]]] = [
         Column("line", lambda one: str(one[0])),
         Column("edit", lambda one: ", ".join(str(edit.number) for edit in one[2])),
-        Column("when", lambda one: when(one[2][-1].at) if one[2] else ""),
+        Column("when", lambda one: local_short(one[2][-1].at) if one[2] else ""),
         Column("by", lambda one: _authors(one[2]), prose=True),
         Column("why", lambda one: one[2][-1].reason if one[2] else "", least=100, prose=True),
         Column("text", lambda one: one[1].text, prose=True),

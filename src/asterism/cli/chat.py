@@ -22,8 +22,9 @@ from asterism.cli.output import Column, Output
 from asterism.cli.prompt import Prompt
 from asterism.cli.screen import Screen
 from asterism.cli.stop import exit_on
-from asterism.cli.text import one_line, plural, printable, when
+from asterism.cli.text import one_line, plural, printable
 from asterism.errors import AsterismError, InvalidInput, NotFound
+from asterism.times import local_short
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
@@ -109,7 +110,7 @@ def _answered(house: Household, who: Agent, text: str, given: dict[str, Any]) ->
 
 
 def _standard_input() -> str:
-    from asterism.runtime.checks import LONGEST_MESSAGE
+    from asterism.types.turns import LONGEST_MESSAGE
 
     most = LONGEST_MESSAGE * 4  # bytes that as many characters take at most
     raw = sys.stdin.buffer.read(most + 1)
@@ -373,7 +374,7 @@ class Chat:
         columns: list[Column[TurnRecord]] = [
             Column("turn", lambda one: one.id),
             Column("state", lambda one: one.state.value, state=True),
-            Column("opened", lambda one: when(one.opened_at)),
+            Column("opened", lambda one: local_short(one.opened_at)),
         ]
         turns = self._house.run(self._home.turns(self._agent, limit=10))
         Output(json=False).table(columns, turns, empty="No turns yet.")
@@ -412,7 +413,7 @@ class Chat:
 
 async def _said(home: Asterism, turn_id: str) -> str:
     """Return the message that a turn answers."""
-    from asterism.types.wire import text_of
+    from asterism.types.turns import text_of
 
     for item in await home.waiting():
         if item.turn_id == turn_id:

@@ -18,9 +18,9 @@ from asterism.errors import InvalidInput, NotFound
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from asterism.agents.room import Folded
-    from asterism.agents.shown import ShownContext, ShownLine
     from asterism.app import Asterism
+    from asterism.turns.compaction import Folded
+    from asterism.turns.shown import ShownContext, ShownLine
 
 _TAG = re.compile(r"^<block [^>]*>|</block>$")
 

@@ -237,7 +237,7 @@ async def _left(home: Asterism, *, at_work: bool) -> AsyncIterator[Finding]:
 
 
 async def _stuck(home: Asterism) -> Finding:
-    from asterism.types.ids import now_ms
+    from asterism.types.agents import now_ms
 
     limits = {agent.id: agent.limits.seconds for agent in await home.agents()}
     stuck: list[str] = []

@@ -13,7 +13,7 @@ from asterism.errors import AsterismError
 if TYPE_CHECKING:
     from asterism.app.discovery import Finding
     from asterism.config.parse import Key
-    from asterism.models.embedded.weights import Weights
+    from asterism.models.embedded.weights import ModelWeights
 
 _NOTE, _WARNING = "bright_black", "yellow"
 _DEMO = (
@@ -85,16 +85,16 @@ def _embedded(found: list[Finding]) -> Finding | None:
     return next(here, None) or _fetched(ours, smallest)
 
 
-def _fetched(ours: dict[str, Finding], smallest: Weights) -> Finding | None:
+def _fetched(ours: dict[str, Finding], smallest: ModelWeights) -> Finding | None:
     """Fetch the recommended weights, or the smallest if no place has those."""
     from asterism.cli.model import fetch
-    from asterism.models.embedded.weights import amount, manifest
+    from asterism.models.embedded.weights import format_bytes, manifest
 
     best = next(one for one in manifest().values() if one.recommended)
     for one in dict.fromkeys((best, smallest)):
         tell(
-            f"Getting {one.name} ({amount(one.size)}, {one.licence}), a language model that runs "
-            f"on this machine. {one.about} Once per machine; Ctrl-C skips it.",
+            f"Getting {one.name} ({format_bytes(one.size)}, {one.licence}), a language model that "
+            f"runs on this machine. {one.about} Once per machine; Ctrl-C skips it.",
         )
         try:
             fetch(one.name)

@@ -11,8 +11,9 @@ from asterism.cli.given import be_sure
 from asterism.cli.home import visit
 from asterism.cli.output import Column, Output
 from asterism.cli.shapes import plain
-from asterism.cli.text import at, one_line, plural, printable, when
+from asterism.cli.text import one_line, plural, printable
 from asterism.errors import InvalidInput
+from asterism.times import local_short, local_text
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
@@ -78,7 +79,9 @@ async def _look(home: Asterism, wanted: Wanted) -> Told:
         told.append(("passage", f"{passage.id}, {_quoted(passage.text)}"))
     for turn_id in wanted.turns:
         turn, _ = await home.turn(turn_id)
-        told.append(("turn", f"{turn.id} of {at(turn.opened_at)}, and what was written in it"))
+        told.append(
+            ("turn", f"{turn.id} of {local_text(turn.opened_at)}, and what was written in it")
+        )
     persons = [await home.people.get(one) for one in wanted.persons]
     told += [("person", f"{one.name}: what they said, what only they may hear") for one in persons]
     sources = [await home.sources.get(one) for one in wanted.sources]
@@ -115,7 +118,7 @@ def print_receipt(out: Output, receipt: ForgetReceipt) -> None:
         out.line()
     times, places = plural(receipt.count, "time"), plural(len(receipt.places), "place")
     total = f"Found {times} in {places}, and forgotten" if receipt.count else "Found nowhere"
-    out.line(f"{total}. Receipt {receipt.id}, {at(receipt.at)}.")
+    out.line(f"{total}. Receipt {receipt.id}, {local_text(receipt.at)}.")
     if receipt.summaries:
         out.line(
             f"Emptied: {len(receipt.summaries):,} of the summaries, since nobody can tell which of "
@@ -133,7 +136,7 @@ def print_receipts(out: Output, found: Sequence[ForgetReceipt]) -> None:
     """Print the receipts of all that was forgotten."""
     columns: list[Column[ForgetReceipt]] = [
         Column("receipt", lambda one: one.id),
-        Column("when", lambda one: when(one.at)),
+        Column("when", lambda one: local_short(one.at)),
         Column("times", lambda one: f"{one.count:,}"),
         Column("by", lambda one: one.by, least=80, prose=True),
         Column("not reached", lambda one: f"{len(one.unreached):,}", least=80),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 
 import typer
@@ -11,6 +12,7 @@ import typer
 from asterism.cli.text import printable
 from asterism.errors import InvalidInput
 from asterism.private import MAX_BYTES, NotRegular, TooLarge, private, read_regular
+from asterism.times import read_range
 
 _MOST_DIGITS = 18
 """Of a number that stores can keep; Python itself refuses to read thousands."""
@@ -21,6 +23,22 @@ def number_of(text: str) -> int | None:
     if not text.isdecimal() or len(text) > _MOST_DIGITS:
         return None
     return int(text)
+
+
+def read_since(text: str, now: datetime | None = None) -> int:
+    """Return the first moment of the time that a person means, such as "last week" or a day."""
+    return read_range(text, now, _read_phrase)[0]
+
+
+def read_until(text: str, now: datetime | None = None) -> int:
+    """Return the last moment of the time that a person means; a day is meant to its end."""
+    return read_range(text, now, _read_phrase)[1]
+
+
+def _read_phrase(text: str, now: int) -> tuple[int, int] | None:
+    from asterism.memory.search.dates import span_of  # its patterns take long to compile
+
+    return span_of(text, now)
 
 
 def only_one(given: Sequence[tuple[str, object]], *, needed: bool = True) -> str | None:

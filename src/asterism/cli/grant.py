@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from asterism.cli.asked import read_limits, read_pattern, spell
+from asterism.cli.given import read_since
 from asterism.cli.home import visit
-from asterism.cli.moment import read_first
 from asterism.cli.options import Options, command, group
 from asterism.cli.output import Column, Output
-from asterism.cli.text import when
 from asterism.cli.turn import names
 from asterism.errors import InvalidInput
+from asterism.times import local_short
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
-    from asterism.types.grants import Grant
+    from asterism.types.approvals import Grant
 
 app = group("See what agents may do without asking each time, and change it.")
 
@@ -49,11 +49,11 @@ def list_grants(
         Column("grant", lambda one: one.id),
         Column("agent", lambda one: called.get(one.agent_id or "", "all agents"), prose=True),
         Column("allows", spell, prose=True),
-        Column("given", lambda one: when(one.given_at), least=90),
+        Column("given", lambda one: local_short(one.given_at), least=90),
     ]
     if everything:
         columns.append(
-            Column("revoked", lambda one: when(one.revoked_at) if one.revoked_at else "")
+            Column("revoked", lambda one: local_short(one.revoked_at) if one.revoked_at else "")
         )
     out.table(columns, found, empty="Nothing is granted: agents ask each time.")
 
@@ -88,7 +88,7 @@ def give(
         raise InvalidInput(
             "Say whose calls are meant: --agent NAME, or --everybody. Nothing was granted."
         )
-    last = read_first(until) if until is not None else None
+    last = read_since(until) if until is not None else None
     globs = read_pattern(pattern)
     amount, per_day = read_limits(limit)
 

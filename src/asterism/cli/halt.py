@@ -10,11 +10,11 @@ import typer
 from asterism.cli.home import visit
 from asterism.cli.options import Options
 from asterism.cli.output import Output
-from asterism.cli.text import at
+from asterism.times import local_text
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
-    from asterism.types.halts import Halt
+    from asterism.types.agents import Halt
 
 
 def halt(
@@ -47,4 +47,4 @@ def resume(options: Options) -> None:
     if out.json:
         out.data(asdict(stood))
     else:
-        out.line(f"The agents go on. They were halted {at(stood.at)}: {stood.reason}")
+        out.line(f"The agents go on. They were halted {local_text(stood.at)}: {stood.reason}")

@@ -16,7 +16,7 @@ from asterism.errors import AsterismError, StoreMissing
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
-    from asterism.app.vendor_keys import StoredKeys
+    from asterism.app.keys import StoredKeys
     from asterism.cli.options import Options
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ async def stored_keys(
 
     With `lenient`, there are none either where the database cannot be read.
     """
-    from asterism.app.vendor_keys import NoStoredKeys
+    from asterism.app.keys import NoStoredKeys
 
     async with AsyncExitStack() as stack:
         keys: StoredKeys = NoStoredKeys()

@@ -11,8 +11,9 @@ import typer
 from asterism.cli.home import visit
 from asterism.cli.options import Options, command, group
 from asterism.cli.output import Column, Output
-from asterism.cli.text import at, plural, when
+from asterism.cli.text import plural
 from asterism.errors import InvalidInput
+from asterism.times import local_short, local_text
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
@@ -99,8 +100,8 @@ def list_keys(options: Options) -> None:
         return
     columns: list[Column[StoredKey]] = [
         Column("key", lambda one: one.name),
-        Column("stored", lambda one: at(one.created_at), least=80),
-        Column("last used", lambda one: when(one.used_at) if one.used_at else "never"),
+        Column("stored", lambda one: local_text(one.created_at), least=80),
+        Column("last used", lambda one: local_short(one.used_at) if one.used_at else "never"),
         Column("used by", lambda one: ", ".join(one.used_by) or "nothing", prose=True),
     ]
     if any(one.problem for one in found):

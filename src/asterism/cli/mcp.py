@@ -14,7 +14,7 @@ from asterism.cli.given import read_bytes
 from asterism.cli.home import visit
 from asterism.cli.options import Options, command, group
 from asterism.cli.output import Column, Output
-from asterism.cli.text import plural, when
+from asterism.cli.text import plural
 from asterism.errors import (
     AsterismError,
     Conflict,
@@ -23,12 +23,13 @@ from asterism.errors import (
     StoreMissing,
     StoreReadOnly,
 )
+from asterism.times import local_short
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
-    from asterism.app.mcp_import import Imported
-    from asterism.tools.mcp.offers import Offer
-    from asterism.tools.mcp.servers import Standing
+    from asterism.app.mcp import Imported
+    from asterism.tools.mcp.clients import McpServerStatus
+    from asterism.tools.mcp.tools import McpTool
 
 T = TypeVar("T")
 
@@ -46,7 +47,7 @@ def list_servers(
 ) -> None:
     """Show the servers that are configured, and how many tools each offers."""
 
-    async def errand(home: Asterism) -> list[tuple[Standing, str]]:
+    async def errand(home: Asterism) -> list[tuple[McpServerStatus, str]]:
         return list(await asyncio.gather(*(_stands(home, one, check) for one in home.mcp.list())))
 
     found = _ask(options, errand) if check else _look(options, errand)
@@ -54,11 +55,11 @@ def list_servers(
     if out.json:
         out.data([_described(one, trouble) for one, trouble in found])
         return
-    columns: list[Column[tuple[Standing, str]]] = [
+    columns: list[Column[tuple[McpServerStatus, str]]] = [
         Column("server", lambda one: one[0].name),
         Column("reached by", lambda one: one[0].settings.transport, least=80),
         Column("tools", lambda one: _count(one[0])),
-        Column("asked", lambda one: when(one[0].listing.at) if one[0].listing else "never"),
+        Column("asked", lambda one: local_short(one[0].listing.at) if one[0].listing else "never"),
         Column("state", lambda one: _state(*one), prose=True),
     ]
     out.table(columns, found, empty='No MCP server is configured. "asterism mcp add" adds one.')
@@ -83,32 +84,32 @@ def _ask(options: Options, errand: Callable[[Asterism], Awaitable[T]]) -> T:
         return visit(options, errand, readonly=True)
 
 
-async def _stands(home: Asterism, one: Standing, check: bool) -> tuple[Standing, str]:
+async def _stands(home: Asterism, one: McpServerStatus, check: bool) -> tuple[McpServerStatus, str]:
     if not check or not one.settings.enabled:
-        return one, one.trouble
+        return one, one.problem
     try:
         return await home.mcp.ask(one.name), ""
     except AsterismError as error:
         return one, error.message
 
 
-def _count(one: Standing) -> str:
-    return f"{one.offered} of {len(one.offers)}" if one.listing else "?"
+def _count(one: McpServerStatus) -> str:
+    return f"{one.offered} of {len(one.tools)}" if one.listing else "?"
 
 
-def _state(one: Standing, trouble: str) -> str:
+def _state(one: McpServerStatus, trouble: str) -> str:
     if not one.settings.enabled:
         return "off"
     return trouble or ("known" if one.listing else "not asked yet")
 
 
-def _described(one: Standing, trouble: str) -> dict[str, Any]:
+def _described(one: McpServerStatus, trouble: str) -> dict[str, Any]:
     return {
         "name": one.name,
         "transport": one.settings.transport,
         "enabled": one.settings.enabled,
         "tools": one.offered,
-        "refused": sum(bool(offer.refused) for offer in one.offers),
+        "refused": sum(bool(offer.refused) for offer in one.tools),
         "asked_at": one.listing.at if one.listing else None,
         "protocol": one.listing.protocol if one.listing else None,
         "server": one.listing.server if one.listing else None,
@@ -120,38 +121,38 @@ def _described(one: Standing, trouble: str) -> dict[str, Any]:
 def tools(options: Options, name: Name) -> None:
     """Ask a server for its tools: what each is called here, or why it is not offered."""
 
-    async def errand(home: Asterism) -> Standing:
+    async def errand(home: Asterism) -> McpServerStatus:
         return await home.mcp.ask(name)
 
     found = _ask(options, errand)
     out = Output(json=options.json)
     if out.json:
-        out.data([_offered(one) for one in found.offers])
+        out.data([_offered(one) for one in found.tools])
         return
-    columns: list[Column[Offer]] = [
-        Column("tool", lambda one: one.own[:80]),
+    columns: list[Column[McpTool]] = [
+        Column("tool", lambda one: one.own_name[:80]),
         Column("offered as", lambda one: one.name),
         Column("effects", _effects_of, least=80),
         Column("asks", lambda one: "yes" if one.tool and one.tool.ask else "", least=80),
         Column("what it is for", _about, prose=True),
     ]
-    out.table(columns, found.offers, empty=f"MCP server {name!r} has no tools.")
+    out.table(columns, found.tools, empty=f"MCP server {name!r} has no tools.")
 
 
-def _effects_of(one: Offer) -> str:
+def _effects_of(one: McpTool) -> str:
     if one.tool is None:
         return ""
     return ", ".join(str(effect.kind) for effect in one.tool.effects({}))
 
 
-def _about(one: Offer) -> str:
+def _about(one: McpTool) -> str:
     if one.tool is None:
         return f"Not offered: {one.refused}."
     return one.tool.description.partition("\n")[0][:200]
 
 
-def _offered(one: Offer) -> dict[str, Any]:
-    found: dict[str, Any] = {"tool": one.own, "name": one.name or None}
+def _offered(one: McpTool) -> dict[str, Any]:
+    found: dict[str, Any] = {"tool": one.own_name, "name": one.name or None}
     if one.tool is None:
         return {**found, "refused": one.refused}
     effects = [str(effect.kind) for effect in one.tool.effects({})]
@@ -301,7 +302,7 @@ def import_servers(
 
     Tokens and keys in the file are stored encrypted; the configuration only names them.
     """
-    from asterism.app.mcp_import import read_foreign
+    from asterism.app.mcp import read_foreign
     from asterism.config import load
 
     if file.exists():

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from asterism.app import Asterism
     from asterism.cli.options import Options
     from asterism.config import Settings
-    from asterism.tools.mcp.servers import Standing
+    from asterism.tools.mcp.clients import McpServerStatus
 
 _PATIENCE = 60.0
 
@@ -39,7 +39,7 @@ async def check_servers(options: Options, settings: Settings, *, offline: bool) 
         return [Finding("mcp", BAD, error.message)]
 
 
-async def _finding(home: Asterism, one: Standing, offline: bool) -> Finding:
+async def _finding(home: Asterism, one: McpServerStatus, offline: bool) -> Finding:
     if not one.settings.enabled:
         return Finding("mcp", OK, f"{one.name}: off")
     if not offline:
@@ -55,7 +55,7 @@ async def _finding(home: Asterism, one: Standing, offline: bool) -> Finding:
     if one.listing is None:
         return Finding("mcp", OK, f"{one.name}: not asked yet")
     said = f"{one.name}: {plural(one.offered, 'tool')}, protocol {one.listing.protocol}"
-    refused = [offer for offer in one.offers if offer.refused and not offer.left_out]
+    refused = [offer for offer in one.tools if offer.refused and not offer.excluded]
     if not refused:
         return Finding("mcp", OK, said)
     remedy = f'"asterism mcp tools {one.name}" shows why.'

@@ -16,13 +16,13 @@ from asterism.cli.forget import Wanted, forget_wanted, print_receipt, print_rece
 from asterism.cli.gauge import Gauge
 from asterism.cli.given import be_sure, read_text, write_bytes
 from asterism.cli.home import visit
-from asterism.cli.moment import read_moment
 from asterism.cli.options import Options, command, group
 from asterism.cli.output import Column, Output, console
 from asterism.cli.shapes import plain
-from asterism.cli.text import as_json, at, one_line, plural, printable, when
+from asterism.cli.text import as_json, one_line, plural, printable
 from asterism.cli.whose import Reason, Whose, Yes
 from asterism.errors import InvalidInput, NotFound
+from asterism.times import local_short, local_text, read_moment
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -95,7 +95,7 @@ def as_of(
     if out.json:
         out.data(plain(found))
         return
-    out.line(f"What {agent} remembered at {at(found.moment)}:")
+    out.line(f"What {agent} remembered at {local_text(found.moment)}:")
     for seen in found.blocks:
         out.line()
         out.line(f"block {seen.name}, version {seen.block.version}")
@@ -103,7 +103,7 @@ def as_of(
     out.line()
     columns: list[Column[Passage]] = [
         Column("passage", lambda one: one.id, least=80),
-        Column("known", lambda one: when(one.known_from)),
+        Column("known", lambda one: local_short(one.known_from)),
         Column("text", lambda one: one_line(one.text, 160), prose=True),
     ]
     out.table(columns, found.passages, empty="Its archive held nothing.")
@@ -152,7 +152,8 @@ def _revert_edit(
 
     if not yes:
         found = visit(options, look, readonly=True)
-        what = f"edit {number} of {which[1]!r} ({found.kind} by {found.author}, {at(found.at)})"
+        origin = f"{found.kind} by {found.author}, {local_text(found.at)}"
+        what = f"edit {number} of {which[1]!r} ({origin})"
         be_sure(f"Take back {one_line(what)}?", yes=False)
     step_back(options, which, number, reason)
 
@@ -291,7 +292,7 @@ def _tree(trace: Trace, onto: Tree | None = None) -> Tree:
 
     label = Text(printable(trace.what), "bold" if onto is None else "")
     if trace.at is not None:
-        label.append(f"  {at(trace.at)}", "dim")
+        label.append(f"  {local_text(trace.at)}", "dim")
     if trace.text:
         label.append(f"\n{printable(trace.text)}", "cyan")
     tree = Tree(label, guide_style="dim") if onto is None else onto.add(label)
@@ -301,7 +302,7 @@ def _tree(trace: Trace, onto: Tree | None = None) -> Tree:
 
 
 def _branch(trace: Trace, indent: str) -> Iterator[str]:
-    yield f"{indent}{trace.what}{f'  {at(trace.at)}' if trace.at is not None else ''}"
+    yield f"{indent}{trace.what}{f'  {local_text(trace.at)}' if trace.at is not None else ''}"
     for line in trace.text.split("\n") if trace.text else ():
         yield f"{indent}  | {line}"
     for child in trace.children:

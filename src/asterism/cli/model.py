@@ -19,10 +19,10 @@ from asterism.cli.text import one_line
 from asterism.errors import AsterismError, InvalidInput
 
 if TYPE_CHECKING:
-    from asterism.app.trial import Trial
-    from asterism.app.vendor_keys import KeyPlace, StoredKeys
+    from asterism.app.discovery import Trial
+    from asterism.app.keys import KeyPlace, StoredKeys
     from asterism.config import Settings
-    from asterism.models.embedded.weights import Weights
+    from asterism.models.embedded.weights import ModelWeights
 
 app = group("See, fetch, choose and try language models.")
 
@@ -84,9 +84,9 @@ def pull(
         if not out.json:
             _remark("Stopped. What arrived is kept, and the next pull goes on from there.")
         raise
-    from asterism.models.embedded.weights import Shelf
+    from asterism.models.embedded.weights import WeightsDirectory
 
-    weights = Shelf().weights(name)
+    weights = WeightsDirectory().weights(name)
     if out.json:
         out.data({"name": name, "path": str(path), "size": weights.size, "sha256": weights.sha256})
         return
@@ -134,9 +134,9 @@ def remove(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Delete weights from this machine; they can be fetched again."""
-    from asterism.models.embedded.weights import Shelf
+    from asterism.models.embedded.weights import WeightsDirectory
 
-    shelf = Shelf()
+    shelf = WeightsDirectory()
     weights = shelf.weights(name)
     if not yes:
         _confirm(weights)
@@ -176,15 +176,15 @@ def fetch(
     name: str, *, file: Path | None = None, place: str | None = None, silent: bool = False
 ) -> Path:
     """Pull weights with a bar on standard error, and return their file."""
-    from asterism.models.embedded.weights import Shelf
+    from asterism.models.embedded.weights import WeightsDirectory
 
-    shelf = Shelf()
+    shelf = WeightsDirectory()
     if silent:
-        return asyncio.run(shelf.pull(name, place=place, file=file))
+        return asyncio.run(shelf.pull(name, source=place, file=file))
     from asterism.cli.bar import Bar
 
     with Bar() as bar:
-        return asyncio.run(shelf.pull(name, place=place, file=file, progress=bar))
+        return asyncio.run(shelf.pull(name, source=place, file=file, progress=bar))
 
 
 # -- what there is -------------------------------------------------------------------------------
@@ -199,21 +199,21 @@ def _settings(options: Options) -> Settings:
 
 
 def _weights(settings: Settings) -> list[dict[str, Any]]:
-    from asterism.models.embedded.weights import Shelf
+    from asterism.models.embedded.weights import WeightsDirectory
 
-    shelf = Shelf()
+    shelf = WeightsDirectory()
     chain = _default_chain(settings)
     found: list[dict[str, Any]] = []
-    for name, weights in shelf.known().items():
+    for name, weights in shelf.available().items():
         path = shelf.path(name)
         facts = asdict(replace(weights, places=()))
-        facts["places"] = [place.kind for place in weights.places]
+        facts["places"] = [place.kind for place in weights.sources]
         found.append(
             {"kind": EMBEDDED, "model": f"{EMBEDDED}:{name}"}
             | facts
             | {
                 "path": str(path) if path else None,
-                "left": 0 if path else shelf.left(name),
+                "left": 0 if path else shelf.partial_bytes(name),
                 "default": f"{EMBEDDED}:{name}" in chain,
             }
         )
@@ -222,7 +222,7 @@ def _weights(settings: Settings) -> list[dict[str, Any]]:
 
 async def _vendors(options: Options, settings: Settings) -> list[dict[str, Any]]:
     from asterism import plugins
-    from asterism.app.vendor_keys import key_place
+    from asterism.app.keys import key_place
     from asterism.config.vendors import vendors
 
     used = {one.partition(":")[0] for one in _default_chain(settings)}
@@ -287,14 +287,14 @@ def _mark(one: dict[str, Any]) -> str:
 
 def _chain(model: str) -> list[str]:
     """Return the models that were named, each as `vendor:name`."""
-    from asterism.models.embedded.weights import Shelf
+    from asterism.models.embedded.weights import WeightsDirectory
     from asterism.types.agents import chain_of
 
     chain: list[str] = []
     for one in chain_of(model):
         if ":" in one:
             chain.append(one)
-        elif one in (known := Shelf().known()):
+        elif one in (known := WeightsDirectory().available()):
             chain.append(f"{EMBEDDED}:{one}")
         else:
             raise InvalidInput(
@@ -314,23 +314,23 @@ async def _check_all(options: Options, settings: Settings, chain: list[str]) -> 
 
 async def _check(settings: Settings, model: str, keys: StoredKeys) -> None:
     from asterism.app import make_model
-    from asterism.models.embedded.weights import Shelf
+    from asterism.models.embedded.weights import WeightsDirectory
 
     vendor, _, name = model.partition(":")
     if vendor == EMBEDDED:
-        Shelf().weights(name)
+        WeightsDirectory().weights(name)
         return
     await make_model(settings, model, secret=keys.get).close()
 
 
 def _missing(settings: Settings, model: str, keys: StoredKeys) -> str:
     """Say what a model still lacks before it can answer."""
-    from asterism.app.vendor_keys import key_place
-    from asterism.models.embedded.weights import Shelf
+    from asterism.app.keys import key_place
+    from asterism.models.embedded.weights import WeightsDirectory
 
     vendor, _, name = model.partition(":")
     if vendor == EMBEDDED:
-        shelf = Shelf()
+        shelf = WeightsDirectory()
         if shelf.path(name):
             return ""
         size = _amount(shelf.weights(name).size)
@@ -339,13 +339,13 @@ def _missing(settings: Settings, model: str, keys: StoredKeys) -> str:
     return f"{vendor} needs a key, but {place.problem}." if place.lacks else ""
 
 
-def _confirm(weights: Weights) -> None:
+def _confirm(weights: ModelWeights) -> None:
     if not sys.stdin.isatty():
         raise InvalidInput(
             f"Removing {weights.name} takes a yes, and there is no terminal to ask at. "
             "Add --yes. Nothing was removed."
         )
-    again = "fetched" if weights.places else "taken in"
+    again = "fetched" if weights.sources else "taken in"
     question = (
         f"Remove {one_line(weights.name)} ({_amount(weights.size)})? It can be {again} again."
     )
@@ -359,7 +359,7 @@ def _confirm(weights: Weights) -> None:
 async def _try_all(
     options: Options, settings: Settings, chain: list[str]
 ) -> list[Trial | AsterismError]:
-    from asterism.app.trial import try_model
+    from asterism.app.discovery import try_model
 
     found: list[Trial | AsterismError] = []
     async with stored_keys(options) as keys:
@@ -394,9 +394,9 @@ def _print_trial(out: Output, model: str, came: Trial | AsterismError) -> None:
 
 
 def _amount(count: int) -> str:
-    from asterism.models.embedded.weights import amount
+    from asterism.models.embedded.weights import format_bytes
 
-    return amount(count)
+    return format_bytes(count)
 
 
 def _remark(text: str) -> None:

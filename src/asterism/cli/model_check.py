@@ -11,7 +11,7 @@ from asterism.cli.finding import BAD, LOOK, OK, Finding
 from asterism.errors import AsterismError
 
 if TYPE_CHECKING:
-    from asterism.app.vendor_keys import StoredKeys
+    from asterism.app.keys import StoredKeys
     from asterism.config import Settings
 
 PATIENCE = 20.0
@@ -54,7 +54,7 @@ async def _check(settings: Settings, model: str, keys: StoredKeys, *, offline: b
 
 
 async def _ask(settings: Settings, model: str, keys: StoredKeys, *, embedded: bool) -> Finding:
-    from asterism.app.trial import try_model
+    from asterism.app.discovery import try_model
 
     try:
         async with asyncio.timeout(PATIENCE):
@@ -71,7 +71,7 @@ async def _ask(settings: Settings, model: str, keys: StoredKeys, *, embedded: bo
 def _by_looks(settings: Settings, model: str, keys: StoredKeys) -> Finding:
     """See, without asking anybody, whether a model could be asked."""
     from asterism import plugins
-    from asterism.app.vendor_keys import key_place
+    from asterism.app.keys import key_place
 
     vendor = model.partition(":")[0]
     known = plugins.names("models")
@@ -90,13 +90,13 @@ def _by_looks(settings: Settings, model: str, keys: StoredKeys) -> Finding:
 
 def _lacks_weights(name: str) -> Finding | None:
     from asterism.config.vendors import can_embed
-    from asterism.models.embedded.weights import Shelf
+    from asterism.models.embedded.weights import WeightsDirectory
 
     if not can_embed():
         said = f"embedded:{name} needs xllamacpp, which is not installed."
         return Finding("model", BAD, said, "pip install 'asterism[embedded]'")
     try:
-        if Shelf().path(name) is not None:
+        if WeightsDirectory().path(name) is not None:
             return None
     except AsterismError as error:
         return Finding("model", BAD, error.message)

@@ -9,11 +9,11 @@ import typer
 from asterism.cli.home import visit
 from asterism.cli.options import Options, command, group
 from asterism.cli.output import Column, Output
-from asterism.cli.text import when
+from asterism.times import local_short
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
-    from asterism.types.messages import Notice
+    from asterism.types.turns import Notice
 
 app = group("Read what agents could not settle by themselves.")
 
@@ -34,7 +34,7 @@ def list_notices(
         out.data(found)
         return
     columns: list[Column[Notice]] = [
-        Column("when", lambda one: when(one.at)),
+        Column("when", lambda one: local_short(one.at)),
         Column("kind", lambda one: one.kind, least=80),
         Column("notice", lambda one: one.text, prose=True),
     ]

@@ -90,7 +90,7 @@ class Options:
                 "one of them. Nothing was done."
             )
         if play is not None:
-            from asterism.models.http.cassette import settings_to_play
+            from asterism.models.cassette import settings_to_play
 
             return replace(self, settings={**self.settings, **settings_to_play(play)})
         assert record is not None

@@ -13,7 +13,7 @@ from asterism.cli.output import Column, Output
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
-    from asterism.types.messages import Delivery
+    from asterism.types.turns import Delivery
 
 app = group("See deliveries that wait or were given up, and try them again.")
 

@@ -12,9 +12,10 @@ from asterism.cli.home import visit
 from asterism.cli.options import Options, command, group
 from asterism.cli.output import Column, Output
 from asterism.cli.shapes import plain
-from asterism.cli.text import at, one_line
+from asterism.cli.text import one_line
 from asterism.cli.whose import Yes
 from asterism.errors import InvalidInput
+from asterism.times import local_text
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -84,7 +85,7 @@ def show(options: Options, who: Who) -> None:
             ("trust", person.trust.value),
             ("roles", ", ".join(person.roles) or "none"),
             ("accounts", "\n".join(_accounts(person).split(", ")) or "none"),
-            ("since", at(person.created_at) if person.created_at else "ever"),
+            ("since", local_text(person.created_at) if person.created_at else "ever"),
         ]
     )
 

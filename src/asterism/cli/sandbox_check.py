@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 async def check_sandbox(settings: Settings, place: Path) -> Finding:
     """Say which sandbox programs would run in, after trying it."""
-    from asterism.tools.workplace import Workplace, standing
+    from asterism.tools.builtin.shell import Workspaces, sandbox_status
 
-    found = await standing(Workplace(place, lambda: settings))
+    found = await sandbox_status(Workspaces(place, lambda: settings))
     if found.problem:
         return Finding("sandbox", LOOK, found.problem, "Until then shell and own Python fail.")
     if found.kind == "unsandboxed":
         remedy = "Install bubblewrap, and take sandbox.allow_unsandboxed out of asterism.toml."
         return Finding("sandbox", LOOK, "Programs run with your rights.", remedy)
-    lacks = "; ".join(found.lacks)
-    return Finding("sandbox", OK, f"{found.kind}: {lacks}" if lacks else found.kind)
+    limitations = "; ".join(found.limitations)
+    return Finding("sandbox", OK, f"{found.kind}: {limitations}" if limitations else found.kind)

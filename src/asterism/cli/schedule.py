@@ -10,12 +10,11 @@ import typer
 from asterism.cli.home import visit
 from asterism.cli.options import Options, command, group
 from asterism.cli.output import Column, Output
-from asterism.cli.text import at
+from asterism.times import local_text
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
-    from asterism.types.agents import Agent
-    from asterism.types.schedules import Schedule
+    from asterism.types.agents import Agent, Schedule
 
 app = group("See what agents have planned.")
 
@@ -41,7 +40,7 @@ def list_schedules(
     columns: list[Column[tuple[Agent, Schedule]]] = [
         Column("schedule", lambda one: one[1].id, least=100),
         Column("agent", lambda one: one[0].name, prose=True),
-        Column("due", lambda one: at(one[1].due_at)),
+        Column("due", lambda one: local_text(one[1].due_at)),
         Column("rule", lambda one: one[1].cron or "once"),
         Column("message", lambda one: one[1].text, prose=True),
     ]

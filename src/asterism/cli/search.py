@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from asterism.cli.excerpt import Excerpt, cut
+from asterism.cli.given import read_since, read_until
 from asterism.cli.home import visit
-from asterism.cli.moment import read_first, read_last, read_moment
 from asterism.cli.options import Options
 from asterism.cli.output import Output, console
 from asterism.cli.shapes import plain
-from asterism.cli.text import one_line, printable, stamp
+from asterism.cli.text import one_line, printable
 from asterism.cli.whose import Whose, meant
 from asterism.errors import InvalidInput
+from asterism.times import local_minute, read_moment
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -79,8 +80,8 @@ class Asked:
         given: dict[str, Any] = {
             "speaker": self.speaker,
             "role": self.role,
-            "since": read_first(self.since) if self.since is not None else None,
-            "until": read_last(self.until) if self.until is not None else None,
+            "since": read_since(self.since) if self.since is not None else None,
+            "until": read_until(self.until) if self.until is not None else None,
             "tags": tuple(self.tags),
             "source": self.source,
             "moment": read_moment(self.moment) if self.moment is not None else None,
@@ -236,7 +237,7 @@ def _head(hit: Hit, names: dict[str, str]) -> list[str]:
     trust, whose = hit.source.trust, names.get(hit.agent_id)
     parts = [
         hit.kind.value,
-        stamp(hit.at),
+        local_minute(hit.at),
         f"[{whose}]" if whose else "",
         hit.speaker,
         "" if hit.id.startswith(f"{hit.where}:") else hit.where,

@@ -21,7 +21,7 @@ from asterism.errors import InvalidInput, StoreMissing
 if TYPE_CHECKING:
     from asterism.app import Asterism
     from asterism.app.discovery import Finding
-    from asterism.app.vendor_keys import KeyPlace, StoredKeys
+    from asterism.app.keys import KeyPlace, StoredKeys
     from asterism.config import Settings
     from asterism.config.parse import Key
     from asterism.types.agents import Agent
@@ -97,7 +97,7 @@ def setup(
 
 def _look(options: Options, *, asking: bool) -> _Now:
     from asterism.app.discovery import discover
-    from asterism.app.vendor_keys import NoStoredKeys
+    from asterism.app.keys import NoStoredKeys
     from asterism.config import load
 
     async def first(home: Asterism) -> tuple[Agent | None, StoredKeys]:
@@ -136,9 +136,9 @@ def _plan_model(plan: _Plan, now: _Now, given: str | None, *, asking: bool) -> N
 def settings_by_name(settings: Settings, text: str) -> dict[Key, object]:
     """Return what to write for a model that was named: `vendor:name`, or several with commas."""
     from asterism import plugins
-    from asterism.app.checks import checked_model
+    from asterism.app.session import checked_model
     from asterism.config.vendors import EMBEDDED, vendors
-    from asterism.models.embedded.weights import Shelf
+    from asterism.models.embedded.weights import WeightsDirectory
     from asterism.types.agents import DEFAULT_MODEL, chain_of
 
     if text == DEFAULT_MODEL:
@@ -151,7 +151,7 @@ def settings_by_name(settings: Settings, text: str) -> dict[Key, object]:
     for one in chain:
         vendor, _, name = checked_model(one).partition(":")
         if vendor == EMBEDDED:
-            Shelf().weights(name)
+            WeightsDirectory().weights(name)
         elif settings.api_of(vendor, installed) not in installed:
             known = ", ".join(sorted({*installed, *vendors(), *settings.models}))
             raise InvalidInput(
@@ -164,9 +164,13 @@ def settings_by_name(settings: Settings, text: str) -> dict[Key, object]:
 def _with_vendor(model: str) -> str:
     """Return a model as `vendor:name`; the bare name of weights will do."""
     from asterism.config.vendors import EMBEDDED
-    from asterism.models.embedded.weights import Shelf
+    from asterism.models.embedded.weights import WeightsDirectory
 
-    return f"{EMBEDDED}:{model}" if ":" not in model and model in Shelf().known() else model
+    return (
+        f"{EMBEDDED}:{model}"
+        if ":" not in model and model in WeightsDirectory().available()
+        else model
+    )
 
 
 def _ask_model(now: _Now) -> dict[Key, object] | None:
@@ -206,7 +210,7 @@ def _show_numbered(rows: list[tuple[str, str]]) -> None:
 
 def _without_key(now: _Now, model: str) -> dict[str, KeyPlace]:
     """Return the vendors of a chain that need a key and have none, and where it should be."""
-    from asterism.app.vendor_keys import key_place
+    from asterism.app.keys import key_place
     from asterism.types.agents import chain_of
 
     named = dict.fromkeys(one.partition(":")[0] for one in chain_of(model))
@@ -237,7 +241,7 @@ def _plan_agent(
     plan: _Plan, now: _Now, name: str | None, persona: str | None, *, asking: bool
 ) -> None:
     from asterism.app.agents import DEFAULT_SYSTEM
-    from asterism.app.checks import checked_name, checked_system
+    from asterism.app.session import checked_name, checked_system
     from asterism.cli.chat import FIRST_AGENT
 
     current = now.agent.name if now.agent else FIRST_AGENT
@@ -375,12 +379,12 @@ def _get_weights(model: str, *, asking: bool) -> None:
 
 def _offer_weights(name: str, *, asking: bool) -> None:
     from asterism.cli.model import fetch
-    from asterism.models.embedded.weights import Shelf, amount
+    from asterism.models.embedded.weights import WeightsDirectory, format_bytes
 
-    shelf = Shelf()
+    shelf = WeightsDirectory()
     if shelf.path(name) is not None:
         return
-    size = amount(shelf.weights(name).size)
+    size = format_bytes(shelf.weights(name).size)
     if asking and confirm(f"{name} is not on this machine yet. Get it now ({size})?"):
         fetch(name)
         return

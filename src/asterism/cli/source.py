@@ -14,16 +14,17 @@ from asterism.cli.options import Options, command, group
 from asterism.cli.output import Column, Output
 from asterism.cli.problem import INTERRUPTED
 from asterism.cli.shapes import called, heard_by, plain
-from asterism.cli.text import at, one_line, plural, when
+from asterism.cli.text import one_line, plural
 from asterism.cli.turn import names
 from asterism.cli.whose import Yes
+from asterism.times import local_short, local_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from asterism.app import Asterism
     from asterism.app.sources import SourceState
-    from asterism.sources.folder import Progress, Synced
+    from asterism.sources.folder import Progress, SyncResult
     from asterism.types.documents import Document
 
 app = group("Let agents search folders of documents.")
@@ -97,7 +98,10 @@ def list_sources(options: Options) -> None:
         Column("documents", lambda one: f"{one.documents:,}"),
         Column("passages", lambda one: f"{one.passages:,}"),
         Column("refused", lambda one: f"{one.refused:,}", least=80),
-        Column("read", lambda one: when(one.source.synced_at) if one.source.synced_at else "never"),
+        Column(
+            "read",
+            lambda one: local_short(one.source.synced_at) if one.source.synced_at else "never",
+        ),
         Column("agents", lambda one: _readers(one, agents), prose=True),
         Column("folder", lambda one: one.source.path, least=100, prose=True),
     ]
@@ -143,7 +147,7 @@ def show(
         ("folder", source.path),
         ("agents", _readers(state, agents)),
         ("heard by", heard_by(source.audience, persons)),
-        ("read", at(source.synced_at) if source.synced_at else "never"),
+        ("read", local_text(source.synced_at) if source.synced_at else "never"),
         ("holds", f"{plural(state.documents, 'document')}, {plural(state.passages, 'passage')}"),
     ]
     facts += [("only", ", ".join(source.include))] if source.include else []
@@ -174,7 +178,7 @@ def _sync(options: Options, name: str) -> None:
         def progress(one: Progress) -> None:
             gauge.show(one.bytes, one.bytes_total, _told(one), one.path)
 
-        async def errand(home: Asterism) -> Synced:
+        async def errand(home: Asterism) -> SyncResult:
             return await home.sources.sync(name, progress=progress)
 
         try:

@@ -11,12 +11,12 @@ from asterism.cli.given import read_text
 from asterism.cli.home import visit
 from asterism.cli.options import Options, command, group
 from asterism.cli.output import Column, Output
-from asterism.cli.text import when
 from asterism.errors import InvalidInput
+from asterism.times import local_short
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
-    from asterism.types.registered import RegisteredTool
+    from asterism.types.agents import RegisteredTool
 
 app = group("See the tools there are, and register your own.")
 
@@ -96,7 +96,7 @@ def add(
     ] = "owner",
 ) -> None:
     """Register a tool, or a new version of one: Python that runs in the sandbox, or a request."""
-    from asterism.types.registered import HttpCall
+    from asterism.types.agents import HttpCall
 
     form: Any = _json_of(read_text(schema), str(schema))
     if not isinstance(form, dict):
@@ -147,8 +147,10 @@ def show(options: Options, name: Name) -> None:
         out.data([asdict(one) for one in found])
         return
     for one in found:
-        state = f", removed {when(one.removed_at)}" if one.removed_at else ""
-        out.line(f"{name} version {one.version}, by {one.made_by}, {when(one.created_at)}{state}")
+        state = f", removed {local_short(one.removed_at)}" if one.removed_at else ""
+        out.line(
+            f"{name} version {one.version}, by {one.made_by}, {local_short(one.created_at)}{state}"
+        )
     spec = found[0].spec
     out.line(spec.description)
     out.line(spec.python or (f"{spec.http.method} {spec.http.url}" if spec.http else ""))

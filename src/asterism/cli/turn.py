@@ -17,8 +17,9 @@ from asterism.cli.home import visit
 from asterism.cli.options import Options, command, group
 from asterism.cli.outcome import report
 from asterism.cli.output import Column, Output
-from asterism.cli.text import at, clock, duration, one_line, plural, printable, when
+from asterism.cli.text import one_line, plural, printable
 from asterism.errors import Conflict
+from asterism.times import duration_text, local_clock, local_short, local_text
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
@@ -55,7 +56,7 @@ def list_latest(
         Column("turn", lambda one: one.id),
         Column("agent", lambda one: called.get(one.agent_id, one.agent_id), prose=True),
         Column("state", lambda one: one.state.value, state=True),
-        Column("arrived", lambda one: when(one.arrived_at or one.opened_at)),
+        Column("arrived", lambda one: local_short(one.arrived_at or one.opened_at)),
         Column("opened", _opened, least=90),
         Column("from", lambda one: one.channel, least=80),
         Column("tokens", lambda one: f"{one.usage.total:,}", least=100),
@@ -212,7 +213,7 @@ def _is_begun(record: TurnRecord) -> bool:
 
 
 def _opened(record: TurnRecord) -> str:
-    return when(record.opened_at) if _is_begun(record) else ""
+    return local_short(record.opened_at) if _is_begun(record) else ""
 
 
 def _entry(entry: Entry) -> dict[str, Any]:
@@ -239,8 +240,8 @@ def _facts(record: TurnRecord, entries: list[Entry], who: str) -> list[tuple[str
         ("turn", record.id),
         ("agent", who),
         ("state", record.state.value),
-        ("arrived", at(arrived) if arrived is not None else ""),
-        ("opened", at(record.opened_at) if _is_begun(record) else ""),
+        ("arrived", local_text(arrived) if arrived is not None else ""),
+        ("opened", local_text(record.opened_at) if _is_begun(record) else ""),
         ("took", _times(record, entries)),
         ("from", record.channel),
         ("tokens", f"{usage.input:,} in ({usage.cached:,} cached), {usage.output:,} out"),
@@ -255,12 +256,12 @@ def _times(record: TurnRecord, entries: list[Entry]) -> str:
         return ""
     times: list[str] = []
     if record.arrived_at is not None:
-        times.append(f"waited {duration(record.opened_at - record.arrived_at)}")
+        times.append(f"waited {duration_text(record.opened_at - record.arrived_at)}")
     if record.ended_at is not None:
         parked = _parked(entries)
-        times.append(f"worked {duration(record.ended_at - record.opened_at - parked)}")
+        times.append(f"worked {duration_text(record.ended_at - record.opened_at - parked)}")
         if parked:
-            times.append(f"{duration(parked)} until people answered")
+            times.append(f"{duration_text(parked)} until people answered")
     return " · ".join(times)
 
 
@@ -275,15 +276,14 @@ def timeline(record: TurnRecord, entries: list[Entry], who: str) -> Iterator[tup
     called: dict[str, str] = {}
     for entry in entries:
         for speaker, text in _told(entry, record, who, called):
-            yield clock(entry.at), one_line(speaker, 16), text
+            yield local_clock(entry.at), one_line(speaker, 16), text
 
 
 def _told(
     entry: Entry, record: TurnRecord, who: str, called: dict[str, str]
 ) -> Iterator[tuple[str, str]]:
     """Yield speaker and text of what an entry records; `called` gathers the names of calls."""
-    from asterism.types.turns import EntryKind, Reply
-    from asterism.types.wire import text_of
+    from asterism.types.turns import EntryKind, Reply, text_of
 
     key = entry.key.removesuffix("/begun").removesuffix("/approved")
     match entry.kind:

@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from asterism.times import DAY, PERIODS, read_duration, read_hours
 from asterism.types.effects import EffectKind
 from asterism.types.people import Trust
 
@@ -27,17 +28,7 @@ class SettingsTable(BaseModel):
 
 # -- authorizations --------------------------------------------------------------------------------
 
-_QUOTA = re.compile(
-    r"^\s*(?P<most>\d[\d,]*(?:\.\d+)?)\s+per\s+(?P<unit>minute|hour|day|week|month|year)\s*$"
-)
-_QUOTA_SPANS = {
-    "minute": 60_000,
-    "hour": 3_600_000,
-    "day": 86_400_000,
-    "week": 604_800_000,
-    "month": 30 * 86_400_000,
-    "year": 365 * 86_400_000,
-}
+_QUOTA = re.compile(rf"^\s*(?P<most>\d[\d,]*(?:\.\d+)?)\s+per\s+(?P<unit>{'|'.join(PERIODS)})\s*$")
 _PERSON = r"^(owner|known|stranger|(person|role):.+)$"
 _REVIEWER = r"^(owner|present|(person|role):.+)$"
 _EFFECTS = "|".join(kind.value for kind in EffectKind)
@@ -164,15 +155,12 @@ def parse_quota(words: str) -> tuple[float, int]:
     """Return how much is meant by words such as `10 per day`, and in how many milliseconds."""
     match = _QUOTA.match(words)
     assert match is not None
-    return float(match["most"].replace(",", "")), _QUOTA_SPANS[match["unit"]]
+    return float(match["most"].replace(",", "")), PERIODS[match["unit"]]
 
 
 # -- contacts --------------------------------------------------------------------------------------
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d|w)\w*")
-_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-_MAX_SPAN = 100 * 366 * _MS["d"]
-_HOURS = re.compile(r"(\d{1,2}):(\d{2})\s*-\s*(\d{1,2}):(\d{2})")
+_MAX_DURATION = 100 * 366 * DAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,22 +223,23 @@ class Contacts:
     """Milliseconds after which it ends as denied; None: never."""
 
 
-def parse_duration(text: str) -> int:
-    """Return a time such as `4h` or `30 days` in milliseconds; raise `ValueError` if it is none."""
-    match = _DURATION.fullmatch(text.strip().lower())
-    span = int(float(match[1]) * _MS[match[2]]) if match else 0
-    if not 0 < span <= _MAX_SPAN:
-        raise ValueError(f'is "{text[:80]}"; a time is needed, such as "4h", "1d" or "30d".')
-    return span
+def _milliseconds(text: str) -> int:
+    try:
+        duration = int(read_duration(text) * 1000)
+    except ValueError:
+        duration = 0
+    if not 0 < duration <= _MAX_DURATION:
+        raise ValueError(f'is "{text[:80]}"; a duration is needed, such as "4h", "1d" or "30d".')
+    return duration
 
 
 def _check_duration(text: str) -> str:
-    parse_duration(text)
+    _milliseconds(text)
     return text
 
 
 Duration = Annotated[
-    str, AfterValidator(_check_duration), Field(description="a time", examples=["4h"])
+    str, AfterValidator(_check_duration), Field(description="a duration", examples=["4h"])
 ]
 Text = Annotated[str, Field(min_length=1, pattern=r"\S")]
 
@@ -301,18 +290,12 @@ class ContactSettings(SettingsTable):
 
 
 def _parse_hours(text: str) -> tuple[time, time]:
-    match = _HOURS.fullmatch(text.strip())
     try:
-        if match is None:
-            raise ValueError
-        first, last = time(int(match[1]), int(match[2])), time(int(match[3]), int(match[4]))
-        if first == last:
-            raise ValueError
+        return read_hours(text)
     except ValueError:
         raise ValueError(
             f'is "{text[:80]}"; two times of the day are needed, such as "08:00-22:00".'
         ) from None
-    return first, last
 
 
 class EscalationSettings(SettingsTable):
@@ -333,7 +316,7 @@ class EscalationSettings(SettingsTable):
     def escalation(self) -> Escalation:
         """The same in milliseconds."""
         return Escalation(
-            parse_duration(self.after),
+            _milliseconds(self.after),
             tuple(reviewer.strip() for reviewer in self.to),
             tuple(tool.strip() for tool in self.tools),
         )
@@ -342,8 +325,8 @@ class EscalationSettings(SettingsTable):
 class ContactsSettings(SettingsTable):
     """The whole document."""
 
-    again: Duration | None = Field(default=None, description="a time", examples=["1d"])
-    expire: Duration | None = Field(default=None, description="a time", examples=["90d"])
+    again: Duration | None = Field(default=None, description="a duration", examples=["1d"])
+    expire: Duration | None = Field(default=None, description="a duration", examples=["90d"])
     contacts: dict[str, ContactSettings] = Field(default={})
     escalation: tuple[EscalationSettings, ...] = Field(
         default=(), strict=False, description="a list of tables, each an [[escalation]],"
@@ -355,6 +338,6 @@ class ContactsSettings(SettingsTable):
         return Contacts(
             tuple(contact.contact(name) for name, contact in self.contacts.items()),
             tuple(table.escalation for table in self.escalation),
-            None if self.again is None else parse_duration(self.again),
-            None if self.expire is None else parse_duration(self.expire),
+            None if self.again is None else _milliseconds(self.again),
+            None if self.expire is None else _milliseconds(self.expire),
         )

@@ -12,6 +12,7 @@ import orjson
 
 from asterism.errors import InvalidInput
 from asterism.private import read_regular
+from asterism.times import read_duration
 from asterism.types.rules import DEFAULT_PRIORITY, OF_OTHERS, OF_TIME, Rule, RuleKind
 
 _FIELDS = ("tool", "kind", "tools", "operations", "count", "seconds", "priority")
@@ -53,8 +54,6 @@ _LETTA = {
 }
 _LETTA_UNSUPPORTED = ("conditional", "ConditionalToolRule")
 """Letta's rule by which the output of a tool chooses the next: it has no counterpart."""
-_SPAN = re.compile(r"([\d.]+)\s*(s|sec|seconds?|m|min|minutes?|h|hours?|d|days?)?")
-_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 Form = Mapping[str, Any]
 
@@ -290,11 +289,8 @@ def _seconds(value: Any) -> float:
     if isinstance(value, Mapping):
         table = cast("Mapping[str, Any]", value)
         return _seconds(table.get("secs", 0)) + float(table.get("nanos", 0)) / 1e9
-    match = _SPAN.fullmatch(str(value).strip())
     try:
-        if match is None or isinstance(value, bool):
-            raise ValueError
-        return float(match[1]) * _UNITS[(match[2] or "s")[0]]
+        return read_duration(str(value), default_unit="s")
     except ValueError:
         raise InvalidInput(
             f"seconds is {value!r}; a time such as 90, 10m, 2h or 1d is needed."

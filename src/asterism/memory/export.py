@@ -34,7 +34,7 @@ from asterism.types.memory import (
     TextSchema,
 )
 from asterism.types.people import OWNER, OWNER_ALONE, Audience, Participants, Trust
-from asterism.types.summaries import Summary
+from asterism.types.turns import Summary
 
 VERSION = 1
 _KIND = "asterism memory"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import date
 from typing import Any, cast
 
 from asterism.errors import NotFound
@@ -14,7 +14,8 @@ from asterism.memory.likeness import Relation, compare
 from asterism.memory.words import digest, terms
 from asterism.store import journal, passages, summaries
 from asterism.store.database import Connection
-from asterism.types.ids import now_ms
+from asterism.times import MONTH_NUMBERS, MONTH_PATTERN, to_datetime
+from asterism.types.agents import now_ms
 from asterism.types.memory import Passage
 from asterism.types.people import OWNER_ALONE, Participants
 
@@ -180,9 +181,7 @@ def _contradictions(there: Sequence[Passage]) -> Iterator[HealthIssue]:
 # -- single ones -----------------------------------------------------------------------------------
 
 
-_MONTHS = "january february march april may june july august september october november december"
-_MONTH = {name[:3]: number for number, name in enumerate(_MONTHS.split(), 1)}
-_NAME = rf"({'|'.join(f'{name[:3]}(?:{name[3:]})?' for name in _MONTHS.split())})\b\.?"
+_NAME = rf"({MONTH_PATTERN})\b\.?"
 _DATES = (
     re.compile(r"\b(?P<year>\d{4})-(?P<number>\d{1,2})-(?P<day>\d{1,2})\b"),
     re.compile(
@@ -203,11 +202,11 @@ _EVERY_YEAR = re.compile(
 
 def _past(there: Sequence[Passage], now: int) -> Iterator[HealthIssue]:
     """Find what was to come when it was stored, and is over now."""
-    today = datetime.fromtimestamp(now / 1000, UTC).date()
+    today = to_datetime(now).date()
     for passage in there:
         if _EVERY_YEAR.search(passage.text):
             continue
-        stored = datetime.fromtimestamp(passage.known_from / 1000, UTC).date()
+        stored = to_datetime(passage.known_from).date()
         days = [day for day in _days_in(passage.text, stored) if day >= stored]
         if days and max(days) < today:
             yield HealthIssue(
@@ -222,7 +221,8 @@ def _days_in(text: str, stored: date) -> Iterator[date]:
     for pattern in _DATES:
         for match in pattern.finditer(text):
             parts = match.groupdict()
-            month = _MONTH[parts["name"][:3].lower()] if "name" in parts else int(parts["number"])
+            name = parts.get("name", "").rstrip(".").lower()
+            month = MONTH_NUMBERS[name] if name else int(parts["number"])
             years = [int(parts["year"])] if parts["year"] else [stored.year, stored.year + 1]
             days = [day for year in years if (day := _day(year, month, int(parts["day"])))]
             # Without a year the next one is meant.

@@ -9,9 +9,8 @@ from difflib import SequenceMatcher
 from typing import Any
 
 from asterism.store.blocks import Blame, blame_runs, read_blame
-from asterism.types.labels import Label
 from asterism.types.memory import Line
-from asterism.types.people import Audience
+from asterism.types.people import Audience, Label
 
 _ALIKE = 0.6
 _HARDLY = 0.3

@@ -13,7 +13,7 @@ import orjson
 from asterism.errors import Conflict, InvalidInput, NotFound
 from asterism.store import people
 from asterism.store.database import Connection
-from asterism.types.ids import new_id
+from asterism.types.agents import new_id
 from asterism.types.people import (
     OWNER,
     OWNER_ALONE,
@@ -24,7 +24,7 @@ from asterism.types.people import (
     Person,
     Trust,
 )
-from asterism.types.wire import plain
+from asterism.types.turns import plain
 
 _MAX_NAME_LENGTH = 80
 _MAX_ROLE_LENGTH = 40

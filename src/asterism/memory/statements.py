@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from asterism.memory.words import fold, word_set, words
+from asterism.times import MONTH_NUMBERS, MONTH_PATTERN
 
 _ENGLISH: dict[str, Any] = tomllib.loads(
     Path(__file__).with_name("english.toml").read_text("utf-8")
@@ -64,7 +65,6 @@ MODALS = {word: "" if name == "none" else name for word, name in _by_word("modal
 OPPOSITES, OPPOSITE_VERBS = _by_word("opposites"), _by_word("opposite_verbs")
 ENDING_VERBS = {verb: words.split() for verb, words in _ENGLISH["ending_verbs"].items()}
 SINGLE_PLACE = {verb: words.split() for verb, words in _ENGLISH["single_place"].items()}
-MONTHS = {word: int(number) for word, number in _by_word("months").items()}
 NUMBERS = _by_word("numbers")
 TIMES = frozenset({"time", "date", "weekday", "month", "year"})
 
@@ -77,7 +77,6 @@ def phrases() -> tuple[tuple[re.Pattern[str], str], ...]:
     )
 
 
-_MONTH = "|".join(sorted(MONTHS, key=len, reverse=True))
 _UNITS = (
     r"kg|kilograms?|kilos?|km|kilometers?|kilometres?|cm|mm|mg|ml|gb|tb|mb|ghz|grams?|g|litres?"
     r"|liters?"
@@ -89,8 +88,8 @@ _VALUE = rf"""
       (?P<email>[\w.+-]+@[\w-]+(?:\.[\w-]+)+)
     | (?P<url>(?:https?://|www\.)[^\s,;)]+)
     | (?P<iso>\b\d{{4}}-\d\d-\d\d\b)
-    | (?P<date>\b\d{{1,2}}(?:st|nd|rd|th|\.)?\s(?:of\s)?(?:{_MONTH})\b\.?(?:,?\s\d{{4}}\b)?
-        | \b(?:{_MONTH})\b\.?\s\d{{1,2}}(?:st|nd|rd|th)?\b(?!:)(?:,?\s\d{{4}}\b)?)
+    | (?P<date>\b\d{{1,2}}(?:st|nd|rd|th|\.)?\s(?:of\s)?(?:{MONTH_PATTERN})\b\.?(?:,?\s\d{{4}}\b)?
+        | \b(?:{MONTH_PATTERN})\b\.?\s\d{{1,2}}(?:st|nd|rd|th)?\b(?!:)(?:,?\s\d{{4}}\b)?)
     | (?P<time>\b\d{{1,2}}(?::\d\d(?::\d\d)?)\s?(?:[ap]\.?m\b)?
         | \b\d{{1,2}}\s?(?:[ap]\.?m\b|o'clock\b)
         | \b\d{{1,2}}\s?h(?:\d\d)?\b)
@@ -100,7 +99,7 @@ _VALUE = rf"""
     | (?P<measure>\b\d+(?:[.,]\d+)*\s?(?:{_UNITS})(?!\w))
     | (?P<weekday>\b(?:mon|tues|wednes|thurs|fri|satur|sun)day(?:'s|s)?\b)
     | (?P<number>(?<!\w)[-\u2212]?\d+(?:[.,:/-]\d+)*(?:st|nd|rd|th)?\b)
-    | (?P<month>\b(?:{_MONTH})\b(?:\s\d{{4}}\b)?)
+    | (?P<month>\b(?:{MONTH_PATTERN})\b(?:\s\d{{4}}\b)?)
     | (?P<word>[^\W\d_][\w]*(?:[-'][\w]+)*[+#]*)
     | (?P<stop>[,;:])
     """
@@ -172,8 +171,8 @@ def _date(kind: str, shown: str) -> list[TextToken]:
     if kind == "iso":
         year, month, day = lower.split("-")
         return [TextToken("date", f"{month}-{day}", shown), TextToken("year", year, year)]
-    name = re.search(_MONTH, lower)
-    month = MONTHS[name[0]] if name else 0
+    name = re.search(MONTH_PATTERN, lower)
+    month = MONTH_NUMBERS[name[0]] if name else 0
     numbers = re.findall(r"\d+", lower)
     years = [one for one in numbers if len(one) == 4]
     days = [one for one in numbers if len(one) < 3]

@@ -18,7 +18,6 @@ from asterism.store.blocks import BlockRow, EditRow
 from asterism.store.database import Connection
 from asterism.store.passages import PassageEdit
 from asterism.store.travel import OnceSeen
-from asterism.types.labels import Label
 from asterism.types.memory import (
     CONSTELLATION,
     Block,
@@ -29,7 +28,7 @@ from asterism.types.memory import (
     Passage,
     Permission,
 )
-from asterism.types.people import OWNER_ALONE, Audience, Participants
+from asterism.types.people import OWNER_ALONE, Audience, Label, Participants
 
 _ORDER = (BlockType.CORE, BlockType.WORKING, BlockType.LOG, BlockType.ARCHIVAL)
 _EVERY = 1 << 31

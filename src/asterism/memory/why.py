@@ -16,8 +16,7 @@ from asterism.store import people as stored_people
 from asterism.store.database import Connection
 from asterism.types.memory import EditRecord, Origin, OriginKind, Passage
 from asterism.types.people import OWNER, OWNER_ALONE, Audience, Participants
-from asterism.types.turns import Entry, EntryKind, Reply
-from asterism.types.wire import text_of
+from asterism.types.turns import Entry, EntryKind, Reply, text_of
 
 _MAX_DEPTH = 12
 _MAX_ORIGINALS = 50

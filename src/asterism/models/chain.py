@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -31,26 +32,25 @@ from asterism.errors import (
     ModelRefused,
     ModelUnavailable,
 )
-from asterism.models.pace import Pace
 from asterism.ports import Emit, Hold, Model, ModelRequest, Profile, Profiled, Question, Sleep
 from asterism.telemetry import ModelWatch, record_failover
 from asterism.telemetry.redaction import SECRETS, RequestRedactor, redact_name
 from asterism.types.turns import Call, Reply
 
-LONGEST_PAUSE = 30.0
+MAX_PAUSE = 30.0
 """Seconds that a turn waits before the same model is tried again."""
-PATIENCE = 5.0
+MAX_PAUSE_BEFORE_NEXT = 5.0
 """The same where another model could be asked instead."""
-_LOOK_AGAIN = 0.1
-_SQUEEZES = 3
+_POLL_SECONDS = 0.1
+_MAX_SQUEEZES = 3
 _FAILURES_TO_OPEN = 5
-_FIRST_REST, _LONGEST_REST = 15.0, 300.0
+_FIRST_PAUSE, _LAST_PAUSE = 15.0, 300.0
 
 
-_ANY = Profile()
+_UNKNOWN_PROFILE = Profile()
 
 
-class Breaker:
+class CircuitBreaker:
     """Stops hammering a server that fails: after some failures in a row it is left alone a while.
 
     Then one request may try; if that fails too, the rest is twice as long.
@@ -59,90 +59,90 @@ class Breaker:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._failures = 0
-        self._rest = _FIRST_REST
-        self._rests_until = 0.0
-        self._trying = False
+        self._pause_length = _FIRST_PAUSE
+        self._paused_until = 0.0
+        self._request_open = False
 
     @property
-    def resting(self) -> float:
+    def seconds_to_wait(self) -> float:
         """Seconds that the server is left alone for, 0 if it can be asked."""
-        return max(0.0, self._rests_until - self._clock())
+        return max(0.0, self._paused_until - self._clock())
 
     @property
-    def on_trial(self) -> bool:
+    def is_probing(self) -> bool:
         """Whether it has rested and one request now finds out whether it is well."""
-        return self.is_open and self._trying and not self.resting
+        return self.is_open and self._request_open and not self.seconds_to_wait
 
     @property
     def is_open(self) -> bool:
         """Whether it has failed too often to be asked as usual."""
         return self._failures >= _FAILURES_TO_OPEN
 
-    def begin(self) -> None:
+    def request_started(self) -> None:
         """Note that a request is made."""
-        self._trying = True
+        self._request_open = True
 
     def succeeded(self) -> bool:
         """Note a success; tell whether there was trouble before."""
         had_trouble, self._failures = self._failures > 0, 0
-        self._rest, self._rests_until, self._trying = _FIRST_REST, 0.0, False
+        self._pause_length, self._paused_until, self._request_open = _FIRST_PAUSE, 0.0, False
         return had_trouble
 
-    def gave_up(self) -> None:
+    def request_abandoned(self) -> None:
         """Note that a request ended without telling how the server is."""
-        self._trying = False
+        self._request_open = False
 
     def failed(self) -> None:
         """Note a failure."""
         self._failures += 1
-        self._trying = False
+        self._request_open = False
         if self._failures >= _FAILURES_TO_OPEN:
-            self._rests_until = self._clock() + self._rest
-            self._rest = min(self._rest * 2, _LONGEST_REST)
+            self._paused_until = self._clock() + self._pause_length
+            self._pause_length = min(self._pause_length * 2, _LAST_PAUSE)
 
-    def wait(self, seconds: float) -> None:
+    def pause(self, seconds: float) -> None:
         """Leave the server alone because it says so."""
-        self._rests_until = max(self._rests_until, self._clock() + seconds)
-        self._trying = False
+        self._paused_until = max(self._paused_until, self._clock() + seconds)
+        self._request_open = False
 
 
 @dataclass(slots=True)
-class Server:
+class VendorState:
     """What is known of a vendor's server, shared by all agents of this process."""
 
-    breaker: Breaker = field(default_factory=Breaker)
-    pace: Pace = field(default_factory=lambda: Pace(None, None))
-    told: bool = False
+    breaker: CircuitBreaker = field(default_factory=CircuitBreaker)
+    rate: RateLimiter = field(default_factory=lambda: RateLimiter(None, None))
+    owner_notified: bool = False
     """Whether the owner knows that it is in trouble."""
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class ChainLink:
     """One model of a chain: its port, its name there, and its vendor's server."""
 
     model: str
     port: Model
     name: str
-    server: Server
+    state: VendorState
     retries: int = 2
 
-    asked_profile: Callable[[str], Profile] | None = field(init=False, compare=False)
+    find_profile: Callable[[str], Profile] | None = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         # Looking whether a port fulfils a protocol takes 20 µs, which no turn should pay.
         ask = self.port.profile if isinstance(self.port, Profiled) else None
-        object.__setattr__(self, "asked_profile", ask)
+        object.__setattr__(self, "find_profile", ask)
 
     @property
     def profile(self) -> Profile:
         """What the model can take in."""
-        return self.asked_profile(self.name) if self.asked_profile is not None else _ANY
+        return self.find_profile(self.name) if self.find_profile is not None else _UNKNOWN_PROFILE
 
 
 class Chain:
     """Puts questions to models, whichever of an agent's chain can answer."""
 
-    def __init__(self, link: Callable[[str], Link], *, sleep: Sleep = asyncio.sleep) -> None:
+    def __init__(self, link: Callable[[str], ChainLink], *, sleep: Sleep = asyncio.sleep) -> None:
         """Make a chain; `link` finds a model by `vendor:name`."""
         self._link = link
         self._sleep = sleep
@@ -150,7 +150,7 @@ class Chain:
 
     async def ask(self, question: Question) -> Reply:
         """Return the reply of the first model that gives one."""
-        watcher = _Watcher(question)
+        watcher = _Stream(question)
         problems: list[ModelError] = []
         for place, model in enumerate(question.models):
             last = place == len(question.models) - 1
@@ -161,30 +161,30 @@ class Chain:
                 continue
             try:
                 with ModelWatch(model, streamed=question.emit is not None) as watcher.call:
-                    reply = await self._insist(link, question, watcher, last=last)
+                    reply = await self._ask_with_retries(link, question, watcher, last=last)
                     watcher.call.reply = reply
             except ModelError as error:
                 problems.append(error)
                 if not last:
                     record_failover(model, error, question.models[place + 1])
-                _tell_owner(link, question, error, last=last)
-                watcher.again(error)
+                _notify_owner(link, question, error, last=last)
+                watcher.discard(error)
             else:
-                link.server.told = False
+                link.state.owner_notified = False
                 said = f"{reply.text}{reply.reasoning}{reply.finish}"
                 if reply.calls or reply.thought or not said.isascii():
-                    reply = _sound(reply)
+                    reply = _sanitize(reply)
                 return reply.said_by(model)
-        raise _summary(problems)
+        raise _combined_error(problems)
 
-    async def _insist(
-        self, link: Link, question: Question, watcher: _Watcher, *, last: bool
+    async def _ask_with_retries(
+        self, link: ChainLink, question: Question, watcher: _Stream, *, last: bool
     ) -> Reply:
         """Ask one model, again where that may help."""
         profile = link.profile
         attempt = squeeze = 0
         while True:
-            await self._wait_for(link, last=last)
+            await self._wait_until_ready(link, last=last)
             request = question.compose(link.model, profile, squeeze)
             if SECRETS.order:
                 request = self._cleaned.request(request)
@@ -196,27 +196,33 @@ class Chain:
                 return await self._ask_once(link, request, question, watcher)
             except ContextTooLong as error:
                 squeeze += 1
-                if squeeze > _SQUEEZES:
+                if squeeze > _MAX_SQUEEZES:
                     raise
                 problem: ModelError = error
             except ModelUnavailable as error:
                 attempt += 1
-                if attempt > link.retries or not await self._paused(
+                if attempt > link.retries or not await self._pause_before_retry(
                     link, error, attempt, request.timeout, last=last
                 ):
                     raise
                 problem = error
             watcher.call.retry(problem)
-            watcher.again(problem)
+            watcher.discard(problem)
 
-    async def _paused(
-        self, link: Link, error: ModelUnavailable, attempt: int, time_left: float, *, last: bool
+    async def _pause_before_retry(
+        self,
+        link: ChainLink,
+        error: ModelUnavailable,
+        attempt: int,
+        time_left: float,
+        *,
+        last: bool,
     ) -> bool:
         """Wait before the next attempt; False if it would take too long or is of no use."""
-        patience = min(LONGEST_PAUSE if last else PATIENCE, time_left)
+        patience = min(MAX_PAUSE if last else MAX_PAUSE_BEFORE_NEXT, time_left)
         if wish := error.retry_after:
             # With jitter, lest all who wait come back at the same instant.
-            link.server.breaker.wait(wish * random.uniform(1.0, 1.1))
+            link.state.breaker.pause(wish * random.uniform(1.0, 1.1))
             return wish <= patience
         if error.slow and not last:
             return False
@@ -226,13 +232,13 @@ class Chain:
         await self._sleep(pause)
         return True
 
-    async def _wait_for(self, link: Link, *, last: bool) -> None:
+    async def _wait_until_ready(self, link: ChainLink, *, last: bool) -> None:
         """Return when the server may be asked; raise if that takes too long."""
-        breaker = link.server.breaker
-        patience = LONGEST_PAUSE if last else PATIENCE
-        while (resting := breaker.resting) or breaker.on_trial:
+        breaker = link.state.breaker
+        patience = MAX_PAUSE if last else MAX_PAUSE_BEFORE_NEXT
+        while (resting := breaker.seconds_to_wait) or breaker.is_probing:
             if not resting:
-                resting, patience = _LOOK_AGAIN, patience - _LOOK_AGAIN
+                resting, patience = _POLL_SECONDS, patience - _POLL_SECONDS
                 if patience > 0:
                     await self._sleep(resting)
                     continue
@@ -247,29 +253,29 @@ class Chain:
             await self._sleep(resting)
 
     async def _ask_once(
-        self, link: Link, request: ModelRequest, question: Question, watcher: _Watcher
+        self, link: ChainLink, request: ModelRequest, question: Question, watcher: _Stream
     ) -> Reply:
-        breaker, pace = link.server.breaker, link.server.pace
-        purse = question.purse or _NO_PURSE
+        breaker, pace = link.state.breaker, link.state.rate
+        purse = question.purse or _NO_BUDGET
         thought = 0
-        if not pace.unbounded:
+        if not pace.is_unlimited:
             thought = sum(map(len, request.messages)) // 4 + (request.max_output or 0)
             came = time.monotonic()
-            await pace.enter(request.agent_id, thought)
+            await pace.acquire(request.agent_id, thought)
             watcher.call.queued(time.monotonic() - came)
         hold = await purse.reserve(link.model, request)
         if hold is not None and request.max_output is None:
             request = replace(request, max_output=hold.max_output)
-        breaker.begin()
+        breaker.request_started()
         try:
             reply = await link.port.complete(request, watcher.emit)
         except ModelUnavailable as error:
-            if error.begun or watcher.shown:
+            if error.begun or watcher.emitted:
                 purse.presume(hold)
             else:
                 purse.release(hold)
             if isinstance(error, ModelBusy):
-                breaker.gave_up()
+                breaker.request_abandoned()
             else:
                 breaker.failed()
             raise
@@ -284,19 +290,23 @@ class Chain:
             raise
         except BaseException:
             purse.presume(hold)
-            breaker.gave_up()
+            breaker.request_abandoned()
             raise
         breaker.succeeded()
         purse.settle(hold, reply)
-        if not pace.unbounded:
-            pace.correct(reply.usage.total - thought)
+        if not pace.is_unlimited:
+            pace.adjust(reply.usage.total - thought)
         return reply
 
 
-def _sound(reply: Reply) -> Reply:
+def _sanitize(reply: Reply) -> Reply:
     """Return a reply that can be stored and sent back: valid Unicode, and no key in an id."""
     calls = tuple(
-        Call(redact_name(_valid(one.id)), _valid(one.name), _valid(one.arguments))
+        Call(
+            redact_name(_valid_unicode(one.id)),
+            _valid_unicode(one.name),
+            _valid_unicode(one.arguments),
+        )
         for one in reply.calls
     )
     try:
@@ -304,7 +314,7 @@ def _sound(reply: Reply) -> Reply:
         thought = reply.thought
     except UnicodeDecodeError:
         thought = b""  # a vendor takes its own record back unchanged or not at all
-    text, reasoning, finish = map(_valid, (reply.text, reply.reasoning, reply.finish))
+    text, reasoning, finish = map(_valid_unicode, (reply.text, reply.reasoning, reply.finish))
     made = (text, reasoning, finish, calls, thought)
     if made == (reply.text, reply.reasoning, reply.finish, reply.calls, reply.thought):
         return reply
@@ -313,14 +323,14 @@ def _sound(reply: Reply) -> Reply:
     )
 
 
-def _valid(text: str) -> str:
+def _valid_unicode(text: str) -> str:
     """Return a text without lone surrogates, as JSON may spell them; two that fit are one sign."""
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-class _NoPurse:
+class _NoBudget:
     """The purse where no money can be spent."""
 
     async def reserve(self, model: str, request: ModelRequest) -> Hold | None:
@@ -336,44 +346,44 @@ class _NoPurse:
         """Count nothing."""
 
 
-_NO_PURSE = _NoPurse()
+_NO_BUDGET = _NoBudget()
 
 
-class _Watcher:
+class _Stream:
     """Hands pieces on and knows whether there were any."""
 
     def __init__(self, question: Question) -> None:
         self._emit = question.emit
-        self.shown = False
+        self.emitted = False
         self.call: ModelWatch
 
     @property
     def emit(self) -> Emit | None:
         """What the model's port gets."""
-        return None if self._emit is None else self.call.listen(self._hand_on)
+        return None if self._emit is None else self.call.listen(self._forward)
 
-    def _hand_on(self, kind: str, piece: str) -> None:
-        self.shown = True
+    def _forward(self, kind: str, piece: str) -> None:
+        self.emitted = True
         assert self._emit is not None
         self._emit(kind, piece)
 
-    def again(self, problem: ModelError) -> None:
+    def discard(self, problem: ModelError) -> None:
         """Tell whoever watches that the pieces so far are void."""
-        if self.shown and self._emit is not None:
+        if self.emitted and self._emit is not None:
             self._emit("again", problem.message)
-        self.shown = False
+        self.emitted = False
 
 
-def _tell_owner(link: Link, question: Question, error: ModelError, *, last: bool) -> None:
+def _notify_owner(link: ChainLink, question: Question, error: ModelError, *, last: bool) -> None:
     """Tell the owner once that a model is passed over, until it has answered again."""
-    if link.server.told or (last and not isinstance(error, KeyRefused)):
+    if link.state.owner_notified or (last and not isinstance(error, KeyRefused)):
         return
-    link.server.told = True
+    link.state.owner_notified = True
     what_now = "" if last else " Meanwhile the next model of the chain is asked."
     question.notify("model", error.message + what_now)
 
 
-def _summary(problems: list[ModelError]) -> ModelError:
+def _combined_error(problems: list[ModelError]) -> ModelError:
     if len(problems) == 1:
         return problems[0]
     said = " ".join(f"{place}. {one.message}" for place, one in enumerate(problems, 1))
@@ -381,3 +391,108 @@ def _summary(problems: list[ModelError]) -> ModelError:
     if all(isinstance(one, ModelRefused) for one in problems):
         return ModelRefused(message)
     return ModelUnavailable(message)
+
+
+class _Bucket:
+    """Fills evenly up to a minute's worth; what is taken may put it into debt."""
+
+    __slots__ = ("_capacity", "_clock", "_filled_at", "_level")
+
+    def __init__(self, per_minute: float, clock: Callable[[], float]) -> None:
+        self._capacity = per_minute
+        self._level = per_minute
+        self._clock = clock
+        self._filled_at = clock()
+
+    def seconds_until(self, amount: float) -> float:
+        """Return how long it takes until so much is there; more than it holds is never asked."""
+        now = self._clock()
+        self._level = min(
+            self._capacity, self._level + (now - self._filled_at) * self._capacity / 60
+        )
+        self._filled_at = now
+        lacking = min(amount, self._capacity) - self._level
+        return max(0.0, lacking * 60 / self._capacity)
+
+    def take(self, amount: float) -> None:
+        """Take out, or with a negative amount put back."""
+        self._level = min(self._capacity, self._level - amount)
+
+
+class RateLimiter:
+    """Lets requests through one after the other; agents that wait take turns."""
+
+    def __init__(
+        self,
+        requests: float | None,
+        tokens: float | None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        self._requests = _Bucket(requests, clock) if requests else None
+        self._tokens = _Bucket(tokens, clock) if tokens else None
+        self._sleep = sleep
+        self._waiting: OrderedDict[str, deque[tuple[int, asyncio.Future[None]]]] = OrderedDict()
+        self._dispatcher: asyncio.Task[None] | None = None
+
+    @property
+    def is_unlimited(self) -> bool:
+        """Whether nobody ever has to wait."""
+        return self._requests is None and self._tokens is None
+
+    async def acquire(self, agent_id: str, tokens: int) -> None:
+        """Return when a request of about so many tokens may be made."""
+        if self.is_unlimited:
+            return
+        if not self._waiting and self._seconds_until(tokens) == 0:
+            self._take(tokens)
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(agent_id, deque()).append((tokens, turn))
+        if self._dispatcher is None or self._dispatcher.done():
+            self._dispatcher = asyncio.create_task(self._dispatch())
+        await turn
+
+    def adjust(self, tokens: int) -> None:
+        """Take what a request has used beyond what was thought; less than thought is given back."""
+        if self._tokens is not None:
+            self._tokens.take(tokens)
+
+    def close(self) -> None:
+        """Let nobody in any more."""
+        if self._dispatcher is not None:
+            self._dispatcher.cancel()
+        for queue in self._waiting.values():
+            for _, turn in queue:
+                turn.cancel()
+        self._waiting.clear()
+
+    async def _dispatch(self) -> None:
+        while self._waiting:
+            agent_id, queue = next(iter(self._waiting.items()))
+            tokens, turn = queue[0]
+            if not turn.cancelled():
+                wait = self._seconds_until(tokens)
+                if wait:
+                    await self._sleep(wait)
+                    continue
+                self._take(tokens)
+                turn.set_result(None)
+            queue.popleft()
+            # The next agent's turn, though this one may have more to ask.
+            self._waiting.move_to_end(agent_id)
+            if not queue:
+                del self._waiting[agent_id]
+
+    def _seconds_until(self, tokens: int) -> float:
+        wait = self._requests.seconds_until(1) if self._requests is not None else 0.0
+        if self._tokens is not None:
+            wait = max(wait, self._tokens.seconds_until(tokens))
+        return wait
+
+    def _take(self, tokens: int) -> None:
+        if self._requests is not None:
+            self._requests.take(1)
+        if self._tokens is not None:
+            self._tokens.take(tokens)

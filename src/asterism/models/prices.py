@@ -30,7 +30,7 @@ class Prices:
 
     def __init__(self, settings: Callable[[], Settings]) -> None:
         self._settings = settings
-        self.given: set[str] = set()
+        self.custom_vendors: set[str] = set()
         """Vendors whose ports were handed in by a program: free, unless the configuration says."""
         self._found: dict[str, Price | None] = {}
         self._found_in: Settings | None = None
@@ -45,20 +45,20 @@ class Prices:
         return self._found[model]
 
     def _look_up(self, model: str, settings: Settings) -> Price | None:
-        configured = match(model, settings.prices)
+        configured = match_name(model, settings.prices)
         if configured is not None:
             return configured.price
         vendor, _, name = model.partition(":")
         there = settings.vendor(vendor)
-        if vendor in ALWAYS_FREE or vendor in self.given or is_loopback(there.base_url):
+        if vendor in ALWAYS_FREE or vendor in self.custom_vendors or is_local_url(there.base_url):
             return FREE
-        listed = shipped().get(vendor)
+        listed = published_prices().get(vendor)
         if listed is None and there.api and not there.base_url:
-            listed = shipped().get(there.api)
-        return match(name, listed or {})
+            listed = published_prices().get(there.api)
+        return match_name(name, listed or {})
 
 
-def match(name: str, table: Mapping[str, T]) -> T | None:
+def match_name(name: str, table: Mapping[str, T]) -> T | None:
     """Return what a table says of a name: itself, without its date, or by the longest pattern."""
     names = (name, _DATED.sub("", name, count=1))
     for candidate in names:
@@ -70,7 +70,7 @@ def match(name: str, table: Mapping[str, T]) -> T | None:
     return None
 
 
-def is_loopback(url: str | None) -> bool:
+def is_local_url(url: str | None) -> bool:
     """Tell whether an address is on this machine, where asking costs nothing."""
     if url is None:
         return False
@@ -86,7 +86,7 @@ def is_loopback(url: str | None) -> bool:
 
 
 @cache
-def shipped() -> dict[str, dict[str, Price]]:
+def published_prices() -> dict[str, dict[str, Price]]:
     """Return the vendors' lists that come with asterism."""
     found: dict[str, dict[str, Price]] = {}
     for vendor, listed in _document().items():

@@ -1,6 +1,6 @@
 """Permissions: may this actor do this to that? One pure decision; every effect asks it."""
 
-from asterism.permissions.decision import (
+from asterism.permissions.decide import (
     PRESENT,
     ROLES,
     SYSTEM,
@@ -10,13 +10,17 @@ from asterism.permissions.decision import (
     Ask,
     Authority,
     Deny,
+    Grants,
+    Policies,
+    Policy,
+    Quota,
     Resource,
+    Ruling,
     Situation,
     Verdict,
+    Wanted,
     decide,
 )
-from asterism.permissions.grants import Grants
-from asterism.permissions.policies import Policies, Policy, Quota, Ruling, Wanted
 
 __all__ = [
     "PRESENT",

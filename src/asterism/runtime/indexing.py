@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from asterism.errors import AsterismError, StoreError
 from asterism.ports import Clock, Encoder
-from asterism.runtime.pump import Pump
 from asterism.store.database import Database
 from asterism.store.shelves import ARCHIVE, JOURNAL
+from asterism.turns.lanes import Pump
 
 if TYPE_CHECKING:
     from asterism.memory.search.index import Whose

@@ -4,36 +4,186 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
+import stat
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
 
-from asterism.errors import Conflict
+from asterism.errors import Conflict, InvalidInput, NotFound
 from asterism.memory.gate import passages as gate
 from asterism.memory.gate.passages import NewPassage
 from asterism.memory.gate.writer import Writer
 from asterism.permissions import Actor
-from asterism.sources.readers import DocumentRefused, Piece, read
-from asterism.sources.readers.decode import open_regular
-from asterism.sources.walk import Found, Walk
+from asterism.sources.pieces import DocumentPiece, DocumentRefused, open_regular
+from asterism.sources.readers import is_known, read
 from asterism.store import documents
 from asterism.store.database import Connection, Database
+from asterism.types.agents import now_ms
 from asterism.types.documents import Document, DocumentSource, DocumentState
-from asterism.types.ids import now_ms
 from asterism.types.memory import Origin, OriginKind, Source
 from asterism.types.people import Trust
 
 BATCH = 200
 """Passages that are stored in one transaction."""
-_LOOKED_AT = 200
+_PAGE = 200
 """Files that are looked up together."""
-_JUST_NOW = 2_000
+_CLOCK_TICK = 2_000
 """Milliseconds in which a file can change again without a newer time."""
 _TRIES = 3
-_MOST_PROBLEMS = 1_000
+_MAX_PROBLEMS = 1_000
+MAX_GLOBS = 100
+MAX_GLOB = 200
+
+
+# -- walking ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FolderFile:
+    """A file in a folder."""
+
+    path: str
+    """Within the folder, with `/` between folders."""
+    size: int
+    modified: int
+
+
+class Walk:
+    """The files of a source.
+
+    Links are not followed: what they point to inside the folder is found by its own name, and what
+    they point to outside does not belong to it.
+    """
+
+    def __init__(self, source: DocumentSource) -> None:
+        check_globs((*source.include, *source.exclude))
+        self._source = source
+        self.root = Path(os.path.realpath(Path(source.path).expanduser()))
+        self.undecodable: list[str] = []
+        """Files whose names are not text, which no store keeps."""
+        self.unreadable: list[str] = []
+        """Folders that could not be looked into."""
+
+    def check(self) -> None:
+        """Raise `NotFound` if the folder is not there; its documents may only be out of reach."""
+        if not self.root.is_dir():
+            raise NotFound(
+                f"Source {self._source.name!r} reads the folder {self._source.path!r}, which is "
+                "not there. Mount or move it back, or remove the source. Nothing was changed."
+            )
+
+    def files(self) -> Iterator[FolderFile]:
+        """Yield the documents, folder by folder, in the order of their names."""
+        self.undecodable, self.unreadable = [], []
+        waiting = [""]
+        while waiting:
+            folder = waiting.pop()
+            try:
+                with os.scandir(self.root / folder) as listing:
+                    entries = sorted(listing, key=lambda entry: entry.name)
+            except OSError:
+                self.unreadable.append(folder or ".")
+                continue
+            inner: list[str] = []
+            for entry in entries:
+                path = f"{folder}/{entry.name}" if folder else entry.name
+                if entry.name.startswith(".") or entry.is_symlink():
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    inner.append(path)
+                elif found := self._file(entry, path):
+                    yield found
+            waiting += reversed(inner)
+
+    def _file(self, entry: os.DirEntry[str], path: str) -> FolderFile | None:
+        if not self.wants(path):
+            return None
+        try:
+            status = entry.stat(follow_symlinks=False)
+        except OSError:
+            return None
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        if not _is_text(path):
+            self.undecodable.append(path.encode(errors="replace").decode())
+            return None
+        return FolderFile(path, status.st_size, status.st_mtime_ns // 1_000_000)
+
+    def look(self, path: str) -> FolderFile | None:
+        """Return a document as it is now, or None if it is gone; raise `OSError` if unknown."""
+        place = self.root / path
+        hidden = any(part.startswith(".") for part in path.split("/"))
+        if hidden or not self.wants(path) or os.path.realpath(place) != str(place):
+            return None
+        try:
+            status = place.lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        return FolderFile(path, status.st_size, status.st_mtime_ns // 1_000_000)
+
+    def wants(self, path: str) -> bool:
+        """Tell whether a file belongs to the source, by its path."""
+        if any(glob_matches(glob, path) for glob in self._source.exclude):
+            return False
+        if self._source.include:
+            return any(glob_matches(glob, path) for glob in self._source.include)
+        return is_known(Path(path))
+
+
+def _is_text(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def check_globs(globs: tuple[str, ...]) -> None:
+    """Raise `InvalidInput` if what a source includes or leaves out cannot be meant."""
+    if len(globs) > MAX_GLOBS:
+        raise InvalidInput(
+            f"{len(globs)} globs are too many for a source; {MAX_GLOBS} is the most. "
+            "Nothing was changed."
+        )
+    for glob in globs:
+        if not glob.strip() or len(glob) > MAX_GLOB or glob.startswith("/"):
+            raise InvalidInput(
+                f"{glob[:60]!r} is not a valid glob within a folder. Write one such as "
+                f"notes/**/*.md, with at most {MAX_GLOB} characters. Nothing was changed."
+            )
+
+
+def glob_matches(glob: str, path: str) -> bool:
+    """Tell whether a path fits a glob; `**` is any number of folders.
+
+    A glob without a slash fits a name in any folder, one that ends with a slash all that is inside.
+    """
+    if glob.endswith("/"):
+        glob += "**"
+    if "/" not in glob:
+        return fnmatchcase(path.rpartition("/")[2], glob)
+    wanted, parts = glob.split("/"), path.split("/")
+    # fits[i]: whether the globs so far can stand for the first i parts.
+    fits = [True] + [False] * len(parts)
+    for pattern in wanted:
+        if pattern == "**":
+            first = fits.index(True) if True in fits else len(fits)
+            fits = [index >= first for index in range(len(fits))]
+        else:
+            fits = [False] + [
+                fits[index] and fnmatchcase(part, pattern) for index, part in enumerate(parts)
+            ]
+    return fits[-1]
+
+
+# -- reading ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +201,7 @@ class Progress:
 
 
 @dataclass(slots=True)
-class Synced:
+class SyncResult:
     """What a sync has done."""
 
     read: int = 0
@@ -65,11 +215,11 @@ class Synced:
     def problem(self, sentence: str) -> None:
         """Note what went wrong."""
         self.refused += 1
-        if len(self.problems) < _MOST_PROBLEMS:
+        if len(self.problems) < _MAX_PROBLEMS:
             self.problems.append(sentence)
 
 
-class _StillChanging(Exception):
+class _Changed(Exception):
     """A file was written to while it was read."""
 
 
@@ -77,22 +227,22 @@ class _Reading:
     """The pieces of one document, taken in threads, one batch after the other."""
 
     def __init__(self, path: Path) -> None:
-        self._pieces: Generator[Piece, None, None] = read(path)
+        self._pieces: Generator[DocumentPiece, None, None] = read(path)
         self._busy = threading.Lock()
         self._closed = False
 
-    def take(self, most: int) -> list[Piece]:
+    def take(self, most: int) -> list[DocumentPiece]:
         """Return the next pieces; fewer than asked for at the end."""
         with self._busy:
             return list(islice(self._until_closed(), most))
 
-    def skip(self, count: int) -> Piece | None:
+    def skip(self, count: int) -> DocumentPiece | None:
         """Pass over pieces; return the last one of them."""
         with self._busy:
             last = deque(islice(self._until_closed(), count), maxlen=1)
         return last[0] if last else None
 
-    def _until_closed(self) -> Iterator[Piece]:
+    def _until_closed(self) -> Iterator[DocumentPiece]:
         for piece in self._pieces:
             yield piece
             if self._closed:
@@ -124,7 +274,7 @@ class Folder:
 
     async def sync(
         self, database: Database, progress: Callable[[Progress], None] | None = None
-    ) -> Synced:
+    ) -> SyncResult:
         """Make the archive say what the files say; go on where a sync before this one ended.
 
         Raises `NotFound` if the folder is not there and `Conflict` if another sync is under way;
@@ -136,10 +286,10 @@ class Folder:
         """Remove the source with all its passages; if it was cut off, removing again goes on."""
         await database.write(lambda tx: documents.detach_all(tx, self.source.id))
         while found := await database.read(
-            lambda tx: documents.documents(tx, self.source.id, most=_LOOKED_AT)
+            lambda tx: documents.documents(tx, self.source.id, most=_PAGE)
         ):
-            for one in found:
-                await database.write(lambda tx, path=one.path: self.drop(tx, path))
+            for document in found:
+                await database.write(lambda tx, path=document.path: self.drop(tx, path))
         await database.write(lambda tx: documents.remove(tx, self.source.id))
 
     async def drop(self, tx: Connection, path: str) -> None:
@@ -172,7 +322,7 @@ class Folder:
             reason=f"sync of source {self.source.name}",
         )
 
-    def passage(self, path: str, place: int, piece: Piece) -> NewPassage:
+    def passage(self, path: str, place: int, piece: DocumentPiece) -> NewPassage:
         """Return a piece of a document as it is stored."""
         origin = Origin(OriginKind.DOCUMENT, f"{self.source.name}/{path}", piece.place)
         return NewPassage(
@@ -195,31 +345,31 @@ class _Sync:
         self._source = folder.source
         self._database = database
         self._progress = progress
-        self._done = Synced()
-        self._looked = 0
+        self._done = SyncResult()
+        self._count = 0
         self._bytes = 0
         self._totals = (0, 0)
 
-    async def run(self) -> Synced:
+    async def run(self) -> SyncResult:
         """Look at every file, then at every document whose file may be gone."""
         await asyncio.to_thread(self._walk.check)
         self._totals = await asyncio.to_thread(self._measure)
         files = self._walk.files()
-        while some := await asyncio.to_thread(lambda: list(islice(files, _LOOKED_AT))):
+        while some := await asyncio.to_thread(lambda: list(islice(files, _PAGE))):
             paths = [file.path for file in some]
             known = await self._database.read(
                 lambda tx, paths=paths: documents.those(tx, self._source.id, paths)
             )
             for file in some:
                 self._report(file.path)
-                await self._look_at(file, known.get(file.path))
-                self._looked += 1
+                await self._sync_file(file, known.get(file.path))
+                self._count += 1
                 self._bytes += file.size
         self._report("")
         await self._remove_vanished()
-        for name in self._walk.unnamable:
-            self._done.problem(f"{name!r} has a name that is no text; rename it to have it read.")
-        for name in self._walk.closed:
+        for name in self._walk.undecodable:
+            self._done.problem(f"{name!r} has a name that is not text; rename it to have it read.")
+        for name in self._walk.unreadable:
             self._done.problem(f"The folder {name!r} cannot be looked into; check its permissions.")
         now = self._folder.now()
         await self._database.write(lambda tx: documents.synced(tx, self._source.id, now))
@@ -235,8 +385,8 @@ class _Sync:
         total, size = self._totals
         self._progress(
             Progress(
-                self._looked,
-                max(total, self._looked),
+                self._count,
+                max(total, self._count),
                 self._bytes + within,
                 max(size, self._bytes + within),
                 self._done.passages,
@@ -246,7 +396,7 @@ class _Sync:
 
     # -- one document ----------------------------------------------------------------------------
 
-    async def _look_at(self, file: Found, known: Document | None) -> None:
+    async def _sync_file(self, file: FolderFile, known: Document | None) -> None:
         settled = known is not None and known.state is not DocumentState.READING and known.digest
         if settled and known and (known.size, known.modified) == (file.size, file.modified):
             self._done.unchanged += 1
@@ -255,7 +405,7 @@ class _Sync:
             try:
                 await self._read_if_changed(file, known)
                 return
-            except _StillChanging:
+            except _Changed:
                 looked = await asyncio.to_thread(self._walk.look, file.path)
                 if looked is None:
                     return  # It is gone, and removed with the others that are.
@@ -264,9 +414,9 @@ class _Sync:
             f"{file.path!r} keeps changing while it is read. The next sync will read it."
         )
 
-    async def _read_if_changed(self, file: Found, known: Document | None) -> None:
+    async def _read_if_changed(self, file: FolderFile, known: Document | None) -> None:
         path = self._walk.root / file.path
-        fresh = self._folder.now() - file.modified < _JUST_NOW
+        fresh = self._folder.now() - file.modified < _CLOCK_TICK
         document = Document(
             self._source.id,
             file.path,
@@ -288,10 +438,10 @@ class _Sync:
         except DocumentRefused as error:
             await self._refuse(document, error)
 
-    async def _read(self, path: Path, file: Found, document: Document) -> None:
+    async def _read(self, path: Path, file: FolderFile, document: Document) -> None:
         reading = _Reading(path)
         try:
-            if document.passages and not await self._goes_on(reading, document):
+            if document.passages and not await self._can_resume(reading, document):
                 await asyncio.to_thread(reading.close)
                 reading, document = _Reading(path), replace(document, passages=0)
             if not document.passages:
@@ -300,7 +450,7 @@ class _Sync:
         finally:
             await asyncio.to_thread(reading.close)
 
-    async def _goes_on(self, reading: _Reading, document: Document) -> bool:
+    async def _can_resume(self, reading: _Reading, document: Document) -> bool:
         """Pass over what is stored; False if it was not cut in the way it is cut now."""
         last = await asyncio.to_thread(reading.skip, document.passages)
         stored = await self._database.read(
@@ -314,7 +464,7 @@ class _Sync:
         await gate.discard_document(tx, self._folder.writer(), self._source.id, document.path)
         await documents.put(tx, document)
 
-    async def _store(self, reading: _Reading, file: Found, document: Document) -> None:
+    async def _store(self, reading: _Reading, file: FolderFile, document: Document) -> None:
         """Store a document batch by batch; those who search see it when it is complete."""
         within = 0
         while rows := await asyncio.to_thread(self._take, reading, document):
@@ -326,7 +476,7 @@ class _Sync:
             within += sum(len(row.text) for row in rows)
             self._report(document.path, min(within, file.size))
         if await asyncio.to_thread(self._walk.look, file.path) != file:
-            raise _StillChanging
+            raise _Changed
         await self._database.write(lambda tx: self._publish(tx, document))
         self._done.read += 1
 
@@ -342,18 +492,18 @@ class _Sync:
 
     async def _add(self, tx: Connection, document: Document, rows: list[NewPassage]) -> None:
         if not await documents.advance(tx, document, len(rows)):
-            raise self._overtaken(document)
+            raise self._conflict(document)
         await gate.insert_many(tx, self._folder.writer(), self._source.id, rows)
 
     async def _publish(self, tx: Connection, document: Document) -> None:
         if not await documents.advance(tx, document, 0):
-            raise self._overtaken(document)
+            raise self._conflict(document)
         writer = self._folder.writer()
         await gate.publish_document(tx, writer, self._source.id, document.path)
         read_at = replace(document, state=DocumentState.READ, read_at=writer.now)
         await documents.put(tx, read_at)
 
-    def _overtaken(self, document: Document) -> Conflict:
+    def _conflict(self, document: Document) -> Conflict:
         return Conflict(
             f"Another sync of source {self._source.name!r} is reading {document.path!r}. Let it "
             "finish, then sync again if need be. What was stored stays."
@@ -363,7 +513,7 @@ class _Sync:
         """Store nothing of a document but why."""
         refused = replace(
             document,
-            digest="" if error.passing else document.digest,
+            digest="" if error.temporary else document.digest,
             state=DocumentState.REFUSED,
             passages=0,
             error=error.message,
@@ -383,10 +533,10 @@ class _Sync:
         after = ""
         while known := await self._database.read(
             lambda tx, after=after: documents.documents(
-                tx, self._source.id, after=after, most=_LOOKED_AT
+                tx, self._source.id, after=after, most=_PAGE
             )
         ):
-            paths = [one.path for one in known]
+            paths = [document.path for document in known]
             for path in await asyncio.to_thread(self._gone, paths):
                 await self._database.write(lambda tx, path=path: self._folder.drop(tx, path))
                 self._done.removed += 1
@@ -407,7 +557,7 @@ class _Sync:
 def _digest(path: Path) -> str:
     """Return the SHA-256 of a file."""
     with open_regular(path) as file:
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         while chunk := file.read(1 << 20):
-            found.update(chunk)
-        return found.hexdigest()
+            digest.update(chunk)
+        return digest.hexdigest()

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from typing import Any
 
 import orjson
 
+from asterism.store import inbox
 from asterism.store.database import Connection, Row
-from asterism.types.agents import Agent, Limits
-from asterism.types.rules import rules_text, stored_rules
+from asterism.types.agents import Agent, Halt, HttpCall, Limits, RegisteredTool, ToolSpec
+from asterism.types.rules import Rule, rules_text, stored_rules
+from asterism.types.turns import Notice
 
 _FIELDS = ("id", "name", "model", "system", "tools", "limits", "version", "created_at", "rules")
 _COLUMNS = ", ".join(_FIELDS)
@@ -170,3 +173,179 @@ async def all_memory_changed(tx: Connection, constellation: str) -> None:
     """Count a change of what all agents of a constellation see of memory."""
     await tx.run("UPDATE agents SET memory = memory + 1 WHERE constellation = ?", (constellation,))
     await tx.notify("memory", "")
+
+
+_HALT_COLUMNS = "id, agent_id, turn_id, severity, reason, at"
+TOPIC = "halt"
+"""What is announced when a constellation is halted or goes on, with its name."""
+
+
+async def put_halt(tx: Connection, constellation: str, halt: Halt) -> None:
+    """Halt a constellation; those that work hear of it at the commit."""
+    await tx.run(
+        f"INSERT INTO halts (constellation, {_HALT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (
+            constellation,
+            halt.id,
+            halt.agent_id,
+            halt.turn_id,
+            halt.severity,
+            halt.reason,
+            halt.at,
+        ),
+    )
+    await tx.notify(TOPIC, constellation)
+
+
+async def current_halt(tx: Connection, constellation: str) -> Halt | None:
+    """Return the first halt that was not lifted, if there is one."""
+    row = await tx.one(
+        f"SELECT {_HALT_COLUMNS} FROM halts WHERE constellation = ? AND lifted_at IS NULL"
+        " ORDER BY at, id LIMIT 1",
+        (constellation,),
+    )
+    return Halt(*row) if row else None
+
+
+async def lift_halt(tx: Connection, constellation: str, by: str, at: int) -> int:
+    """Let a constellation go on; return how many halts stood in its way."""
+    changed = await tx.run(
+        "UPDATE halts SET lifted_at = ?, lifted_by = ?"
+        " WHERE constellation = ? AND lifted_at IS NULL",
+        (at, by, constellation),
+    )
+    if changed:
+        await tx.notify(TOPIC, constellation)
+        # Lanes that had nothing to do while it stood must look again.
+        for agent_id in await inbox.busy_agents(tx):
+            await tx.enqueue(agent_id)
+            await tx.notify("lane", agent_id)
+    return changed
+
+
+async def put_rules(tx: Connection, agent_id: str, version: int, rules: Sequence[Rule]) -> bool:
+    """Give an agent these rules instead of those it had; False if it has changed meanwhile."""
+    changed = await tx.run(
+        "UPDATE agents SET rules = ?, version = version + 1"
+        " WHERE id = ? AND version = ? AND deleted_at IS NULL",
+        (rules_text(rules), agent_id, version),
+    )
+    return changed > 0
+
+
+async def runs_of(tx: Connection, agent_id: str) -> dict[str, int]:
+    """Return when tools last succeeded in the turns of an agent that had rules of time for them."""
+    rows = await tx.all(
+        "SELECT tool, at FROM tool_runs WHERE agent_id = ? ORDER BY tool", (agent_id,)
+    )
+    return {row[0]: int(row[1]) for row in rows}
+
+
+async def have_run(tx: Connection, agent_id: str, times: Mapping[str, int]) -> None:
+    """Note when tools have succeeded."""
+    for tool, at in sorted(times.items()):
+        await tx.run(
+            "INSERT INTO tool_runs (agent_id, tool, at) VALUES (?, ?, ?)"
+            " ON CONFLICT (agent_id, tool) DO UPDATE SET at = excluded.at"
+            " WHERE excluded.at > tool_runs.at",
+            (agent_id, tool, at),
+        )
+
+
+_TOOL_COLUMNS = "name, version, spec, made_by, created_at, removed_at"
+_NEWEST = (
+    "version = (SELECT MAX(o.version) FROM registered_tools o"
+    " WHERE o.constellation = registered_tools.constellation AND o.name = registered_tools.name)"
+)
+
+
+def _tool(row: Row) -> RegisteredTool:
+    given: dict[str, Any] = orjson.loads(row[2])
+    http = given.pop("http")
+    effects = given.pop("effects")
+    spec = ToolSpec(
+        name=row[0],
+        http=HttpCall(**http) if http else None,
+        effects=None if effects is None else tuple(effects),
+        **given,
+    )
+    return RegisteredTool(spec, int(row[1]), row[3], int(row[4]), row[5])
+
+
+async def put_tool(
+    tx: Connection, constellation: str, spec: ToolSpec, made_by: str, now: int
+) -> RegisteredTool:
+    """Store a tool as the next version of its name."""
+    row = await tx.one(
+        "SELECT MAX(version) FROM registered_tools WHERE constellation = ? AND name = ?",
+        (constellation, spec.name),
+    )
+    version = int(row[0] or 0) + 1 if row else 1
+    kept = asdict(spec)
+    del kept["name"]
+    await tx.run(
+        "INSERT INTO registered_tools"
+        " (constellation, name, version, spec, made_by, created_at) VALUES (?, ?, ?, ?, ?, ?)",
+        (constellation, spec.name, version, orjson.dumps(kept).decode(), made_by, now),
+    )
+    return RegisteredTool(spec, version, made_by, now)
+
+
+async def registered_tools(tx: Connection, constellation: str) -> list[RegisteredTool]:
+    """Return the newest version of each tool that is offered."""
+    rows = await tx.all(
+        f"SELECT {_TOOL_COLUMNS} FROM registered_tools"
+        f" WHERE constellation = ? AND removed_at IS NULL AND {_NEWEST} ORDER BY name",
+        (constellation,),
+    )
+    return [_tool(row) for row in rows]
+
+
+async def tool_versions(tx: Connection, constellation: str, name: str) -> list[RegisteredTool]:
+    """Return all versions of a tool, the newest first."""
+    rows = await tx.all(
+        f"SELECT {_TOOL_COLUMNS} FROM registered_tools"
+        " WHERE constellation = ? AND name = ? ORDER BY version DESC",
+        (constellation, name),
+    )
+    return [_tool(row) for row in rows]
+
+
+async def remove_tool(tx: Connection, constellation: str, name: str, now: int) -> bool:
+    """Offer a tool no more; False if it was not offered."""
+    changed = await tx.run(
+        "UPDATE registered_tools SET removed_at = ?"
+        f" WHERE constellation = ? AND name = ? AND removed_at IS NULL AND {_NEWEST}",
+        (now, constellation, name),
+    )
+    return changed > 0
+
+
+async def put_notice(tx: Connection, notice: Notice) -> None:
+    """Store a notice in the transaction of what it tells."""
+    await tx.run(
+        "INSERT INTO notices (id, agent_id, turn_id, kind, text, at) VALUES (?, ?, ?, ?, ?, ?)",
+        (notice.id, notice.agent_id, notice.turn_id, notice.kind, notice.text, notice.at),
+    )
+
+
+async def list_notices(
+    tx: Connection, constellation: str, *, unseen: bool, most: int
+) -> list[Notice]:
+    """Return notices, oldest first; only those not seen yet if `unseen`."""
+    where = "AND seen_at IS NULL" if unseen else ""
+    rows = await tx.all(
+        "SELECT id, agent_id, turn_id, kind, text, at FROM notices"
+        f" WHERE agent_id IN (SELECT id FROM agents WHERE constellation = ?) {where}"
+        " ORDER BY at, id LIMIT ?",
+        (constellation, most),
+    )
+    return [Notice(*row) for row in rows]
+
+
+async def mark_notice_seen(tx: Connection, ids: list[str], at: int) -> None:
+    """Note that the owner has seen these."""
+    await tx.run_many(
+        "UPDATE notices SET seen_at = ? WHERE id = ? AND seen_at IS NULL",
+        [(at, notice_id) for notice_id in ids],
+    )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
 from asterism.store.database import Connection, Row
-from asterism.types.approvals import OWNER, Answer, Approval
+from asterism.times import DAY
+from asterism.types.approvals import OWNER, Answer, Approval, Grant, read_effects, write_effects
 from asterism.types.turns import TurnRecord
 
 _COLUMNS = (
@@ -197,3 +199,147 @@ async def company_of(tx: Connection, record: TurnRecord) -> str | None:
     )
     kept: dict[str, Any] = orjson.loads(row[0]) if row and row[0] else {}
     return kept.get("participants")
+
+
+_GRANT_COLUMNS = (
+    "id, constellation, tool, agent_id, pattern, turn_id, until, uses, given_by, given_at,"
+    " approval_id, revoked_at, effects, arguments, amount, per_day, definition"
+)
+
+
+def _grant(row: Row) -> Grant:
+    values = list(row)
+    values[4] = orjson.loads(row[4])
+    values[12] = read_effects(row[12]) if row[12] is not None else None
+    return Grant(*values)
+
+
+async def put_grant(tx: Connection, grant: Grant) -> None:
+    """Store a grant; it counts from the next call on."""
+    await tx.run(
+        f"INSERT INTO grants ({_GRANT_COLUMNS})"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            grant.id,
+            grant.constellation,
+            grant.tool,
+            grant.agent_id,
+            orjson.dumps(dict(grant.pattern), option=orjson.OPT_SORT_KEYS).decode(),
+            grant.turn_id,
+            grant.until,
+            grant.uses,
+            grant.given_by,
+            grant.given_at,
+            grant.approval_id,
+            grant.revoked_at,
+            write_effects(grant.effects) if grant.effects is not None else None,
+            grant.arguments,
+            grant.amount,
+            grant.per_day,
+            grant.definition,
+        ),
+    )
+    await tx.notify("grant", grant.constellation)
+
+
+async def live_grants(
+    tx: Connection, constellation: str, agent_id: str, now: int, turn_id: str | None = None
+) -> list[Grant]:
+    """Return what an agent has been granted and may still use, the oldest first.
+
+    With a turn, without those that were given for other turns.
+    """
+    rows = await tx.all(
+        f"SELECT {_GRANT_COLUMNS} FROM grants WHERE constellation = ? AND revoked_at IS NULL"
+        " AND (agent_id IS NULL OR agent_id = ?) AND (until IS NULL OR until > ?)"
+        " AND (uses IS NULL OR uses > 0) AND (turn_id IS NULL OR turn_id = COALESCE(?, turn_id))"
+        " ORDER BY given_at, id",
+        (constellation, agent_id, now, turn_id),
+    )
+    return [_grant(row) for row in rows]
+
+
+async def list_grants(
+    tx: Connection, constellation: str, now: int, *, everything: bool = False
+) -> list[Grant]:
+    """Return the grants that still count, or all that were ever given, the oldest first."""
+    still = "" if everything else _STILL
+    values = (constellation,) if everything else (constellation, now)
+    rows = await tx.all(
+        f"SELECT {_GRANT_COLUMNS} FROM grants WHERE constellation = ?{still} ORDER BY given_at, id",
+        values,
+    )
+    return [_grant(row) for row in rows]
+
+
+# One for a turn that has ended covers nothing any more.
+_STILL = (
+    " AND revoked_at IS NULL AND (until IS NULL OR until > ?) AND (uses IS NULL OR uses > 0)"
+    " AND (turn_id IS NULL OR turn_id IN (SELECT id FROM turns WHERE ended_at IS NULL))"
+)
+
+
+async def get_grant(tx: Connection, constellation: str, grant_id: str) -> Grant | None:
+    """Return a grant."""
+    row = await tx.one(
+        f"SELECT {_GRANT_COLUMNS} FROM grants WHERE constellation = ? AND id = ?",
+        (constellation, grant_id),
+    )
+    return _grant(row) if row else None
+
+
+async def use_grant(tx: Connection, grant_id: str) -> bool:
+    """Count one call; False if the grant does not cover it any more."""
+    changed = await tx.run(
+        "UPDATE grants SET uses = uses - 1"
+        " WHERE id = ? AND revoked_at IS NULL AND (uses IS NULL OR uses > 0)",
+        (grant_id,),
+    )
+    return changed > 0
+
+
+async def revoke_grant(tx: Connection, constellation: str, grant_id: str, at: int) -> bool:
+    """Take a grant back; False if it was before."""
+    changed = await tx.run(
+        "UPDATE grants SET revoked_at = ? WHERE constellation = ? AND id = ?"
+        " AND revoked_at IS NULL",
+        (at, constellation, grant_id),
+    )
+    if changed:
+        await tx.notify("grant", constellation)
+    return changed > 0
+
+
+_KEPT = 366 * DAY
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A call that a policy with a quota has let pass."""
+
+    agent_id: str
+    policy: str
+    at: int
+    amount: float
+
+
+async def quota_used(tx: Connection, agent_id: str, policy: str, since: int, of: str) -> float:
+    """Return how much of a quota has gone by since a moment: calls, or the sum of amounts."""
+    what = "SUM(amount)" if of == "amount" else "COUNT(*)"
+    row = await tx.one(
+        f"SELECT {what} FROM quota_uses WHERE agent_id = ? AND policy = ? AND at > ?",
+        (agent_id, policy, since),
+    )
+    return float(row[0] or 0) if row else 0.0
+
+
+async def put_quota(tx: Connection, use: Use) -> None:
+    """Count a call; what no quota can ask for any more is let go."""
+    await tx.run(
+        "INSERT INTO quota_uses (agent_id, policy, at, amount) VALUES (?, ?, ?, ?)",
+        (use.agent_id, use.policy, use.at, use.amount),
+    )
+    await tx.run(
+        "DELETE FROM quota_uses WHERE agent_id = ? AND policy = ? AND at < ?",
+        (use.agent_id, use.policy, use.at - _KEPT),
+    )

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from asterism.store.database import Connection, Row
-from asterism.types.labels import Label
 from asterism.types.memory import CONSTELLATION, Line
-from asterism.types.people import Audience, Trust
+from asterism.types.people import Audience, Label, Trust
 
 OPEN = 0
 """The `last` of the era whose edits are still loose: it holds where they start from."""

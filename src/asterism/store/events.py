@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any, TypeVar
 
 import orjson
 
-from asterism.store.database import Connection, Row
+from asterism.errors import StoreError, StoreUnavailable
+from asterism.store.database import Connection, Database, Row
 from asterism.telemetry.redaction import redact
 from asterism.types.events import (
     ANCHORED,
+    EMPTIED,
     NOTHING,
     Event,
+    Figures,
+    Flaw,
     Head,
     Recorded,
+    Verified,
     body_bytes,
     digest_of,
     hash_of,
     home_chain,
+    is_home,
 )
-from asterism.types.wire import plain
+from asterism.types.turns import plain
 
 _SALT = 16
 _COLUMNS = "chain, number, at, kind, actor, agent_id, turn_id, body, salt, digest, hash"
@@ -198,3 +207,362 @@ async def anchor(tx: Connection, constellation: str, at: int) -> int:
             [(chain, length) for chain, length, _ in some],
         )
     return len(rows)
+
+
+T = TypeVar("T")
+
+_BATCH = 5_000
+_MOST_FLAWS = 20
+_CHAIN_COLUMNS = "number, at, kind, actor, agent_id, turn_id, body, salt, digest, hash"
+_OF_THE_LOG = (ANCHORED, EMPTIED)
+_UNREADABLE = (UnicodeDecodeError, StoreError)
+
+Anchors = dict[str, dict[int, str]]
+"""By chain, the hashes that it had at some lengths."""
+Spans = list[tuple[int, int]]
+"""First and last number of runs of events."""
+
+
+@dataclass(slots=True)
+class _Walk:
+    """Where the walk along one chain stands."""
+
+    chain: str
+    flaws: list[Flaw]
+    anchored: dict[int, str]
+    """Hashes of this chain that others know."""
+    known: Anchors
+    """Takes in what this chain says of others."""
+    named: dict[str, Spans]
+    """Takes in which bodies this chain says were forgotten, by chain."""
+    number: int = 0
+    hash: bytes = NOTHING
+    events: int = 0
+    forgotten: int = 0
+    emptied: Spans = field(default_factory=Spans)
+    """Events without a body."""
+    about: set[str | None] = field(default_factory=set[str | None])
+    """The agents that its events are about."""
+    noted: int = field(default=0)
+
+    def flaw(self, number: int | None, what: str) -> None:
+        """Note what is wrong; of many things in one chain, the first ones."""
+        self.noted += 1
+        if self.noted <= _MOST_FLAWS:
+            self.flaws.append(Flaw(self.chain, number, what))
+
+    def take(self, rows: list[Row]) -> None:
+        """Walk on over rows as they are stored."""
+        chain, before, expected = self.chain, self.hash, self.number
+        gathers, anchored = is_home(chain), self.anchored
+        for row in rows:
+            number, at, kind, actor, agent_id, turn_id, body, salt, digest, own = row
+            expected += 1
+            if number != expected:
+                self._gap(expected, number)
+                expected = number
+            try:
+                if body is None or salt is None:
+                    self._empty(number)
+                    if body is not salt:
+                        self.flaw(number, "its body or its salt is gone, and not both of them")
+                elif sha256(salt + body).digest() != digest:
+                    self.flaw(number, "its body is not the one that was written")
+                facts = orjson.dumps((chain, number, at, kind, actor, agent_id, turn_id))
+                if sha256(before + digest + facts).digest() != own:
+                    self.flaw(number, "it does not follow from the event before it")
+                if number in anchored and anchored.pop(number) != own.hex():
+                    self.flaw(number, "it is not the one that the home's chain knows")
+                before = own
+            except (TypeError, AttributeError):  # not even of the types that were written
+                self.flaw(number, "it cannot be read as it was written")
+            if gathers and kind in _OF_THE_LOG and body is not None:
+                (self._gather if kind == ANCHORED else self._gather_emptied)(number, body)
+        self.about.update(row[4] for row in rows)
+        self.hash, self.number = before, expected
+        self.events += len(rows)
+
+    def _gap(self, expected: int, number: Any) -> None:
+        if not isinstance(number, int) or number < expected:
+            self.flaw(number if isinstance(number, int) else None, "it is not in its place")
+        elif number == expected + 1:
+            self.flaw(expected, "it is missing")
+        else:
+            self.flaw(expected, f"it is missing, and so are those up to {number - 1}")
+
+    def _gather(self, number: int, body: bytes) -> None:
+        try:
+            for chain, (length, known) in orjson.loads(body)["heads"].items():
+                self.known.setdefault(chain, {})[length] = known
+        except (ValueError, KeyError, TypeError, AttributeError):
+            self.flaw(number, "it does not say how far other chains had come")
+
+    def _empty(self, number: int) -> None:
+        self.forgotten += 1
+        if self.emptied and self.emptied[-1][1] == number - 1:
+            self.emptied[-1] = (self.emptied[-1][0], number)
+        else:
+            self.emptied.append((number, number))
+
+    def _gather_emptied(self, number: int, body: bytes) -> None:
+        try:
+            for chain, spans in orjson.loads(body)["emptied"].items():
+                self.named.setdefault(chain, []).extend((int(one), int(two)) for one, two in spans)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            self.flaw(number, "it does not say which bodies were forgotten")
+
+    def unnamed(self) -> Iterator[int]:
+        """Yield the events whose body is gone although no event says that it was forgotten."""
+        named = iter(sorted(self.named.get(self.chain, ())))
+        span = next(named, None)
+        for first, last in sorted(self.emptied):
+            number = first
+            while number <= last:
+                while span is not None and span[1] < number:
+                    span = next(named, None)
+                if span is not None and span[0] <= number:
+                    number = span[1] + 1
+                else:
+                    yield number
+                    number += 1
+
+    def end(self, head: Head | None) -> None:
+        """Compare the end of the walk with where the chain's head says that it is."""
+        if head is None:
+            self.flaw(None, "events are there, and nothing says how far the chain goes")
+        elif head.length != self.number:
+            there = f"{head.length:,} events were written, and it ends after {self.number:,}"
+            self.flaw(self.number, there)
+        elif head.hash != self.hash:
+            self.flaw(self.number, "it is not the last event that was written")
+        for number in sorted(self.anchored):
+            if number > self.number:
+                self.flaw(number, "the home's chain knows it, and it is missing")
+
+
+async def verify(
+    database: Database, progress: Callable[[int], None] | None = None, *, batch: int = _BATCH
+) -> Verified:
+    """Go through all chains of a database, in batches; events may be appended meanwhile."""
+    found = Verified()
+    known: Anchors = {}
+    named: dict[str, Spans] = {}
+    walks: list[tuple[_Walk, _End]] = []
+    # First, since an agent that is made meanwhile has its event in the same transaction.
+    there = await _there(database, found)
+    names = await _names(database.read, found)
+    # What the home's chain knows of the others has to be read before them.
+    for chain in sorted(names, key=lambda one: (not is_home(one), one)):
+        walk = _Walk(chain, found.flaws, known.pop(chain, {}), known, named)
+        end = await _follow(database.read, walk, batch, found, progress)
+        found.events += walk.events
+        walks.append((walk, end))
+    walks = await _read_on(database, walks, batch, found)
+    for walk, end in walks:
+        found.forgotten += walk.forgotten
+        if end.reached:
+            walk.end(end.head)
+        if end.head is not None:
+            found.heads.append(end.head)
+        for number in walk.unnamed():
+            walk.flaw(number, "its body is gone, and no forgetting has named it")
+    for chain in sorted(known):
+        found.flaws.append(Flaw(chain, None, "the home's chain knows it, and all of it is missing"))
+    # A chain that cannot be read is told as such; what it says is not missing.
+    if all(end.reached for _, end in walks):
+        # What is told of a chain above is told once.
+        about: set[str | None] = {flaw.chain for flaw in found.flaws}
+        about.update(*(walk.about for walk, _ in walks))
+        found.flaws += _without_events(there, about)
+    return found
+
+
+async def _there(database: Database, found: Verified) -> dict[str, int]:
+    """Return the agents that there are, or of which there are turns, each with how many."""
+
+    async def read(tx: Connection) -> dict[str, int]:
+        made = await tx.all("SELECT id FROM agents")
+        turns = await tx.all("SELECT agent_id, COUNT(*) FROM turns GROUP BY agent_id")
+        return {row[0]: 0 for row in made} | {row[0]: int(row[1]) for row in turns}
+
+    try:
+        return await database.read(read)
+    except StoreUnavailable:
+        raise
+    except _UNREADABLE as error:
+        found.flaws.append(Flaw("", None, f"the agents and turns cannot be read ({error})"))
+        return {}
+
+
+def _without_events(there: dict[str, int], about: Collection[str | None]) -> Iterator[Flaw]:
+    """Tell of agents that no event is about: one is written when an agent is made."""
+    silent = {agent_id: turns for agent_id, turns in there.items() if agent_id not in about}
+    if silent and silent.keys() == there.keys():
+        turns = sum(silent.values())
+        said = f"there are {len(silent):,} agents and {turns:,} turns, and no event is about them"
+        yield Flaw("", None, said)
+        return
+    busy = [(agent_id, turns) for agent_id, turns in sorted(silent.items()) if turns]
+    for agent_id, turns in busy[:_MOST_FLAWS]:
+        yield Flaw(agent_id, None, f"there are {turns:,} turns of it, and no event is about it")
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """Where a walk has ended."""
+
+    reached: bool
+    """Whether it got to the end of the chain."""
+    head: Head | None
+
+
+async def _read_on(
+    database: Database, walks: list[tuple[_Walk, _End]], batch: int, found: Verified
+) -> list[tuple[_Walk, _End]]:
+    """Read what was appended to the homes' chains meanwhile, if a body is gone that none names.
+
+    It may have been forgotten since they were read; what names it is in the same transaction.
+    """
+    if not any(next(walk.unnamed(), None) for walk, _ in walks):
+        return walks
+    ends: list[tuple[_Walk, _End]] = []
+    for walk, end in walks:
+        if is_home(walk.chain) and end.reached:
+            before, walk.known = walk.events, {}  # the other chains were compared before
+            end = await _follow(database.read, walk, batch, found, None)  # noqa: PLW2901
+            found.events += walk.events - before
+        ends.append((walk, end))
+    return ends
+
+
+async def _names(
+    read: Callable[[Callable[[Connection], Awaitable[Any]]], Awaitable[Any]], found: Verified
+) -> set[str]:
+    """Return all chains: those with a head, and those with events."""
+    names: set[str] = set()
+
+    async def next_name(tx: Connection) -> str | None:
+        row = await tx.one(
+            "SELECT MIN(chain) FROM events WHERE chain > ?", (max(seen, default=""),)
+        )
+        return row[0] if row else None
+
+    seen: list[str] = []
+    try:
+        names.update(one.chain for one in await read(heads))
+        while (name := await read(next_name)) is not None:
+            seen.append(name)
+    except StoreUnavailable:
+        raise
+    except _UNREADABLE as error:
+        found.flaws.append(Flaw("", None, f"the names of the chains cannot be read ({error})"))
+    return names | set(seen)
+
+
+async def _follow(
+    read: Callable[[Callable[[Connection], Awaitable[Any]]], Awaitable[Any]],
+    walk: _Walk,
+    batch: int,
+    found: Verified,
+    progress: Callable[[int], None] | None,
+) -> _End:
+    """Walk along one chain to its end, and return it."""
+    limit = batch
+
+    async def step(tx: Connection) -> tuple[bool, Head | None]:
+        # The first step takes what has a number that nothing should have, too.
+        such, values = ("", ()) if walk.events == 0 else (" AND number > ?", (walk.number,))
+        rows = await tx.all(
+            f"SELECT {_CHAIN_COLUMNS} FROM events WHERE chain = ?{such} ORDER BY number LIMIT ?",
+            (walk.chain, *values, limit),
+        )
+        row = await tx.one("SELECT id, length, hash FROM chains WHERE id = ?", (walk.chain,))
+        # All is read before anything is noted: a step that fails is tried again.
+        walk.take(rows)
+        return len(rows) < limit, Head(*row) if row else None
+
+    while True:
+        try:
+            ended, head = await read(step)
+        except StoreUnavailable:
+            raise
+        except _UNREADABLE as error:
+            if limit > 1:
+                limit = max(1, limit // 10)
+                continue
+            walk.flaw(walk.number + 1, f"it cannot be read ({error})")
+            if not await _skip(read, walk):
+                return _End(reached=False, head=None)
+            continue
+        limit = batch if limit == batch else min(batch, limit * 10)
+        if progress is not None:
+            progress(found.events + walk.events)
+        if ended:
+            return _End(reached=True, head=head)
+
+
+async def _skip(
+    read: Callable[[Callable[[Connection], Awaitable[Any]]], Awaitable[Any]], walk: _Walk
+) -> bool:
+    """Step over an event that cannot be read; tell whether that was possible."""
+
+    async def over(tx: Connection) -> tuple[int, bytes] | None:
+        row = await tx.one(
+            "SELECT number, hash FROM events WHERE chain = ? AND number > ?"
+            " ORDER BY number LIMIT 1",
+            (walk.chain, walk.number),
+        )
+        return (int(row[0]), bytes(row[1])) if row else None
+
+    try:
+        passed = await read(over)
+    except (*_UNREADABLE, TypeError, ValueError):
+        return False
+    if passed is None:
+        return False
+    walk.number, walk.hash = passed
+    walk.events += 1
+    return True
+
+
+_OURS = "agent_id IN (SELECT id FROM agents WHERE constellation = ?)"
+
+
+async def read(tx: Connection, constellation: str) -> Figures:
+    """Return the figures of a constellation."""
+    own = (constellation,)
+
+    async def one(sql: str) -> tuple[Any, ...]:
+        return await tx.one(sql, own) or (0, None)
+
+    agents = await one("SELECT COUNT(*) FROM agents WHERE constellation = ? AND deleted_at IS NULL")
+    inbox = await one(f"SELECT COUNT(*), MIN(at) FROM inbox WHERE {_OURS}")
+    approvals = await one(
+        "SELECT COUNT(*) FROM approvals JOIN turns ON turns.id = approvals.turn_id"
+        " JOIN agents ON agents.id = approvals.agent_id WHERE agents.constellation = ?"
+        " AND approvals.decided_at IS NULL AND turns.ended_at IS NULL"
+    )
+    notices = await one(f"SELECT COUNT(*) FROM notices WHERE seen_at IS NULL AND {_OURS}")
+    unsent = await tx.all(
+        f"SELECT state, COUNT(*) FROM outbox WHERE state <> 'sent' AND {_OURS} GROUP BY state",
+        own,
+    )
+    schedules = await one(f"SELECT COUNT(*) FROM schedules WHERE {_OURS}")
+    # A month's period is written as 2026-11; those of days are parts of it.
+    money = await one(
+        "SELECT SUM(spent), SUM(presumed), SUM(reserved) FROM totals"
+        " WHERE constellation = ? AND scope = 'all' AND LENGTH(period) = 7"
+    )
+    return Figures(
+        agents=int(agents[0]),
+        inbox=int(inbox[0]),
+        oldest=int(inbox[1]) if inbox[1] is not None else None,
+        approvals=int(approvals[0]),
+        notices=int(notices[0]),
+        deliveries={str(state): int(count) for state, count in unsent},
+        schedules=int(schedules[0]),
+        money={
+            state: int(amount or 0)
+            for state, amount in zip(("spent", "presumed", "reserved"), money, strict=False)
+        },
+    )

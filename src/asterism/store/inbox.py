@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from asterism.store.database import Connection, Row
-from asterism.types.messages import InboxItem
+from typing import Any
 
-_GIVEN = "agent_id, arrival, id, kind, channel, body, at, sender, reply_to, schema, participants"
-_COLUMNS = f"{_GIVEN}, stopped"
+from asterism.store.database import Connection, Row
+from asterism.types.turns import InboxItem, InboxKind, Origin
+
+_NEW = (
+    "agent_id, arrival, id, kind, channel, body, at, sender, reply_to, schema, participants,"
+    " turn_id"
+)
+_COLUMNS = f"{_NEW}, stopped"
 
 
 def _item(row: Row) -> InboxItem:
@@ -37,25 +42,44 @@ async def accept_once(
     return former[0], former[1]
 
 
-async def put(
+async def put_message(
     tx: Connection,
     agent_id: str,
     message_id: str,
-    *,
-    kind: str,
-    channel: str,
     body: bytes,
+    origin: Origin,
     at: int,
-    sender: str | None = None,
-    reply_to: str | None = None,
+    *,
     schema: str | None = None,
     participants: str | None = None,
     announce: bool = True,
 ) -> InboxItem | None:
-    """Put something at the end of an agent's inbox; None if there is no such agent.
+    """Put a message at the end of an agent's inbox; None if there is no such agent.
 
-    Without `announce` the caller wakes the lane in its own process after the commit.
+    `participants` are those present, resolved to persons. Without `announce` the caller wakes the
+    lane in its own process after the commit.
     """
+    told = (origin.channel, body, at, origin.sender, origin.reply_to, schema, participants, None)
+    return await _put(tx, agent_id, message_id, InboxKind.MESSAGE, told, announce=announce)
+
+
+async def put_decision(
+    tx: Connection, agent_id: str, decision_id: str, turn_id: str, body: bytes, at: int
+) -> InboxItem | None:
+    """Put the answer to a question of a parked turn at the end of an agent's inbox."""
+    told = ("", body, at, None, None, None, None, turn_id)
+    return await _put(tx, agent_id, decision_id, InboxKind.DECISION, told, announce=True)
+
+
+async def _put(
+    tx: Connection,
+    agent_id: str,
+    item_id: str,
+    kind: InboxKind,
+    rest: tuple[Any, ...],
+    *,
+    announce: bool,
+) -> InboxItem | None:
     # The row lock that this takes on PostgreSQL makes arrival numbers follow the commits.
     row = await tx.one(
         "UPDATE agents SET arrivals = arrivals + 1 WHERE id = ? AND deleted_at IS NULL"
@@ -64,14 +88,12 @@ async def put(
     )
     if row is None:
         return None
-    where = (sender, reply_to, schema, participants)
-    values = (agent_id, row[0], message_id, kind, channel, body, at, *where)
-    item = InboxItem(*values)
-    await tx.run(f"INSERT INTO inbox ({_GIVEN}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+    values = (agent_id, row[0], item_id, kind.value, *rest)
+    await tx.run(f"INSERT INTO inbox ({_NEW}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
     await tx.enqueue(agent_id)
     if announce:
         await tx.notify("lane", agent_id)
-    return item
+    return InboxItem(*values)
 
 
 async def first(tx: Connection, agent_id: str) -> InboxItem | None:

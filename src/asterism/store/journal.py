@@ -10,6 +10,7 @@ import orjson
 
 from asterism.errors import LaneLost
 from asterism.store.database import Connection, Row
+from asterism.types.agents import Blob
 from asterism.types.people import Trust
 from asterism.types.turns import Entry, EntryKind, TurnRecord, TurnState, Usage, trust_of
 
@@ -383,3 +384,18 @@ async def copy_before(tx: Connection, source: str, before: int, target: str) -> 
     )
     await tx.run("UPDATE agents SET length = ? WHERE id = ?", (before - 1, target))
     return before - 1
+
+
+async def put_blob(tx: Connection, blob: Blob, at: int) -> None:
+    """Keep a blob; it may be there already."""
+    await tx.run(
+        "INSERT INTO blobs (id, type, body, created_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        (blob.id, blob.type, blob.body, at),
+    )
+
+
+async def get_blob(tx: Connection, ids: Sequence[str]) -> dict[str, Blob]:
+    """Return those blobs that are there, by id."""
+    marks = ", ".join("?" * len(ids))
+    rows = await tx.all(f"SELECT id, type, body FROM blobs WHERE id IN ({marks})", tuple(ids))
+    return {row[0]: Blob(row[0], row[1], bytes(row[2])) for row in rows}

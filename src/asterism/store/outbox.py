@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from asterism.store.database import Connection, Row, marks
-from asterism.types.messages import Delivery
+from asterism.types.turns import Delivery
 
 _COLUMNS = (
     "key, agent_id, turn_id, channel, target, body, attempts, state, next_at, created_at, error"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import logging
 import random
@@ -14,9 +15,12 @@ from typing import LiteralString, NoReturn, TypeVar
 import psycopg
 from procrastinate.schema import SchemaManager
 from psycopg import errors
+from psycopg.abc import Buffer
+from psycopg.adapt import Loader
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.pq import Conninfo, TransactionStatus
+from psycopg.pq import Conninfo, Format, TransactionStatus
 from psycopg.sql import SQL, Identifier
+from psycopg.types.numeric import NumericBinaryLoader
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from asterism.errors import (
@@ -29,9 +33,12 @@ from asterism.errors import (
     StoreTooNew,
     StoreUnavailable,
 )
-from asterism.store.database import Connection, Row, Values, Work
-from asterism.store.migrate import (
+from asterism.store.database import (
+    Connection,
     Migration,
+    Row,
+    Values,
+    Work,
     load_migrations,
     record_version,
     refuse_newer,
@@ -39,8 +46,7 @@ from asterism.store.migrate import (
     refuse_unreleased,
     schema_version,
 )
-from asterism.store.postgres_sql import PlainNumber, tables_of, translate, translate_schema
-from asterism.types.ids import now_ms
+from asterism.types.agents import now_ms
 
 T = TypeVar("T")
 Raw = psycopg.AsyncConnection[Row]
@@ -736,3 +742,55 @@ async def open_postgres(
 
 
 __all__ = ["LANE_QUEUE", "Postgres", "PostgresConnection", "open_postgres"]
+
+
+_PARTS = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|/\*.*?\*/|\?""", re.DOTALL)
+
+
+@functools.lru_cache(2048)
+def translate(statement: str) -> bytes:
+    """Put psycopg's placeholders in place of `?`, leaving literals, names and comments alone."""
+    escaped = statement.replace("%", "%%")
+    return _PARTS.sub(lambda part: "%s" if part[0] == "?" else part[0], escaped).encode()
+
+
+_TYPES = re.compile(r"""'(?:[^']|'')*'|--[^\n]*|\bBLOB\b|(?<!AS )\bTEXT\b|\)\s*WITHOUT ROWID\b""")
+# SQLite compares text byte by byte; without a collation PostgreSQL follows its host's language.
+_TRANSLATED = {"BLOB": "BYTEA", "TEXT": 'TEXT COLLATE "C"'}
+
+
+def translate_schema(migration: str) -> bytes:
+    """Return a migration in PostgreSQL's words."""
+
+    def put(part: re.Match[str]) -> str:
+        return ")" if part[0].startswith(")") else _TRANSLATED.get(part[0], part[0])
+
+    return _TYPES.sub(put, migration).encode()
+
+
+_TABLES = re.compile(r"^\s*(CREATE|DROP) TABLE (?:IF (?:NOT )?EXISTS )?(\w+)", re.MULTILINE)
+
+
+def tables_of(migrations: list[Migration], version: int) -> list[str]:
+    """Return the tables that a schema has."""
+    tables = {"schema_versions": None}
+    for migration in migrations:
+        if migration.number <= version:
+            for verb, table in _TABLES.findall(migration.sql):
+                if verb == "CREATE":
+                    tables[table] = None
+                else:
+                    tables.pop(table, None)
+    return list(tables)
+
+
+class PlainNumber(Loader):
+    """Reads NUMERIC, which SUM of whole numbers is on PostgreSQL, as int or float."""
+
+    format = Format.BINARY
+
+    def load(self, data: Buffer) -> int | float:
+        """Return the number."""
+        number = NumericBinaryLoader(self.oid, None).load(data)
+        whole = int(number)
+        return whole if whole == number else float(number)

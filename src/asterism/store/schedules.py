@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asterism.store.database import Connection, Row
-from asterism.types.schedules import Schedule
+from asterism.types.agents import Schedule
 
 _COLUMNS = "id, agent_id, text, due_at, cron, channel, reply_to, created_at, participants"
 

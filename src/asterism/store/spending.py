@@ -14,11 +14,10 @@ from typing import Any
 
 import orjson
 
-from asterism.store import notices
+from asterism.store import agents
 from asterism.store.database import Connection, Row
-from asterism.types.messages import Notice
 from asterism.types.spending import Cap, Charge, ChargeState, Payer, Span, Total
-from asterism.types.turns import Usage
+from asterism.types.turns import Notice, Usage
 
 _CHARGE = (
     "id, agent_id, person, party, turn_id, key, model, day, month, state, amount,"
@@ -279,7 +278,7 @@ async def _apply(tx: Connection, constellation: str, moves: _Moves, watch: Watch
                 "UPDATE totals SET warned = ? WHERE constellation = ? AND period = ? AND scope = ?",
                 (cap.amount, constellation, period, scope),
             )
-            await notices.put(tx, watch.notice(cap, total))
+            await agents.put_notice(tx, watch.notice(cap, total))
 
 
 # -- reading -------------------------------------------------------------------------------------

@@ -29,9 +29,12 @@ from asterism.errors import (
     StoreUnavailable,
 )
 from asterism.private import make_directory
-from asterism.store.database import Connection, Row, Values, Work
-from asterism.store.migrate import (
+from asterism.store.database import (
+    Connection,
     Migration,
+    Row,
+    Values,
+    Work,
     load_migrations,
     record_version,
     refuse_newer,
@@ -39,7 +42,7 @@ from asterism.store.migrate import (
     refuse_unreleased,
     schema_version,
 )
-from asterism.types.ids import now_ms
+from asterism.types.agents import now_ms
 
 T = TypeVar("T")
 

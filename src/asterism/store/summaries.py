@@ -11,8 +11,7 @@ from asterism.errors import Conflict
 from asterism.store.database import Connection, Row
 from asterism.store.journal import TOLD, Told
 from asterism.types.people import OWNER_ONLY, Audience, Trust
-from asterism.types.summaries import Strategy, Summary
-from asterism.types.wire import plain
+from asterism.types.turns import Strategy, Summary, plain
 
 MayHear = Callable[[Audience], bool]
 

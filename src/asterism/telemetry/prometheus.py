@@ -25,7 +25,7 @@ from asterism.types.spending import NANO
 
 if TYPE_CHECKING:
     from asterism.telemetry.counts import Counter, Counts, Histogram, LabeledHistogram
-    from asterism.types.figures import Figures
+    from asterism.types.events import Figures
 
 _PREFIX = "asterism_"
 

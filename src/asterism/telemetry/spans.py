@@ -63,8 +63,7 @@ if TYPE_CHECKING:
     from asterism.ports import Emit, ModelRequest
     from asterism.telemetry.counts import Counter, Counts
     from asterism.types.agents import Agent
-    from asterism.types.messages import Delivery
-    from asterism.types.turns import Call, Outcome, Reply, Usage
+    from asterism.types.turns import Call, Delivery, Outcome, Reply, Usage
 
 Attributes = dict[str, Any]
 

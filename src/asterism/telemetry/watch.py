@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from asterism.ports import Emit, ModelRequest
     from asterism.telemetry.spans import OpenSpan, Spans
     from asterism.types.agents import Agent
-    from asterism.types.messages import Delivery
-    from asterism.types.turns import Call, Outcome, Reply
+    from asterism.types.turns import Call, Delivery, Outcome, Reply
 
 
 class Telemetry:

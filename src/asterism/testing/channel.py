@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 
 from asterism.ports import Accept, Answer
-from asterism.types.messages import Delivery
+from asterism.types.turns import Delivery
 
 
 class MemoryChannel:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from asterism.models import estimate_usage
-from asterism.types.turns import Reply
-from asterism.types.wire import text_of
+from asterism.types.turns import Reply, text_of
 
 if TYPE_CHECKING:
     from asterism.ports import Emit, ModelRequest

@@ -24,13 +24,13 @@ _PORTS = {"http": 80, "https": 443}
 # What carries an IPv4 address inside: it is that address which is reached in the end.
 _MAPPED = IPv6Network("::ffff:0:0/96")
 _COMPATIBLE = IPv6Network("::/96")
-_TRANSLATED = IPv6Network("::ffff:0:0:0/96")
+_IPV4_TRANSLATED = IPv6Network("::ffff:0:0:0/96")
 _NAT64 = IPv6Network("64:ff9b::/96")
 _SIX_TO_FOUR = IPv6Network("2002::/16")
 # IPv4 addresses within these may be anywhere in the address, so that none is taken.
-_CARRYING = (IPv6Network("64:ff9b:1::/48"), IPv6Network("2001::/32"))
+_IPV4_ANYWHERE = (IPv6Network("64:ff9b:1::/48"), IPv6Network("2001::/32"))
 # Not told apart by `is_global` in every release of Python that is in use.
-_CLOSED: tuple[IPv4Network | IPv6Network, ...] = (
+_PRIVATE: tuple[IPv4Network | IPv6Network, ...] = (
     IPv4Network("100.64.0.0/10"),
     IPv4Network("192.0.0.0/24"),
     IPv4Network("192.88.99.0/24"),
@@ -41,15 +41,15 @@ _CLOSED: tuple[IPv4Network | IPv6Network, ...] = (
 )
 
 
-def is_open(address: IPAddress) -> bool:
+def is_public(address: IPAddress) -> bool:
     """Tell whether an address is one of the open internet, whatever it is wrapped in."""
     if isinstance(address, IPv6Address):
-        if address.scope_id is not None or any(address in one for one in _CARRYING):
+        if address.scope_id is not None or any(address in network for network in _IPV4_ANYWHERE):
             return False
-        inner = _inside(address)
+        inner = _embedded_ipv4(address)
         if inner is not None:
-            return is_open(inner)
-    if any(address.version == one.version and address in one for one in _CLOSED):
+            return is_public(inner)
+    if any(address.version == network.version and address in network for network in _PRIVATE):
         return False
     return (
         address.is_global
@@ -61,8 +61,8 @@ def is_open(address: IPAddress) -> bool:
     )
 
 
-def _inside(address: IPv6Address) -> IPv4Address | None:
-    for network in (_MAPPED, _COMPATIBLE, _TRANSLATED, _NAT64):
+def _embedded_ipv4(address: IPv6Address) -> IPv4Address | None:
+    for network in (_MAPPED, _COMPATIBLE, _IPV4_TRANSLATED, _NAT64):
         if address in network:
             return IPv4Address(int(address) & 0xFFFF_FFFF)
     if address in _SIX_TO_FOUR:
@@ -70,11 +70,11 @@ def _inside(address: IPv6Address) -> IPv4Address | None:
     return None
 
 
-class Allowed:
+class AllowedHosts:
     """The hosts that the owner allows although they are at home, each as `host:port`."""
 
     def __init__(self, hosts: Iterable[str] = ()) -> None:
-        self._hosts = frozenset(_spelled(one) for one in hosts)
+        self._hosts = frozenset(_host_port(host) for host in hosts)
 
     def __contains__(self, place: object) -> bool:
         return place in self._hosts
@@ -83,20 +83,20 @@ class Allowed:
         return hash(self._hosts)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Allowed) and other._hosts == self._hosts
+        return isinstance(other, AllowedHosts) and other._hosts == self._hosts
 
 
-def _spelled(place: str) -> tuple[str, int]:
+def _host_port(place: str) -> tuple[str, int]:
     host, _, port = place.rpartition(":")
-    return _plain(host), int(port)
+    return _normal_host(host), int(port)
 
 
-def _plain(host: str) -> str:
+def _normal_host(host: str) -> str:
     """Return a host in the one spelling in which hosts are compared."""
     return host_of(host) or host.casefold()
 
 
-def checked(text: str, allowed: Allowed) -> URL:
+def checked_url(text: str, allowed: AllowedHosts) -> URL:
     """Return an address that may be asked for; raise `ToolError` for any other.
 
     It leads to the host that policies were asked about: `host_of` of the text.
@@ -106,21 +106,23 @@ def checked(text: str, allowed: Allowed) -> URL:
     parts = address_of(text)
     if parts is None:
         raise ToolError(
-            f"{_shown(text)} has no host that can be told with certainty. Write the address as "
-            f"browsers show it, such as {_SUCH}. Nothing was fetched."
+            f"{_quoted(text)} has no host that can be told with certainty. Write the address as "
+            f"browsers show it, such as {_EXAMPLE}. Nothing was fetched."
         )
     scheme = parts.scheme or "https"
     if scheme not in _PORTS:
         raise ToolError(
-            f"{_shown(text)} is no address of a web page. Write one such as {_SUCH}; files and "
-            "other protocols cannot be fetched."
+            f"{_quoted(text)} is not the address of a web page. Write one such as {_EXAMPLE}; "
+            "files and other protocols cannot be fetched."
         )
     if parts.user is not None:
-        raise ToolError(f"{_shown(text)} carries a name or password. Write the address without it.")
+        raise ToolError(
+            f"{_quoted(text)} carries a name or password. Write the address without it."
+        )
     port = parts.port if parts.port is not None else _PORTS[scheme]
     address = ip_of(parts.host)
-    if address is not None and not is_open(address) and (parts.host, port) not in allowed:
-        raise _closed(parts.host, port)
+    if address is not None and not is_public(address) and (parts.host, port) not in allowed:
+        raise _private_error(parts.host, port)
     host = f"[{parts.host}]" if ":" in parts.host else parts.host
     try:
         written = "" if parts.port is None else f":{parts.port}"
@@ -128,30 +130,30 @@ def checked(text: str, allowed: Allowed) -> URL:
         same = url.host == parts.host and url.port == port
     except ValueError as error:
         raise ToolError(
-            f"{_shown(text)} is no address ({error}). Write one such as {_SUCH}."
+            f"{_quoted(text)} is not a valid address ({error}). Write one such as {_EXAMPLE}."
         ) from (None)
     if not same:
-        raise ToolError(f"{_shown(text)} is no address. Write one such as {_SUCH}.")
+        raise ToolError(f"{_quoted(text)} is not a valid address. Write one such as {_EXAMPLE}.")
     return url.with_fragment(None)
 
 
-def place_of(text: str) -> tuple[str, int]:
+def host_and_port(text: str) -> tuple[str, int]:
     """Return the host and the port that an address leads to; raise `ToolError` if it has none."""
     parts = address_of(text)
     if parts is None:
-        raise ToolError(f"{_shown(text)} is no address. Write one such as {_SUCH}.")
+        raise ToolError(f"{_quoted(text)} is not a valid address. Write one such as {_EXAMPLE}.")
     return parts.host, parts.port or _PORTS.get(parts.scheme, _PORTS["https"])
 
 
-_SUCH = "https://example.org/page"
-_LONGEST_SHOWN = 200
+_EXAMPLE = "https://example.org/page"
+_MAX_QUOTED = 200
 
 
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…")
+def _quoted(text: str) -> str:
+    return repr(text if len(text) <= _MAX_QUOTED else text[:_MAX_QUOTED] + "…")
 
 
-def _closed(host: str, port: int) -> ToolError:
+def _private_error(host: str, port: int) -> ToolError:
     return ToolError(
         f"{host} is an address of a private network, which web does not ask. If it shall be "
         f'reached, the owner can set allow = ["{host}:{port}"] under [web] in asterism.toml. '
@@ -159,7 +161,7 @@ def _closed(host: str, port: int) -> ToolError:
     )
 
 
-def resolver(allowed: Allowed) -> AbstractResolver:
+def public_resolver(allowed: AllowedHosts) -> AbstractResolver:
     """Return what finds the addresses of a host, and gives none that must not be asked.
 
     The connection is made to the very addresses that were looked at: a name that is resolved a
@@ -173,7 +175,7 @@ def resolver(allowed: Allowed) -> AbstractResolver:
         ) -> list[ResolveResult]:
             loop = asyncio.get_running_loop()
             try:
-                found = await loop.getaddrinfo(
+                infos = await loop.getaddrinfo(
                     host.rstrip("."), port, type=socket.SOCK_STREAM, family=family
                 )
             except (OSError, UnicodeError):
@@ -181,21 +183,21 @@ def resolver(allowed: Allowed) -> AbstractResolver:
                     f"There is no host {host!r}, or its name cannot be looked up now. Check the "
                     "address."
                 ) from None
-            addresses = [str(one[4][0]) for one in found]
-            if (_plain(host), port) not in allowed:
-                for one in addresses:
-                    if not is_open(ip_address(one)):
-                        raise _closed(host, port)
+            addresses = [str(entry[4][0]) for entry in infos]
+            if (_normal_host(host), port) not in allowed:
+                for address in addresses:
+                    if not is_public(ip_address(address)):
+                        raise _private_error(host, port)
             return [
                 ResolveResult(
                     hostname=host,
                     host=address,
                     port=port,
-                    family=one[0],
-                    proto=one[2],
+                    family=entry[0],
+                    proto=entry[2],
                     flags=socket.AI_NUMERICHOST,
                 )
-                for one, address in zip(found, addresses, strict=True)
+                for entry, address in zip(infos, addresses, strict=True)
             ]
 
         async def close(self) -> None:

@@ -25,7 +25,6 @@ from asterism.store.database import Connection
 from asterism.telemetry.redaction import redact
 from asterism.types.agents import Agent
 from asterism.types.effects import Declared, Effect, EffectKind, ToolEffect, effects_of
-from asterism.types.labels import Label
 from asterism.types.memory import Source
 from asterism.types.people import (
     OWNER,
@@ -33,6 +32,7 @@ from asterism.types.people import (
     OWNER_ONLY,
     PUBLIC,
     Audience,
+    Label,
     Participants,
     Trust,
     least_trusted,
@@ -128,11 +128,11 @@ class ToolContext:
 
     def quotes(self, sources: Iterable[Source]) -> None:
         """Note what the result brings to light: it counts for all that is said in the turn."""
-        for one in sources:
-            if one.trust not in self.trust_levels:
-                self.trust_levels.append(one.trust)
-            if one.audience not in self.audiences:
-                self.audiences.append(one.audience)
+        for source in sources:
+            if source.trust not in self.trust_levels:
+                self.trust_levels.append(source.trust)
+            if source.audience not in self.audiences:
+                self.audiences.append(source.audience)
 
     @property
     def label(self) -> Label:
@@ -171,8 +171,8 @@ class ToolContext:
             raise NeedsApproval(question, reviewers)
 
 
-_SPELT = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
-_KEPT_AT_HOME = (Effect(EffectKind.REMEMBER),)
+_JSON_OPTIONS = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
+_HOME_EFFECTS = (Effect(EffectKind.REMEMBER),)
 """What a transactional tool does: all of its effect is in the home's own database."""
 
 DeclaredAudience = str | Audience | Callable[[Agent, Participants, Mapping[str, Any]], Audience]
@@ -242,7 +242,7 @@ class Tool:
     def effects(self, arguments: dict[str, Any]) -> tuple[Effect, ...]:
         """Return what a call with these arguments, as `read` gives them, would do."""
         if self.declared_effects is None and self.retry_safety is RetrySafety.TRANSACTIONAL:
-            return _KEPT_AT_HOME
+            return _HOME_EFFECTS
         return effects_of(self.declared_effects, arguments)
 
     def audience(
@@ -258,7 +258,7 @@ class Tool:
         if declared is not None:
             return declared(agent, participants, arguments)
         if self.declared_effects is None or any(
-            one.kind.shows for one in self.effects(dict(arguments))
+            effect.kind.shows for effect in self.effects(dict(arguments))
         ):
             return OWNER_ONLY
         return PUBLIC
@@ -277,12 +277,12 @@ class Tool:
             arguments
         )  # it is the same for all calls, but for tools that make others' calls possible
         if self._digest is None:
-            told = {
+            identity = {
                 "tool": self.wire(),
                 "retry_safety": self.retry_safety,
-                "effects": _spell_effects(self.declared_effects),
+                "effects": _effects_for_digest(self.declared_effects),
             }
-            spelt = orjson.dumps([told, self.definition], default=str, option=_SPELT)
+            spelt = orjson.dumps([identity, self.definition], default=str, option=_JSON_OPTIONS)
             self._digest = hashlib.sha256(spelt).hexdigest()[:32]
         return self._digest
 
@@ -290,9 +290,9 @@ class Tool:
         """Return the arguments of a call, checked and converted; raise `ToolError` if unfit."""
         from pydantic import ValidationError
 
-        given = read_object(self.name, arguments)
+        raw = read_object(self.name, arguments)
         try:
-            model = self._model().model_validate(given)
+            model = self._model().model_validate(raw)
         except ValidationError as error:
             faults = "; ".join(
                 f"{'.'.join(str(part) for part in fault['loc']) or 'arguments'}: {fault['msg']}"
@@ -309,20 +309,20 @@ class Tool:
 
     async def run(self, context: ToolContext, arguments: dict[str, Any]) -> str:
         """Run the function and return its result as text."""
-        given = (context,) if self._takes_context else ()
+        positional = (context,) if self._takes_context else ()
         if self._async:
-            value = await self.function(*given, **arguments)
+            value = await self.function(*positional, **arguments)
         elif self.retry_safety is RetrySafety.TRANSACTIONAL:
-            value = self.function(*given, **arguments)
+            value = self.function(*positional, **arguments)
         else:
-            value = await asyncio.to_thread(self.function, *given, **arguments)
+            value = await asyncio.to_thread(self.function, *positional, **arguments)
         return as_text(value)
 
     async def happened(self, context: ToolContext, arguments: dict[str, Any]) -> str | None:
         """Ask whether the call with this key happened; return its result, or None if not."""
         assert self._check is not None
-        given = (context,) if self._takes_context else ()
-        value = await self._check(*given, **arguments)
+        positional = (context,) if self._takes_context else ()
+        value = await self._check(*positional, **arguments)
         return None if value is NOT_HAPPENED else as_text(value)
 
     def _model(self) -> Any:
@@ -349,21 +349,21 @@ class Tool:
 
     def _json_schema(self) -> dict[str, Any]:
         schema: dict[str, Any] = self._model().model_json_schema()
-        return cast("dict[str, Any]", _short(schema))
+        return cast("dict[str, Any]", _shortened_schema(schema))
 
 
 def _checked_audience(
-    name: str, given: DeclaredAudience | None
+    name: str, declared: DeclaredAudience | None
 ) -> Audience | Callable[[Agent, Participants, Mapping[str, Any]], Audience] | None:
-    if not isinstance(given, str):
-        return given
+    if not isinstance(declared, str):
+        return declared
     try:
-        return Audience.declared(given)
+        return Audience.declared(declared)
     except InvalidInput as error:
         raise ConfigError(f"The audience of tool {name!r}: {error.reason}") from None
 
 
-def _spell_effects(effects: Declared | None) -> Any:
+def _effects_for_digest(effects: Declared | None) -> Any:
     if effects is None or isinstance(effects, ToolEffect):
         return effects
     if callable(effects):
@@ -376,18 +376,18 @@ def _spell_effects(effects: Declared | None) -> Any:
 def read_object(name: str, arguments: str) -> dict[str, Any]:
     """Return the JSON object that a model wrote as the arguments of a tool; else `ToolError`."""
     try:
-        given: Any = orjson.loads(arguments) if arguments.strip() else {}
+        parsed: Any = orjson.loads(arguments) if arguments.strip() else {}
     except orjson.JSONDecodeError as error:
         raise ToolError(
             f"The arguments of {name} are not valid JSON ({error}). "
             "Call it again with a JSON object."
         ) from None
-    if not isinstance(given, dict):
+    if not isinstance(parsed, dict):
         raise ToolError(
             f"The arguments of {name} must be a JSON object such as {{}}, "
-            f"not {type(cast('object', given)).__name__}. Call it again."
+            f"not {type(cast('object', parsed)).__name__}. Call it again."
         )
-    return cast("dict[str, Any]", given)
+    return cast("dict[str, Any]", parsed)
 
 
 def as_text(value: Any) -> str:
@@ -436,32 +436,32 @@ def _read_docstring(text: str) -> tuple[str, dict[str, str]]:
     return before.strip(), notes
 
 
-_SILENT = ("title", "default", "additionalProperties")
+_UNNEEDED_KEYWORDS = ("title", "default", "additionalProperties")
 """Words of a schema that cost tokens and tell a model nothing, where they say what is usual."""
-_USUAL: tuple[Any, ...] = ("", 0, None, False)
+_USUAL_DEFAULTS: tuple[Any, ...] = ("", 0, None, False)
 
 
-def _short(value: Any, *, names: bool = False) -> Any:
+def _shortened_schema(value: Any, *, names: bool = False) -> Any:
     """Leave away what a model need not read; `names` are those of properties, and all count."""
     if isinstance(value, list):
-        return [_short(inner) for inner in cast("list[Any]", value)]
+        return [_shortened_schema(inner) for inner in cast("list[Any]", value)]
     if not isinstance(value, dict):
         return value
-    given = cast("dict[str, Any]", value)
+    schema = cast("dict[str, Any]", value)
     if names:
-        return {key: _short(inner) for key, inner in given.items()}
-    kept = {
-        key: _short(inner, names=key in ("properties", "$defs"))
-        for key, inner in given.items()
-        if key not in _SILENT or not (key == "title" or inner in _USUAL)
+        return {key: _shortened_schema(inner) for key, inner in schema.items()}
+    short = {
+        key: _shortened_schema(inner, names=key in ("properties", "$defs"))
+        for key, inner in schema.items()
+        if key not in _UNNEEDED_KEYWORDS or not (key == "title" or inner in _USUAL_DEFAULTS)
     }
-    choices = kept.get("anyOf")
-    if isinstance(choices, list) and given.get("default", 1) is None:
-        left = [one for one in cast("list[Any]", choices) if one != {"type": "null"}]
-        if len(left) == 1:  # it can be left away instead of being null
-            del kept["anyOf"]
-            kept = {**left[0], **kept}
-    return kept
+    choices = short.get("anyOf")
+    if isinstance(choices, list) and schema.get("default", 1) is None:
+        others = [choice for choice in cast("list[Any]", choices) if choice != {"type": "null"}]
+        if len(others) == 1:  # it can be left away instead of being null
+            del short["anyOf"]
+            short = {**others[0], **short}
+    return short
 
 
 F = TypeVar("F", bound=Function)
@@ -552,11 +552,11 @@ def tool(
 
 
 @dataclass(frozen=True, slots=True)
-class More:
+class MoreTools:
     """A tool through which others are called."""
 
     tool: Tool
-    meant: Callable[[str], tuple[str, str] | None]
+    target_call: Callable[[str], tuple[str, str] | None]
     """Returns the name and the arguments of the tool that its arguments mean, if any."""
 
 
@@ -566,22 +566,22 @@ class Toolbox:
     def __init__(self, tools: list[Tool] | None = None) -> None:
         self._tools: dict[str, Tool] = {}
         self._wire: dict[tuple[tuple[str, ...] | None, bool], bytes | None] = {}
-        self.more: More | None = None
+        self.more: MoreTools | None = None
         """What leads a small model to the tools that it is not shown."""
-        for one in tools or ():
-            self.add(one)
+        for tool in tools or ():
+            self.add(tool)
 
-    def add(self, one: Tool) -> None:
+    def add(self, tool: Tool) -> None:
         """Offer a tool; a name can be given away once."""
-        if one.name in self._tools and self._tools[one.name] is not one:
-            raise ConfigError(f"Two tools are called {one.name!r}. Rename one with @tool(name=…).")
-        self._tools[one.name] = one
+        if tool.name in self._tools and self._tools[tool.name] is not tool:
+            raise ConfigError(f"Two tools are called {tool.name!r}. Rename one with @tool(name=…).")
+        self._tools[tool.name] = tool
         self._wire.clear()
 
-    def remove(self, one: Tool) -> None:
+    def remove(self, tool: Tool) -> None:
         """Offer a tool no more, unless its name was given to another meanwhile."""
-        if self._tools.get(one.name) is one:
-            del self._tools[one.name]
+        if self._tools.get(tool.name) is tool:
+            del self._tools[tool.name]
             self._wire.clear()
 
     def get(self, name: str, allowed: tuple[str, ...] | None) -> Tool | None:
@@ -590,8 +590,8 @@ class Toolbox:
             return self.more.tool
         if allowed is not None and name not in allowed:
             return None
-        found = self._tools.get(name)
-        return None if found is not None and found.reserved and allowed is None else found
+        tool = self._tools.get(name)
+        return None if tool is not None and tool.reserved and allowed is None else tool
 
     def names(self, allowed: tuple[str, ...] | None = None) -> list[str]:
         """Return the names of the tools an agent may call."""
@@ -599,30 +599,30 @@ class Toolbox:
 
     def offered(self, allowed: tuple[str, ...] | None) -> list[str]:
         """Return the names of the tools that an agent has; reserved ones if it names them."""
-        found = self.names(allowed)
-        return [one for one in found if allowed is not None or not self._tools[one].reserved]
+        names = self.names(allowed)
+        return [name for name in names if allowed is not None or not self._tools[name].reserved]
 
     def wire(self, allowed: tuple[str, ...] | None, *, compact: bool = False) -> bytes | None:
         """Return the descriptions for a model as a JSON array, or None if there are none."""
         key = (allowed, compact)
         if key not in self._wire:
             tools = (self._tools[name] for name in self.offered(allowed))
-            found = [one.wire() for one in tools if one.compact or not compact]
+            descriptions = [tool.wire() for tool in tools if tool.compact or not compact]
             if compact and self.more is not None and self.left_out(allowed):
-                found.append(self.more.tool.wire())
-            self._wire[key] = orjson.dumps(found) if found else None
+                descriptions.append(self.more.tool.wire())
+            self._wire[key] = orjson.dumps(descriptions) if descriptions else None
         return self._wire[key]
 
     def left_out(self, allowed: tuple[str, ...] | None) -> list[Tool]:
         """Return the tools of an agent that a small model is not shown."""
         tools = (self._tools[name] for name in self.offered(allowed))
-        return [one for one in tools if not one.compact]
+        return [tool for tool in tools if not tool.compact]
 
-    def meant(self, name: str, arguments: str) -> tuple[str, str]:
+    def resolve_call(self, name: str, arguments: str) -> tuple[str, str]:
         """Return the call that is meant: one through the tool `tools` is a call of that tool.
 
         What it does is judged by the tool that is meant, never by the way that led there.
         """
         if self.more is None or name != self.more.tool.name:
             return name, arguments
-        return self.more.meant(arguments) or (name, arguments)
+        return self.more.target_call(arguments) or (name, arguments)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import re
+import unicodedata
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from typing import Any, cast
 
 import orjson
 
-from asterism.types.effects import Effect, EffectKind
-from asterism.types.labels import Label
+from asterism.types.effects import Effect, EffectKind, amount_of
+from asterism.types.people import Label
 
 OWNER = "owner"
 """The reviewer that is always one: whoever the constellation belongs to."""
@@ -128,3 +133,341 @@ def read_effects(text: str) -> tuple[Effect, ...]:
         )
     except (ValueError, TypeError, KeyError, AttributeError):
         return ()  # some of it has been forgotten
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Leave to call a tool without asking each time. What it leaves open, it does not limit."""
+
+    id: str
+    constellation: str
+    tool: str
+    """A tool's name, or a glob such as `file*`."""
+    agent_id: str | None = None
+    """Whose calls; None: those of every agent."""
+    pattern: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Which calls: a glob for each argument that matters."""
+    turn_id: str | None = None
+    """For calls of this turn only."""
+    until: int | None = None
+    uses: int | None = None
+    """For how many calls more."""
+    given_by: str = "owner"
+    given_at: int = 0
+    approval_id: str | None = None
+    """The question it was given with."""
+    revoked_at: int | None = None
+    effects: tuple[Effect, ...] | None = None
+    """What calls may do at most: the same kinds of effects, to the same targets and amounts."""
+    arguments: str | None = None
+    """The only arguments that calls may have, as `exact_arguments` writes them."""
+    amount: float | None = None
+    """Up to which amount each call, whatever the amounts of `effects`."""
+    per_day: int | None = None
+    """How many calls in 24 hours."""
+    definition: str | None = None
+    """The digest of the tool that it was given for; another tool of that name is not meant."""
+
+
+class Extent(StrEnum):
+    """How far a yes reaches beyond the call that it was said to."""
+
+    TURN = "turn"
+    """Calls of this tool until the turn ends."""
+    RECIPIENT = "recipient"
+    """Calls of this tool that do the same to the same targets, texts aside."""
+    ALWAYS = "always"
+    """Calls of this tool; under a limit, those to the same targets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a person grants along with a yes."""
+
+    extent: Extent
+    until: int | None = None
+    pattern: Mapping[str, str] | None = None
+    """A glob for each argument that matters; None: as the extent has it."""
+    amount: float | None = None
+    """With `ALWAYS`: up to which amount each call."""
+    per_day: int | None = None
+    """With `ALWAYS`: how many calls in 24 hours."""
+
+    @property
+    def limited(self) -> bool:
+        """Whether there is a limit."""
+        return self.amount is not None or self.per_day is not None
+
+
+def told_of(grant: Grant) -> dict[str, Any]:
+    """Return a grant as an event tells it."""
+    told = {
+        "what": grant.id,
+        "tool": grant.tool,
+        "pattern": dict(grant.pattern),
+        "turn": grant.turn_id,
+        "until": grant.until,
+        "uses": grant.uses,
+        "approval": grant.approval_id,
+    }
+    limits = {
+        "effects": [str(one) for one in grant.effects] if grant.effects is not None else None,
+        "arguments": grant.arguments,
+        "amount": grant.amount,
+        "per_day": grant.per_day,
+    }
+    return told | {name: value for name, value in limits.items() if value is not None}
+
+
+# -- what calls like one call are ------------------------------------------------------------------
+
+
+def limits_of(effects: Iterable[Effect]) -> tuple[Effect, ...] | None:
+    """Return what calls like one that does this may do; None where its effects do not tell.
+
+    Each effect needs something that it is done to, or it could be done to anything; and an amount
+    that cannot be read might be any.
+    """
+    told = tuple(replace(one, content=()) for one in effects)
+    telling = all(
+        one.kind is not EffectKind.UNDECLARED
+        and one.targets
+        and not (one.amount_unreadable or one.unreadable)
+        for one in told
+    )
+    return told if told and telling else None
+
+
+def does_no_more(
+    effects: Iterable[Effect], granted: Iterable[Effect], *, amounts: bool = True
+) -> bool:
+    """Tell whether each effect was granted, to no more targets and of the same amount."""
+    most = tuple(granted)
+    return all(
+        any(
+            one.kind is other.kind
+            and _within(one.recipients, other.recipients)
+            and _within(one.hosts, other.hosts)
+            and _within(one.paths, other.paths)
+            and _within(one.things, other.things)
+            and (other.amends or not one.amends)
+            and (not amounts or _same_amount(one, other))
+            for other in most
+        )
+        for one in effects
+    )
+
+
+def _within(some: tuple[str, ...], granted: tuple[str, ...]) -> bool:
+    # Nothing named is not less than something named: it may mean everything.
+    return set(some) <= set(granted) and bool(some) == bool(granted)
+
+
+def _same_amount(one: Effect, other: Effect) -> bool:
+    # Amounts that cannot be read are not known to be the same.
+    return one.amount == other.amount and not (one.amount_unreadable or other.amount_unreadable)
+
+
+def amount_within(effects: Iterable[Effect], most: float) -> bool:
+    """Tell whether a call has amounts that can be read and are no more than this together."""
+    paying = [one for one in effects if one.counted is not None or one.kind is EffectKind.PAY]
+    known = all(one.amount is not None and one.amount >= 0 for one in paying)
+    return bool(paying) and known and amount_of(paying) <= most
+
+
+def arguments_json(arguments: Mapping[str, Any]) -> str:
+    """Return arguments as their tool has read them, as JSON that people may change."""
+    return json.dumps(arguments, ensure_ascii=False, default=_plain)
+
+
+def exact_arguments(arguments: Mapping[str, Any]) -> str:
+    """Return arguments as a text that is the same for the same arguments and no others."""
+    return json.dumps(arguments, ensure_ascii=False, default=_plain, sort_keys=True)
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    if isinstance(value, set | frozenset):
+        return sorted(map(str, cast("set[Any]", value)))
+    return str(value)
+
+
+MAX_ANNOUNCED = 3_000
+"""How many characters of a call's arguments a message in a channel shows."""
+_MAX_SPELLED = 300
+_MIN_LINE = 80
+"""So much of each argument is shown at least, however many there are."""
+# Letters and marks that show nothing; what else does is no printable character to Python.
+_BLANK = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+_PLAIN_TARGET = re.compile(r"[\w.@+/:#=&?%~-]+")
+_MIXED_WITH_LATIN = ("CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "FULLWIDTH", "MATHEMATICAL")
+_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+_EFFECTS = {
+    EffectKind.READ: ("look at", "look at something"),
+    EffectKind.REMEMBER: ("change its memory:", "change its memory"),
+    EffectKind.FETCH: ("ask", "ask a host outside"),
+    EffectKind.SEND: ("send something to", "send something"),
+    EffectKind.WRITE: ("write", "write something"),
+    EffectKind.RUN: ("run", "run a program"),
+    EffectKind.DELETE: ("delete", "delete something"),
+    EffectKind.PAY: ("pay", "pay"),
+    EffectKind.GRANT: ("give access to", "give access"),
+}
+"""What each kind of effect is called, with and without something that it is done to."""
+_UNREADABLE = "an amount that cannot be read"
+_UNREADABLE_ARGUMENTS = "(some of its arguments cannot be read)"
+_UNDECLARED = "do something that its tool does not declare"
+
+
+def visible(text: str) -> str:
+    r"""Return a text on one line in which nothing is invisible or moves other characters.
+
+    Line breaks, controls, marks that turn the direction of text, zero-width characters and unusual
+    spaces are spelled out, such as `\n` and `\u202e`.
+    """
+    if not text.isprintable():
+        text = "".join(char if char.isprintable() else _spelled(char) for char in text)
+    return _BLANK.sub(lambda found: _spelled(found[0]), text) if not text.isascii() else text
+
+
+def _spelled(char: str) -> str:
+    # As JSON has it, so that arguments in which something is spelled out can still be edited.
+    return _ESCAPES.get(char) or json.dumps(char)[1:-1]
+
+
+def effects_in_words(effects: Iterable[Effect]) -> str:
+    """Return what a call would do, as people say it: to whom, what, how much; never cut."""
+    said: list[str] = []
+    for effect in effects:
+        if effect.kind is EffectKind.UNDECLARED:
+            said.append(_UNDECLARED)
+            continue
+        with_targets, alone = _EFFECTS[effect.kind]
+        words = with_targets if effect.targets else alone
+        if effect.counted is not None:
+            words += f" {_amount(effect)}"
+            words += " to" if effect.kind is EffectKind.PAY and effect.targets else ""
+        more = f" {_UNREADABLE_ARGUMENTS}" if effect.unreadable else ""
+        said.append(f"{words} {', '.join(map(target_in_words, effect.targets))}".rstrip() + more)
+    return "; ".join(said)
+
+
+def target_in_words(target: str) -> str:
+    """Return a name or address so that where it ends, and what is odd about it, can be seen."""
+    shown = visible(target)
+    if shown != target or not _PLAIN_TARGET.fullmatch(target):
+        shown = visible(json.dumps(target, ensure_ascii=False))
+    return f"{shown} ({mixed})" if (mixed := _mixed_letters(target)) else shown
+
+
+def amount_in_words(amount: float) -> str:
+    """Return an amount with all of its digits."""
+    return str(int(amount)) if amount.is_integer() and abs(amount) < 1e15 else repr(amount)
+
+
+def _amount(effect: Effect) -> str:
+    if effect.amount is None or effect.amount_unreadable:
+        return _UNREADABLE
+    return amount_in_words(effect.amount)
+
+
+def _mixed_letters(text: str) -> str:
+    """Return what is to be said of a text whose letters look like others; mostly nothing."""
+    if text.isascii():
+        return ""
+    for word in re.findall(r"\w+", text):
+        scripts = {unicodedata.name(char, "").partition(" ")[0] for char in word if char.isalpha()}
+        odd = sorted(scripts.intersection(_MIXED_WITH_LATIN))
+        if odd and ("LATIN" in scripts or len(odd) > 1):
+            return f"careful: it mixes Latin with {' and '.join(odd).lower()} letters"
+    return ""
+
+
+# -- arguments -------------------------------------------------------------------------------------
+
+
+def argument_lines(arguments: str) -> list[str]:
+    """Return arguments as they are read by the tool, a line for each; no value has two lines."""
+    try:
+        read = json.loads(arguments or "{}")  # of a key that is there twice, the last value counts
+    except ValueError:
+        return [visible(arguments)]
+    return [visible(line) for line in json.dumps(read, indent=2, ensure_ascii=False).split("\n")]
+
+
+def spell_call(name: str, arguments: str) -> str:
+    """Return a call on one line; of long arguments it says how much is left out."""
+    with contextlib.suppress(ValueError):
+        arguments = json.dumps(json.loads(arguments or "{}"), ensure_ascii=False)
+    shown = visible(arguments)
+    if len(shown) > _MAX_SPELLED:
+        shown = f"{shown[:_MAX_SPELLED]} … and {len(shown) - _MAX_SPELLED:,} characters more"
+    return f"{visible(name)}({shown})"
+
+
+def call_lines(approval: Approval, most: int | None = None) -> list[str]:
+    """Return the call of a question as whoever answers must see it.
+
+    First what it would do to whom, which is never cut; then the tool and all of its arguments. If
+    these have more than `most` characters, long ones are cut in their middles, and a line says by
+    how much and where all can be seen. Of a tool that does not declare what it does, all is shown.
+    """
+    if not approval.tool:
+        return []
+    effects = read_effects(approval.effects)
+    lines = argument_lines(approval.arguments)
+    lost = 0
+    if most is not None and not any(one.kind is EffectKind.UNDECLARED for one in effects):
+        lines, lost = _cut(lines, most)
+    head = [f"It would {effects}."] if (effects := effects_in_words(effects)) else []
+    said = [f"{lost:,} characters are cut here. {whole_at(approval.id)}"] if lost else []
+    return [*head, visible(approval.tool), *lines, *said]
+
+
+def whole_at(approval_id: str) -> str:
+    """Return where a question can be seen whole."""
+    return f'"asterism approval show {approval_id}" shows all of it.'
+
+
+def _cut(lines: list[str], most: int) -> tuple[list[str], int]:
+    """Cut the longest lines in their middles, and lines in the middle if there are too many."""
+    if sum(map(len, lines)) <= most:
+        return lines, 0
+    lost = 0
+    room = max(2, most // _MIN_LINE)
+    if len(lines) > room:
+        first, last = (room + 1) // 2, room // 2
+        gone = lines[first : len(lines) - last]
+        size = sum(map(len, gone))
+        middle = f"… {len(gone):,} lines with {size:,} characters cut …"
+        lines, lost = [*lines[:first], middle, *lines[len(lines) - last :]], size
+    width, longest = _MIN_LINE, max(map(len, lines))
+    while width < longest:
+        middle_width = (width + longest + 1) // 2
+        if sum(min(len(line), middle_width) for line in lines) <= most:
+            width = middle_width
+        else:
+            longest = middle_width - 1
+    shown: list[str] = []
+    for line in lines:
+        if (over := len(line) - width) <= 0:
+            shown.append(line)
+            continue
+        tail = width // 3
+        shown.append(f"{line[: width - tail]} … {over:,} characters cut … {line[-tail:]}")
+        lost += over
+    return shown, lost
+
+
+def announcement(approval: Approval) -> str:
+    """Return a question as people read it in a channel: the exact call, why, how to answer."""
+    again = f" (asked {approval.rounds} times)" if approval.rounds > 1 else ""
+    lines = [f"{visible(approval.question)}{again}", *call_lines(approval, MAX_ANNOUNCED)]
+    if approval.reason and approval.reason not in approval.question:
+        lines.append(f"Asked because {visible(approval.reason)}.")
+    lines.append(f'Answer "approve {approval.id}" or "deny {approval.id} WHY".')
+    return "\n".join(lines)

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from asterism.types.labels import Label
-from asterism.types.people import PUBLIC, Audience, Trust
+from asterism.types.people import PUBLIC, Audience, Label, Trust
 
 DEFAULT_LIMIT = 5_000
 TOMBSTONES = "tombstones.jsonl"

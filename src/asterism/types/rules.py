@@ -11,6 +11,8 @@ from typing import Any
 
 import orjson
 
+from asterism.times import exact_duration
+
 
 class RuleKind(StrEnum):
     """The kinds of rules."""
@@ -149,14 +151,6 @@ def _joined(names: Sequence[str], word: str) -> str:
     return f"{', '.join(names[:-1])} {word} {names[-1]}"
 
 
-def span(seconds: float) -> str:
-    """Return a length of time in words, in the largest unit that fits."""
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= size and seconds % size == 0:
-            return f"{seconds / size:g} {unit}"
-    return f"{seconds:g} s"
-
-
 def _before_exit(rule: Rule) -> str:
     if rule.tools:
         return f"If you called {one_of(rule.tools)}, call {called(rule.tool)} before you answer."
@@ -197,10 +191,10 @@ _SENTENCES: dict[RuleKind, Callable[[Rule], str]] = {
     RuleKind.BEFORE_EXIT: _before_exit,
     RuleKind.MAX_CALLS: _max_calls,
     RuleKind.COOLDOWN: lambda rule: (
-        f"After a call of {called(rule.tool)}, wait {span(rule.seconds)} before the next."
+        f"After a call of {called(rule.tool)}, wait {exact_duration(rule.seconds)} before the next."
     ),
     RuleKind.PERIODIC: lambda rule: (
-        f"Call {called(rule.tool)} at least every {span(rule.seconds)}."
+        f"Call {called(rule.tool)} at least every {exact_duration(rule.seconds)}."
     ),
     RuleKind.CONSENT: _consent,
     RuleKind.OPERATIONS: lambda rule: (

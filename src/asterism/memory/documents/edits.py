@@ -12,7 +12,6 @@ from asterism.memory.documents import text as texts
 from asterism.memory.documents.diffing import Splice, carried, sequence_splices, spliced
 from asterism.memory.documents.fields import (
     clean_text,
-    iso,
     read_fields,
     read_value,
     tidy_number,
@@ -34,6 +33,7 @@ from asterism.memory.documents.values import (
     to_lines,
     wrong,
 )
+from asterism.times import iso_text
 from asterism.types.memory import (
     Add,
     Append,
@@ -332,7 +332,7 @@ def _appended(
         _check_count(schema, len(value) + 1)
     row = read_row(schema, given_row(schema, edit.content))
     if isinstance(schema, LogSchema):
-        row = {LOG_TIME: iso(now), **row}
+        row = {LOG_TIME: iso_text(now), **row}
     return [*value, new_row(row)]
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Any, cast
 
 from asterism.errors import InvalidInput, NotFound
+from asterism.times import read_iso
 from asterism.types.memory import Field, FieldType
 
 _MOST_EXACT = 2**53
@@ -125,15 +125,10 @@ def _list(field: Field, given: Any) -> list[Any]:
 
 def _is_time(text: str) -> bool:
     try:
-        datetime.fromisoformat(text)
+        read_iso(text)
     except ValueError:
         return False
     return True
-
-
-def iso(moment: int) -> str:
-    """Return a moment in ms as a log's entry carries it."""
-    return datetime.fromtimestamp(moment // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def read_fields(

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from asterism.errors import InvalidInput
-from asterism.memory.documents.fields import clean_text, iso, read_fields, read_value, shown
+from asterism.memory.documents.fields import clean_text, read_fields, read_value, shown
 from asterism.memory.documents.schemas import LOG_TIME
 from asterism.memory.documents.text import lines_of
+from asterism.times import iso_text
 from asterism.types.memory import (
     CompositeSchema,
     Field,
@@ -131,10 +132,10 @@ def _row_from_json(schema: ListSchema | LogSchema, given: Any, now: int) -> Row:
     if isinstance(schema, ListSchema):
         return new_row(read_row(schema, given))
     if not isinstance(given, Mapping):
-        return new_row({LOG_TIME: iso(now), **read_row(schema, given)})
+        return new_row({LOG_TIME: iso_text(now), **read_row(schema, given)})
     entry = dict(cast("Mapping[str, Any]", given))
     time = entry.pop(LOG_TIME, None)
-    at = iso(now) if time is None else read_value(_TIME, time)
+    at = iso_text(now) if time is None else read_value(_TIME, time)
     return new_row({LOG_TIME: at, **read_row(schema, entry)})
 
 

@@ -41,7 +41,7 @@ from asterism.store import forgetting as store
 from asterism.store import shelves
 from asterism.store.database import Connection, Database, Row
 from asterism.store.forgetting import ForgetRequest
-from asterism.types.ids import new_id, now_ms
+from asterism.types.agents import new_id, now_ms
 from asterism.types.memory import TOMBSTONES, Permission
 
 

@@ -108,7 +108,7 @@ TABLES: dict[str, Table] = {
     "inbox": Table(
         ("agent_id", "arrival"),
         _OF_AGENT,
-        _ids("agent_id", "arrival", "id", "kind", "at", "participants")
+        _ids("agent_id", "arrival", "id", "kind", "at", "participants", "turn_id")
         | _names("channel", "sender", "reply_to")
         | {"body": How.WIRE, "schema": How.JSON, "stopped": How.TEXT},
         agent="agent_id",

@@ -19,11 +19,11 @@ from asterism.store import shelves
 from asterism.store.blocks import EditRow
 from asterism.store.database import Connection
 from asterism.store.forgetting import ForgetRequest
+from asterism.types.agents import message_id_for
 from asterism.types.events import ANCHORED, home_chain
 from asterism.types.events import EMPTIED as EMPTIED_BODIES
 from asterism.types.people import Audience
-from asterism.types.turns import EntryKind
-from asterism.types.wire import message_wire, result_wire, text_of
+from asterism.types.turns import EntryKind, message_wire, result_wire, text_of
 
 MIN_REPEATED_LENGTH = 24
 """What was said in so many characters or more is looked for wherever it was repeated."""
@@ -210,7 +210,7 @@ class RowRemover:
         for table in ("approvals", "outbox", "notices") if agent_ids else ():
             await self.remove(table, f"turn_id = ?{whose}", (*own, *agent_ids))
         await self._empty_events("turn_id = ?", own)
-        message_id = "msg_" + turn_id.partition("_")[2]
+        message_id = message_id_for(turn_id)
         await self.remove("inbox", "id = ? AND kind = 'message'", (message_id,))
         if self.has("turns"):
             await store.set_column(

@@ -18,9 +18,9 @@ from asterism.memory.forgetting.removal import EMPTIED_META, emptied_body
 from asterism.store import forgetting as store
 from asterism.store import shelves
 from asterism.store.database import Connection, Database
-from asterism.types.wire import images_in
+from asterism.times import DAY
+from asterism.types.turns import images_in
 
-DAY = 86_400_000
 _BATCH = 200
 
 

@@ -31,7 +31,7 @@ from asterism.store import agents, block_writes
 from asterism.store import blocks as rows
 from asterism.store.blocks import BlockRow, EditRow
 from asterism.store.database import Connection
-from asterism.types.ids import new_id
+from asterism.types.agents import new_id
 from asterism.types.memory import (
     CONSTELLATION,
     DEFAULT_LIMIT,

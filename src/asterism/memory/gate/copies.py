@@ -27,8 +27,7 @@ from asterism.store.database import Connection
 from asterism.store.passage_writes import Fresh
 from asterism.store.passages import Archive
 from asterism.store.travel import StoredPassage
-from asterism.types.ids import new_id
-from asterism.types.labels import Label
+from asterism.types.agents import new_id
 from asterism.types.memory import (
     CONSTELLATION,
     Block,
@@ -39,6 +38,7 @@ from asterism.types.memory import (
     Share,
     Source,
 )
+from asterism.types.people import Label
 
 _PAGE = 500
 _READER = 1

@@ -19,8 +19,8 @@ from asterism.store import passage_writes, passages
 from asterism.store.database import Connection
 from asterism.store.passage_writes import Fresh
 from asterism.store.passages import Archive, PassageEdit, origins_wire
+from asterism.types.agents import new_id
 from asterism.types.documents import STAGED
-from asterism.types.ids import new_id
 from asterism.types.memory import (
     AppendPassage,
     Insert,

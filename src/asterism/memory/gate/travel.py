@@ -23,7 +23,7 @@ from asterism.store import blocks as rows
 from asterism.store import journal
 from asterism.store.blocks import EditRow
 from asterism.store.database import Connection
-from asterism.types.ids import new_id
+from asterism.types.agents import new_id
 from asterism.types.memory import (
     Block,
     Revert,

@@ -18,8 +18,7 @@ from asterism.store.shelves import JOURNAL
 from asterism.types.memory import Origin, OriginKind, Source
 from asterism.types.people import Audience, Participants
 from asterism.types.search import HitKind, Query
-from asterism.types.turns import trust_of
-from asterism.types.wire import text_of
+from asterism.types.turns import text_of, trust_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from asterism.memory.search.hits import Shown, matched
 from asterism.memory.search.looking import ALIKE, ALIKE_ENCODED, DATED, Looking, Ranked, Why
+from asterism.times import days_text
 from asterism.types.search import Found, Hit, Neighbour, Reason, ReasonKind
-from asterism.types.summaries import days
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -139,7 +139,7 @@ def _by(looking: Looking, why: Why, row: int, text: Shown) -> list[Reason]:
     if static >= ALIKE or near >= ALIKE_ENCODED:
         reasons.append(Reason(ReasonKind.MEANING, f"{max(static, near):.2f}"))
     if question.span is not None and why.dated is not None and why.dated[row] >= DATED:
-        reasons.append(Reason(ReasonKind.DATE, days(*question.span)))
+        reasons.append(Reason(ReasonKind.DATE, days_text(*question.span)))
     if why.spoken is not None and why.spoken[row] > 0 and text.speaker:
         reasons.append(Reason(ReasonKind.SPEAKER, text.speaker))
     return reasons

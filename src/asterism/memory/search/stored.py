@@ -19,7 +19,7 @@ from asterism.store.database import Connection
 from asterism.store.shelved import Kept, Said
 from asterism.store.shelves import JOURNAL
 from asterism.types.people import OWNER
-from asterism.types.wire import text_of
+from asterism.types.turns import text_of
 
 AGENT = "agent"
 """Stands for the agent as the speaker of its replies."""

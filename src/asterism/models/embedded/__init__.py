@@ -17,15 +17,22 @@ from asterism.errors import (
 )
 
 if TYPE_CHECKING:
-    from asterism.models.embedded.keeper import Care, Keeper, Running
-    from asterism.models.embedded.prompt import Prompt, Sieve
+    from asterism.models.embedded.prompt import EmbeddedPrompt, ReplyFilter
+    from asterism.models.embedded.supervisor import ChildOptions, RunningChild, Supervisor
     from asterism.ports import Emit, ModelRequest, Profile
     from asterism.types.turns import Reply
 
 WINDOW = 8192
-_CARE = {"window": WINDOW, "parallel": 1, "cache_mib": 512, "threads": 0, "idle": 600, "start": 120}
+_CHILD_DEFAULTS = {
+    "window": WINDOW,
+    "parallel": 1,
+    "cache_mib": 512,
+    "threads": 0,
+    "idle": 600,
+    "start": 120,
+}
 _SAMPLING = {"temperature": 0.2, "top_k": 40, "min_p": 0.1}
-_SILENCE = 60.0
+_MAX_SILENCE = 60.0
 """Seconds in which a child that works has read a batch or written a token, however slow it is."""
 
 
@@ -38,45 +45,45 @@ class Embedded:
     """
 
     def __init__(self, vendor: str, options: dict[str, Any]) -> None:
-        from asterism.models.embedded.keeper import Care
-        from asterism.models.embedded.weights import Shelf
+        from asterism.models.embedded.supervisor import ChildOptions
+        from asterism.models.embedded.weights import WeightsDirectory
 
         self._vendor = vendor
         wishes = dict(options.get("options") or {})
-        self._care: Care = Care(**_numbers(vendor, wishes))
+        self._child_options: ChildOptions = ChildOptions(**_child_numbers(vendor, wishes))
         self._fields = {**_SAMPLING, **wishes}
-        self._silence = float(options.get("timeout") or _SILENCE)
+        self._silence = float(options.get("timeout") or _MAX_SILENCE)
         self._cassette = options.get("cassette")
-        self._shelf = Shelf(options.get("directory"))
-        self._keepers: dict[str, Keeper] = {}
+        self._weights = WeightsDirectory(options.get("directory"))
+        self._supervisors: dict[str, Supervisor] = {}
 
     async def complete(self, request: ModelRequest, emit: Emit | None = None) -> Reply:
         """Ask the model once; it is started first if it is not up."""
         from asterism.models import estimate_usage
-        from asterism.models.embedded.keeper import Enough
-        from asterism.models.embedded.prompt import Sieve, render
+        from asterism.models.embedded.prompt import ReplyFilter, render
+        from asterism.models.embedded.supervisor import StopGeneration
         from asterism.types.turns import Reply
 
         prompt = render(request)
-        sieve = Sieve(prompt, emit)
+        sieve = ReplyFilter(prompt, emit)
         try:
             return await self._ask(prompt, sieve)
-        except Enough:
+        except StopGeneration:
             said = sieve.text
             sent = sum(len(message) for message in prompt.messages)
             return Reply(said, usage=estimate_usage(sent, len(said.encode())), finish="length")
 
-    async def _ask(self, prompt: Prompt, sieve: Sieve) -> Reply:
+    async def _ask(self, prompt: EmbeddedPrompt, sieve: ReplyFilter) -> Reply:
         request = prompt.request
         if self._cassette is not None and self._cassette.plays:
             return await self._converse(prompt, sieve, "http://127.0.0.1:9", "")
-        keeper = await self._keeper(request.model)
+        keeper = await self._supervisor(request.model)
         deadline = time.monotonic() + request.timeout
         try:
-            async with asyncio.timeout(request.timeout), keeper.using() as running:
+            async with asyncio.timeout(request.timeout), keeper.use() as running:
                 left = max(0.0, deadline - time.monotonic())
                 asked = replace(prompt, request=replace(request, timeout=left + 1))
-                reply = await self._guarded(keeper, running, asked, sieve)
+                reply = await self._ask_child(keeper, running, asked, sieve)
         except TimeoutError:
             raise ModelUnavailable(
                 f"The embedded model {request.model!r} gave no whole answer within "
@@ -85,21 +92,21 @@ class Embedded:
                 slow=True,
                 begun=True,
             ) from None
-        keeper.worked()
+        keeper.succeeded()
         return reply
 
     async def warm(self, request: ModelRequest) -> None:
         """Start the child and have it read the messages that never change; write nothing."""
         from asterism.models.embedded.prompt import render
 
-        keeper = await self._keeper(request.model)
+        keeper = await self._supervisor(request.model)
         fixed = replace(request, messages=request.messages[: request.frozen], schema=None)
         asked = replace(
             fixed, messages=render(fixed).messages, tools=None, tool_choice="auto", max_output=0
         )
         try:
-            async with asyncio.timeout(request.timeout), keeper.using() as running:
-                await self._send(asked, _pass_over, running.address, running.key)
+            async with asyncio.timeout(request.timeout), keeper.use() as running:
+                await self._send(asked, _ignore_piece, running.address, running.key)
         except TimeoutError:
             raise ModelUnavailable(
                 f"The embedded model {request.model!r} was not ready within {request.timeout:g} "
@@ -112,48 +119,48 @@ class Embedded:
         from asterism.ports import Profile
 
         trained = 0
-        if (weights := self._shelf.known().get(model)) is not None:
+        if (weights := self._weights.available().get(model)) is not None:
             trained = weights.window
-        window = min(trained, self._care.window) if trained else self._care.window
+        window = min(trained, self._child_options.window) if trained else self._child_options.window
         return Profile(window=window, compact=True, images=False)
 
     def pid(self, model: str) -> int | None:
         """Return the process id of a model's child while it is up."""
-        keeper = self._keepers.get(model)
+        keeper = self._supervisors.get(model)
         return keeper.pid if keeper is not None else None
 
     def address(self, model: str) -> tuple[str, str]:
         """Return where a model's child listens and the key it wants; empty while it is not up."""
-        keeper = self._keepers.get(model)
+        keeper = self._supervisors.get(model)
         return keeper.address if keeper is not None else ("", "")
 
     async def close(self) -> None:
         """Stop all children."""
-        for keeper in self._keepers.values():
+        for keeper in self._supervisors.values():
             await keeper.close()
 
-    async def _guarded(
-        self, keeper: Keeper, running: Running, prompt: Prompt, sieve: Sieve
+    async def _ask_child(
+        self, keeper: Supervisor, running: RunningChild, prompt: EmbeddedPrompt, sieve: ReplyFilter
     ) -> Reply:
         """Ask a child; end it if it hangs, and say what happened in words that fit."""
         try:
             return await self._converse(prompt, sieve, running.address, running.key)
         except ContextTooLong:
             raise ContextTooLong(
-                f"The conversation is longer than the {self._care.window:,} tokens that the "
-                f"embedded model {prompt.request.model!r} takes. Shorten it, raise "
+                f"The conversation is longer than the {self._child_options.window:,} tokens that "
+                f"the embedded model {prompt.request.model!r} takes. Shorten it, raise "
                 f"models.{self._vendor}.options.window, or give the agent another model."
             ) from None
         except ModelUnavailable as error:
             # A process that was killed is gone a moment after its connection.
-            if await _ended(running):
-                from asterism.models.embedded.keeper import ending
+            if await _has_ended(running):
+                from asterism.models.embedded.supervisor import describe_exit
 
                 await keeper.kill(running)
                 raise ModelUnavailable(
                     f"The embedded model {prompt.request.model!r} was cut off: its process "
-                    f"{ending(running.process.returncode)}. Nothing of the answer was kept; ask "
-                    "again, and it is started anew.",
+                    f"{describe_exit(running.process.returncode)}. Nothing of the answer was kept; "
+                    "ask again, and it is started anew.",
                     begun=True,
                 ) from None
             await keeper.kill(running)
@@ -164,7 +171,9 @@ class Embedded:
                 begun=True,
             ) from None
 
-    async def _converse(self, prompt: Prompt, sieve: Sieve, address: str, key: str) -> Reply:
+    async def _converse(
+        self, prompt: EmbeddedPrompt, sieve: ReplyFilter, address: str, key: str
+    ) -> Reply:
         from asterism.types.turns import Usage
 
         spent = Usage()
@@ -178,7 +187,7 @@ class Embedded:
                 schema=None,
                 thoughts={},
                 extra=b",".join(one for one in (prompt.request.extra, fields) if one),
-                max_output=prompt.most(tight=tight),
+                max_output=prompt.max_tokens(tight=tight),
             )
             # Streamed whether somebody listens or not: silence then means that it hangs.
             written = await self._send(asked, sieve, address, key)
@@ -191,32 +200,32 @@ class Embedded:
             "twice. Say it more simply, or give the agent another model. Nothing was called."
         )
 
-    async def _keeper(self, model: str) -> Keeper:
-        from asterism.models.embedded.keeper import Keeper
+    async def _supervisor(self, model: str) -> Supervisor:
+        from asterism.models.embedded.supervisor import Supervisor
 
         # Reads the whole file when it is new or has changed.
-        path = await asyncio.to_thread(self._shelf.path, model)
+        path = await asyncio.to_thread(self._weights.path, model)
         if path is None:
-            raise self._not_here(model)
-        keeper = self._keepers.get(model)
+            raise self._missing_weights(model)
+        keeper = self._supervisors.get(model)
         if keeper is None or keeper.path != path:
-            log = self._shelf.directory / "logs" / f"{model}.log"
-            care = replace(self._care, window=self.profile(model).window)
-            keeper = self._keepers[model] = Keeper(model, path, log, care)
+            log = self._weights.directory / "logs" / f"{model}.log"
+            care = replace(self._child_options, window=self.profile(model).window)
+            keeper = self._supervisors[model] = Supervisor(model, path, log, care)
         return keeper
 
-    def _not_here(self, model: str) -> ModelRefused:
-        from asterism.models.embedded.weights import amount
+    def _missing_weights(self, model: str) -> ModelRefused:
+        from asterism.models.embedded.weights import format_bytes
 
         try:
-            weights = self._shelf.weights(model)
+            weights = self._weights.weights(model)
         except NotFound as error:
             return ModelRefused(error.message)
-        others = self._shelf.present()
+        others = self._weights.installed()
         instead = f", or use '{self._vendor}:{others[0]}', which is" if others else ""
         return ModelRefused(
             f"The embedded model {model!r} is not on this machine. Get it with "
-            f'"asterism model pull {model}" ({amount(weights.size)}){instead}.'
+            f'"asterism model pull {model}" ({format_bytes(weights.size)}){instead}.'
         )
 
     async def _send(self, request: ModelRequest, emit: Emit, address: str, key: str) -> Reply:
@@ -239,10 +248,10 @@ class Embedded:
             await port.close()
 
 
-def _numbers(vendor: str, wishes: dict[str, Any]) -> dict[str, Any]:
+def _child_numbers(vendor: str, wishes: dict[str, Any]) -> dict[str, Any]:
     """Take out of the options what is for the child."""
     found: dict[str, Any] = {}
-    for name, default in _CARE.items():
+    for name, default in _CHILD_DEFAULTS.items():
         value = wishes.pop(name, default)
         # A bool is an int, and a child without a window or a start has no use.
         least = 0 if name in {"threads", "cache_mib"} else 1
@@ -255,11 +264,11 @@ def _numbers(vendor: str, wishes: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _pass_over(_kind: str, _piece: str) -> None:
+def _ignore_piece(_kind: str, _piece: str) -> None:
     pass
 
 
-async def _ended(running: Running) -> bool:
+async def _has_ended(running: RunningChild) -> bool:
     try:
         async with asyncio.timeout(1):
             await running.process.wait()

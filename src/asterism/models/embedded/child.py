@@ -1,8 +1,8 @@
 """The process that holds an embedded model: llama.cpp's server on loopback, and nothing else.
 
-Run as a file by `keeper.py`, so that nothing of asterism is loaded here. Settings come as one line
-of JSON on standard input, which then stays open: its end means that the parent is gone. One line of
-JSON goes to standard output, with the address or with what went wrong.
+Run as a file by `supervisor.py`, so that nothing of asterism is loaded here. Settings come as one
+line of JSON on standard input, which then stays open: its end means that the parent is gone. One
+line of JSON goes to standard output, with the address or with what went wrong.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-LONGEST_LOG = 1 << 20
+MAX_LOG_BYTES = 1 << 20
 """Bytes; a log that has grown beyond is moved to `….old`."""
 
 _PR_SET_PDEATHSIG = 1
-_LOOK_AT_LOG = 5.0
+_LOG_CHECK_SECONDS = 5.0
 
 
 def main() -> int:
@@ -32,7 +32,7 @@ def main() -> int:
     answer = os.dup(1)
     os.dup2(2, 1)
     _die_with_parent(settings["parent"])
-    _be_taken_first()
+    _prefer_for_oom_kill()
     try:
         server = _serve(settings)
         told = {"address": server.listening_address}
@@ -43,7 +43,7 @@ def main() -> int:
     os.write(answer, json.dumps(told).encode() + b"\n")
     os.close(answer)
     if "address" in told:
-        _wait_for_end(settings.get("log"))
+        _wait_for_parent(settings.get("log"))
     return 0 if "address" in told else 1
 
 
@@ -83,10 +83,10 @@ def _serve(settings: dict[str, Any]) -> Any:
     return native.Server(params)
 
 
-def _wait_for_end(log: str | None) -> None:
+def _wait_for_parent(log: str | None) -> None:
     """Return when standard input ends; keep the log short meanwhile."""
     while True:
-        ready, _, _ = select.select([sys.stdin], [], [], _LOOK_AT_LOG)
+        ready, _, _ = select.select([sys.stdin], [], [], _LOG_CHECK_SECONDS)
         if ready and not os.read(0, 4096):
             return
         if log:
@@ -95,15 +95,15 @@ def _wait_for_end(log: str | None) -> None:
 
 
 def _shorten(log: Path) -> None:
-    if os.fstat(2).st_size > LONGEST_LOG:
+    if os.fstat(2).st_size > MAX_LOG_BYTES:
         old = log.with_suffix(".old")
         old.touch(mode=0o600)
-        old.write_bytes(log.read_bytes()[-LONGEST_LOG:])
+        old.write_bytes(log.read_bytes()[-MAX_LOG_BYTES:])
         os.ftruncate(2, 0)
 
 
 def _die_with_parent(parent: int) -> None:
-    """Have the kernel end this process with its parent, where it can; see `_wait_for_end` too."""
+    """Have the kernel end this process with its parent, where it can; see `_wait_for_parent`."""
     if sys.platform != "linux":
         return
     with suppress(OSError, AttributeError):
@@ -112,7 +112,7 @@ def _die_with_parent(parent: int) -> None:
         os._exit(0)
 
 
-def _be_taken_first() -> None:
+def _prefer_for_oom_kill() -> None:
     """Let the kernel, short of memory, take this process rather than the agents' home."""
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("500", encoding="ascii")

@@ -13,15 +13,16 @@ as a shorter one, and what the runtime has read of it stays of use.
 from __future__ import annotations
 
 import hashlib
+import math
 import re
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
-from asterism.models.embedded.choice import MOST_TOOLS, Offer, choose
-from asterism.models.embedded.keeper import Enough
+from asterism.models.embedded.supervisor import StopGeneration
 from asterism.types.turns import Call, Reply
 
 if TYPE_CHECKING:
@@ -29,12 +30,12 @@ if TYPE_CHECKING:
 
 NONE = "none"
 DEFAULT_OUTPUT = 512
-LONGEST_CALL = 512
+MAX_CALL_TOKENS = 512
 _HEAD_TOKENS = 8
 _SHORT_STRING = 160
 _SHORT_ARRAY = 4
 _LONG_ARRAY = 16
-_MOST_BYTES = 2_400
+_MAX_TOOL_BYTES = 2_400
 """Of tools in the prefix, about 600 tokens; with more of them, a few are chosen per message."""
 
 _RULE = (
@@ -63,12 +64,12 @@ _EXAMPLES = (
     ("assistant", "tool: none\nYou are welcome."),
 )
 _LOOP = re.compile(r"(?s)(\S.{7,120}?)\1{3,}.{0,120}\Z")
-_LOOK_EVERY = 24
+_CHECK_EVERY = 24
 _HEAD = re.compile(r"tool: (\S+)\s*")
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class EmbeddedPrompt:
     """What is sent for a request, and how the answer to it is read."""
 
     messages: list[bytes]
@@ -89,11 +90,11 @@ class Prompt:
             members["stop"] = ["\ntool:"]
         return orjson.dumps(members)[1:-1]
 
-    def most(self, *, tight: bool = False) -> int:
+    def max_tokens(self, *, tight: bool = False) -> int:
         """Return how many tokens may be written."""
         wished = self.request.max_output or DEFAULT_OUTPUT
         if tight:
-            wished = max(wished, LONGEST_CALL)
+            wished = max(wished, MAX_CALL_TOKENS)
         return wished + _HEAD_TOKENS if self.prefixed else wished
 
     def grammar(self, *, tight: bool = False) -> str | None:
@@ -103,7 +104,11 @@ class Prompt:
         2026-11), which xllamacpp is built with. A tight one bounds strings and lists.
         """
         schema = self.request.schema
-        words = "/[^\\s](.|\\n)*/" if schema is None else f"%json {_json(orjson.loads(schema))}"
+        words = (
+            "/[^\\s](.|\\n)*/"
+            if schema is None
+            else f"%json {_grammar_schema(orjson.loads(schema))}"
+        )
         if not self.prefixed:
             return None if schema is None else f"%llguidance {{}}\nstart: {words}\n"
         choice = self.request.tool_choice
@@ -115,7 +120,9 @@ class Prompt:
         for number, name in enumerate(self.names if choice != "none" else ()):
             head = orjson.dumps(f"tool: {name}\n").decode()
             ways.append(f"call_{number}")
-            rules.append(f"call_{number}: {head} %json {_json(self.schemas[name], tight=tight)}")
+            rules.append(
+                f"call_{number}: {head} %json {_grammar_schema(self.schemas[name], tight=tight)}"
+            )
         return "\n".join(("%llguidance {}", f"start: {' | '.join(ways)}", *rules, ""))
 
     def read(self, reply: Reply) -> Reply | None:
@@ -141,13 +148,15 @@ class Prompt:
         )
 
 
-def render(request: ModelRequest) -> Prompt:
+def render(request: ModelRequest) -> EmbeddedPrompt:
     """Return the prompt of a request."""
-    offers = _offers(request.tools)
+    offers = _summaries(request.tools)
     said = [cast("dict[str, Any]", orjson.loads(message)) for message in request.messages]
     names = tuple(offers)
-    few = len(offers) <= MOST_TOOLS and sum(len(one.line) for one in offers.values()) < _MOST_BYTES
-    page = _Page()
+    few = (
+        len(offers) <= MAX_TOOLS and sum(len(one.line) for one in offers.values()) < _MAX_TOOL_BYTES
+    )
+    page = _MessageList()
     system = _text(said.pop(0).get("content")) if said and said[0].get("role") == "system" else ""
     if offers:
         listed = "\n".join(one.line for one in offers.values()) if few else ""
@@ -162,7 +171,7 @@ def render(request: ModelRequest) -> Prompt:
     for message in said:
         role, text = str(message.get("role")), _text(message.get("content"))
         if role == "assistant":
-            _say(page, message, text, called, prefixed=bool(offers))
+            _add_reply(page, message, text, called, prefixed=bool(offers))
         elif role == "tool":
             name = called.get(str(message.get("tool_call_id")), "a tool")
             page.add("user", f"[result of {name}] {text}")
@@ -170,17 +179,17 @@ def render(request: ModelRequest) -> Prompt:
             note = "" if few else _introduce(text, offers, shown)
             page.add("user", (text if role == "user" else f"[note] {text}") + note)
     if offers and not few:
-        names = tuple(shown[-MOST_TOOLS:])
+        names = tuple(shown[-MAX_TOOLS:])
     if request.tool_choice in offers:
         names = (request.tool_choice,)
     schemas = {name: offers[name].schema for name in names}
-    return Prompt(page.wires(), names, bool(offers), schemas, request)
+    return EmbeddedPrompt(page.wires(), names, bool(offers), schemas, request)
 
 
-def _introduce(text: str, offers: dict[str, Offer], shown: list[str]) -> str:
+def _introduce(text: str, offers: dict[str, ToolSummary], shown: list[str]) -> str:
     """Return a note on the tools that a message may need and that were not shown before it."""
     new: list[str] = []
-    for name in choose(text, offers, fill=not shown):
+    for name in select_tools(text, offers, fill=not shown):
         if name in shown:
             shown.remove(name)
         else:
@@ -191,8 +200,13 @@ def _introduce(text: str, offers: dict[str, Offer], shown: list[str]) -> str:
     return "\n\n[tools you may use]\n" + "\n".join(offers[name].line for name in new)
 
 
-def _say(
-    page: _Page, message: dict[str, Any], text: str, called: dict[str, str], *, prefixed: bool
+def _add_reply(
+    page: _MessageList,
+    message: dict[str, Any],
+    text: str,
+    called: dict[str, str],
+    *,
+    prefixed: bool,
 ) -> None:
     """Add what the model said itself, as it would have written it."""
     calls: list[dict[str, Any]] = message.get("tool_calls") or []
@@ -205,13 +219,14 @@ def _say(
     page.add("assistant", "\n".join(said))
 
 
-class Sieve:
+class ReplyFilter:
     """Passes on the words of a streamed reply, without the line that names a tool.
 
-    Raises `Enough` when the model has begun to repeat itself, which small ones do without end.
+    Raises `StopGeneration` when the model has begun to repeat itself, as small ones may do without
+    end.
     """
 
-    def __init__(self, prompt: Prompt, emit: Emit | None) -> None:
+    def __init__(self, prompt: EmbeddedPrompt, emit: Emit | None) -> None:
         self._emit = emit
         self._open = not prompt.prefixed
         self._held = ""
@@ -242,15 +257,15 @@ class Sieve:
         self._text += piece
         self._pass_on(kind, piece)
         self._pieces += 1
-        if self._pieces % _LOOK_EVERY == 0 and _LOOP.search(self._text, len(self._text) - 600):
-            raise Enough
+        if self._pieces % _CHECK_EVERY == 0 and _LOOP.search(self._text, len(self._text) - 600):
+            raise StopGeneration
 
     def _pass_on(self, kind: str, piece: str) -> None:
         if self._emit is not None:
             self._emit(kind, piece)
 
 
-class _Page:
+class _MessageList:
     """Messages in the making; neighbours of one role are joined, as many templates demand."""
 
     def __init__(self) -> None:
@@ -269,11 +284,11 @@ class _Page:
 
 
 @lru_cache(maxsize=64)
-def _offers(tools: bytes | None) -> dict[str, Offer]:
-    found: dict[str, Offer] = {}
+def _summaries(tools: bytes | None) -> dict[str, ToolSummary]:
+    found: dict[str, ToolSummary] = {}
     for one in cast("list[dict[str, Any]]", orjson.loads(tools)) if tools else ():
         function: dict[str, Any] = one.get("function") or {}
-        offer = Offer.of(function)
+        offer = ToolSummary.from_function(function)
         found[offer.name] = offer
     return found
 
@@ -288,7 +303,7 @@ def _text(content: Any) -> str:
     return content if isinstance(content, str) else ""
 
 
-def _json(schema: Any, *, tight: bool = False) -> str:
+def _grammar_schema(schema: Any, *, tight: bool = False) -> str:
     """Return a schema as the grammar takes it: on one line, closed, and perhaps bounded."""
     closed = cast("dict[str, Any]", _close(schema, tight=tight))
     # What it cannot enforce, such as `uniqueItems`, it shall pass over instead of refusing all.
@@ -323,3 +338,87 @@ def _close(schema: Any, *, tight: bool) -> Any:
         closed["maxItems"] = min(closed.get("maxItems", most), most)
         closed["maxItems"] = max(closed["maxItems"], closed.get("minItems", 0))
     return closed
+
+
+MAX_TOOLS = 8
+_SELECTED_TOOLS = 4
+_MAX_LINE = 260
+_WORD = re.compile(r"[^\W\d_]{3,}")
+_STOP_WORDS = frozenset(
+    _WORD.findall(
+        "the and for with from that this what when where which who how you your are was "
+        "will can could would should please have has had not but all any its one use such "
+        "into out them they about tell give let want need make get put"
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSummary:
+    """A tool as a small model is told of it."""
+
+    name: str
+    line: str
+    schema: dict[str, Any]
+    words: frozenset[str]
+
+    @staticmethod
+    def from_function(function: dict[str, Any]) -> ToolSummary:
+        """Make an offer from a function as the wire format describes it."""
+        name = str(function.get("name"))
+        about = " ".join(str(function.get("description") or "").split("\n\n")[0].split())
+        schema: dict[str, Any] = function.get("parameters") or {}
+        schema = {"type": "object", "properties": {}, **schema}
+        members = cast("dict[str, dict[str, Any]]", schema["properties"])
+        required: list[str] = schema.get("required") or []
+        arguments = ", ".join(
+            f"{one}{'' if one in required else '?'}: {_type_name(member)}"
+            for one, member in members.items()
+        )
+        notes = " ".join(str(member.get("description") or "") for member in members.values())
+        line = f"- {name}({arguments}): {about}"
+        if len(line) > _MAX_LINE:
+            line = line[: _MAX_LINE - 1] + "…"
+        return ToolSummary(name, line, schema, frozenset(_stems(f"{name} {about} {notes}")))
+
+
+def select_tools(text: str, offers: dict[str, ToolSummary], *, fill: bool) -> list[str]:
+    """Return the few tools whose names and descriptions share the rarest words with a message.
+
+    With `fill`, the first of the others make up the number, so that there always are some.
+    """
+    spread = Counter(word for offer in offers.values() for word in offer.words)
+    said = set(_stems(text))
+    scores = {
+        name: sum(math.log(1 + len(offers) / spread[word]) for word in said & offer.words)
+        for name, offer in offers.items()
+    }
+    order = sorted(offers, key=lambda name: -scores[name])
+    return [name for name in order[:_SELECTED_TOOLS] if fill or scores[name] > 0]
+
+
+def _stems(text: str) -> list[str]:
+    words = (word.lower() for word in _WORD.findall(text.replace("_", " ")))
+    return [_stem(word) for word in words if word not in _STOP_WORDS]
+
+
+def _stem(word: str) -> str:
+    for ending in ("ing", "ed", "es", "s", "er"):
+        if word.endswith(ending) and len(word) - len(ending) >= 3:
+            return word[: -len(ending)].rstrip("e")
+    return word.rstrip("e")
+
+
+def _type_name(member: dict[str, Any]) -> str:
+    """Name what an argument may be, in a word."""
+    if "enum" in member:
+        return "|".join(str(value) for value in member["enum"])
+    if "const" in member:
+        return str(member["const"])
+    ways = cast("list[dict[str, Any]]", member.get("anyOf") or member.get("oneOf") or [])
+    if ways:
+        return "|".join(dict.fromkeys(_type_name(way) for way in ways if way.get("type") != "null"))
+    kind = member.get("type", "object")
+    if kind == "array":
+        return f"[{_type_name(cast('dict[str, Any]', member.get('items') or {'type': 'any'}))}]"
+    return str(kind) if isinstance(kind, str) else "|".join(cast("list[str]", kind))

@@ -7,33 +7,38 @@ are as noted there, the file is not read again.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import hashlib
 import json
 import os
 import re
 import shutil
+import struct
 import tomllib
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
 from asterism.config.vendors import models_directory
 from asterism.errors import ConfigError, InvalidInput, ModelUnavailable, NotFound
-from asterism.models.embedded.fetch import PlaceFailed, size_of
-from asterism.models.embedded.gguf import NotGguf, read_head, window_of
-from asterism.models.embedded.lock import alone
-from asterism.models.embedded.places import Goal, Place, read_place
-from asterism.private import open_regular
+from asterism.models.embedded.download import (
+    DownloadTarget,
+    SourceFailed,
+    WeightsSource,
+    read_source,
+    size_of,
+)
+from asterism.private import open_regular, private
 
 _CHUNK = 1 << 24
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class ModelWeights:
     """The weights of one model: a file, and where to get it."""
 
     name: str
@@ -43,7 +48,7 @@ class Weights:
     licence: str
     about: str
     """What the model is good for, in a line."""
-    places: tuple[Place, ...] = ()
+    sources: tuple[WeightsSource, ...] = ()
     """In the order in which they are tried; none for a person's own file."""
     window: int = 0
     """The context that it was trained with, in tokens; 0 where the file does not say."""
@@ -51,7 +56,7 @@ class Weights:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class PullProgress:
     """How far a pull has come."""
 
     name: str
@@ -61,33 +66,33 @@ class Progress:
     """Such as `downloading part 3 of 22` or `verifying`."""
 
 
-Tell = Callable[[Progress], None]
+OnProgress = Callable[[PullProgress], None]
 
 
 @cache
-def manifest() -> dict[str, Weights]:
+def manifest() -> dict[str, ModelWeights]:
     """Return the weights that asterism knows, the preferred ones first."""
     return _read_manifest(Path(__file__).with_name("manifest.toml"))
 
 
-class Shelf:
+class WeightsDirectory:
     """The weights on this machine, shared by all data directories."""
 
     def __init__(self, directory: Path | None = None) -> None:
         directory = directory or models_directory(os.environ)
         assert directory is not None
         self.directory = directory
-        self._seen: dict[Path, tuple[int, int, str]] = {}
+        self._verified_files: dict[Path, tuple[int, int, str]] = {}
 
-    def known(self) -> dict[str, Weights]:
+    def available(self) -> dict[str, ModelWeights]:
         """Return all weights there are to use or to pull: ours, the directory's, a person's own."""
         extra = self.directory / "manifest.toml"
         listed = manifest() | (_read_manifest(extra) if extra.is_file() else {})
-        return listed | {one.name: one for one in self._own() if one.name not in listed}
+        return listed | {one.name: one for one in self._imported() if one.name not in listed}
 
-    def weights(self, name: str) -> Weights:
+    def weights(self, name: str) -> ModelWeights:
         """Return weights by name; `NotFound` says which there are."""
-        known = self.known()
+        known = self.available()
         if name in known:
             return known[name]
         from difflib import get_close_matches
@@ -105,7 +110,7 @@ class Shelf:
 
         Cheap, but for a file that has changed or was put here by hand: that one is read whole.
         """
-        weights = self.known().get(name)
+        weights = self.available().get(name)
         if weights is None:
             return None
         path = self.directory / weights.file
@@ -116,29 +121,29 @@ class Shelf:
         if stat.st_size != weights.size:
             return None
         seen = (stat.st_size, stat.st_mtime_ns, weights.sha256)
-        if seen != self._seen.get(path) and seen != self._noted(path):
+        if seen != self._verified_files.get(path) and seen != self._read_note(path):
             if _digest(path) != weights.sha256:
                 return None
             with suppress(OSError):  # a directory that others fill may be read-only
-                self._note(weights, path)
-        self._seen[path] = seen
+                self._write_note(weights, path)
+        self._verified_files[path] = seen
         return path
 
-    def present(self) -> list[str]:
+    def installed(self) -> list[str]:
         """Return the names of the weights that are here, the preferred ones first."""
-        return [name for name in self.known() if self.path(name)]
+        return [name for name in self.available() if self.path(name)]
 
-    def left(self, name: str) -> int:
+    def partial_bytes(self, name: str) -> int:
         """Return how many bytes of weights an interrupted pull has left here."""
-        return sum(path.stat().st_size for path in self._remains(self.weights(name)))
+        return sum(path.stat().st_size for path in self._partial_files(self.weights(name)))
 
     async def pull(
         self,
         name: str,
         *,
-        place: str | None = None,
+        source: str | None = None,
         file: Path | None = None,
-        progress: Tell | None = None,
+        progress: OnProgress | None = None,
     ) -> Path:
         """Get weights and return their file; at once if they are here.
 
@@ -146,61 +151,65 @@ class Shelf:
         An unknown name with a `file` becomes weights of one's own. What arrived of an interrupted
         pull is used by the next one. Raises `ModelUnavailable` when no place gives the bytes.
         """
-        tell = progress or _say_nothing
-        known = self.known().get(name)
-        if file is not None and (known is None or not known.places):
-            return await self._take_in(name, file, tell)
+        tell = progress or _ignore_progress
+        known = self.available().get(name)
+        if file is not None and (known is None or not known.sources):
+            return await self._import_file(name, file, tell)
         weights = self.weights(name)
-        places = _choose(weights, place)
+        places = _select_sources(weights, source)
         if found := await asyncio.to_thread(self.path, name):
             return found
-        with self._writing(name):
+        with self._explaining_disk_errors(name):
             self.directory.mkdir(parents=True, exist_ok=True)
-            waiting = Progress(name, 0, weights.size, "waiting for another process that pulls it")
-            async with alone(self._beside(weights, ".lock"), lambda: tell(waiting)):
+            waiting = PullProgress(
+                name, 0, weights.size, "waiting for another process that pulls it"
+            )
+            async with exclusive_lock(self._beside(weights, ".lock"), lambda: tell(waiting)):
                 if found := await asyncio.to_thread(self.path, name):
                     return found
                 if file is not None:
-                    return await self._take_file(weights, file, tell)
+                    return await self._use_local_file(weights, file, tell)
                 return await self._fetch(weights, places, tell)
 
     def remove(self, name: str) -> int:
         """Delete weights and return the bytes that became free."""
         weights = self.weights(name)
         path = self.directory / weights.file
-        found = [*self._remains(weights), *([path] if path.exists() else [])]
+        found = [*self._partial_files(weights), *([path] if path.exists() else [])]
         if not found:
             raise NotFound(f"The weights {name!r} are not on this machine. Nothing was removed.")
         freed = 0
-        with self._writing(name):
+        with self._explaining_disk_errors(name):
             for one in (*found, self._beside(weights, ".json")):
                 with suppress(FileNotFoundError):
                     stat = one.stat()
                     freed += stat.st_size if stat.st_nlink == 1 else 0
                     one.unlink()
-        self._seen.pop(path, None)
+        self._verified_files.pop(path, None)
         return freed
 
     # -- fetching ------------------------------------------------------------------------------
 
-    async def _fetch(self, weights: Weights, places: Sequence[Place], tell: Tell) -> Path:
+    async def _fetch(
+        self, weights: ModelWeights, places: Sequence[WeightsSource], tell: OnProgress
+    ) -> Path:
         partial = self._beside(weights, ".part")
         failures: list[str] = []
         for place in places:
-            goal = Goal(
+            goal = DownloadTarget(
                 partial,
                 weights.size,
-                lambda done, total, what: tell(Progress(weights.name, done, total, what)),
+                lambda done, total, what: tell(PullProgress(weights.name, done, total, what)),
             )
-            for resumed in (goal.held > 0, False):
-                self._require_room(weights, goal.held, place)
+            for resumed in (goal.present > 0, False):
+                self._require_space(weights, goal.present, place)
                 try:
                     await place.fetch(goal)
-                except PlaceFailed as failure:
+                except SourceFailed as failure:
                     failures.append(f"{place.title}: {failure}.")
                     break
-                if await _verified(weights, partial, tell) == weights.sha256:
-                    return await asyncio.to_thread(self._put, weights, partial)
+                if await _digest_with_progress(weights, partial, tell) == weights.sha256:
+                    return await asyncio.to_thread(self._finish, weights, partial)
                 partial.unlink()
                 if not resumed:
                     failures.append(
@@ -208,35 +217,35 @@ class Shelf:
                         "SHA-256), which were deleted."
                     )
                     break
-        raise _no_place(weights, failures, kept=partial.exists())
+        raise _unavailable(weights, failures, kept=partial.exists())
 
-    def _put(self, weights: Weights, partial: Path) -> Path:
+    def _finish(self, weights: ModelWeights, partial: Path) -> Path:
         """Give a verified file its name."""
         path = self.directory / weights.file
         with partial.open("rb") as file:
             os.fsync(file.fileno())
         partial.replace(path)
-        self._note(weights, path)
-        for left in self._remains(weights):
+        self._write_note(weights, path)
+        for left in self._partial_files(weights):
             left.unlink(missing_ok=True)
         return path
 
-    def _require_room(self, weights: Weights, held: int, place: Place | None) -> None:
+    def _require_space(self, weights: ModelWeights, held: int, place: WeightsSource | None) -> None:
         free = shutil.disk_usage(self.directory).free
-        needed = weights.size - held + (place.room if place else 0)
+        needed = weights.size - held + (place.extra_space if place else 0)
         if free < needed:
             raise ModelUnavailable(
-                f"The weights {weights.name!r} need {amount(needed)} in {self.directory}, and "
-                f"{amount(free)} are free. Free some space, or name another directory with "
-                "ASTERISM_MODELS. Nothing was downloaded."
+                f"The weights {weights.name!r} need {format_bytes(needed)} in {self.directory}, "
+                f"and {format_bytes(free)} are free. Free some space, or name another directory "
+                "with ASTERISM_MODELS. Nothing was downloaded."
             )
 
     # -- files of a person ---------------------------------------------------------------------
 
-    async def _take_file(self, weights: Weights, file: Path, tell: Tell) -> Path:
+    async def _use_local_file(self, weights: ModelWeights, file: Path, tell: OnProgress) -> Path:
         """Take a local file for weights whose digest is known."""
         _require_file(file)
-        digest = await _verified(weights, file, tell)
+        digest = await _digest_with_progress(weights, file, tell)
         if digest != weights.sha256:
             raise InvalidInput(
                 f"{file} has the SHA-256 {digest[:12]}…, and {weights.name!r} has "
@@ -246,11 +255,11 @@ class Shelf:
             )
         partial = self._beside(weights, ".part")
         await asyncio.to_thread(self._link, weights, file, partial)
-        return await asyncio.to_thread(self._put, weights, partial)
+        return await asyncio.to_thread(self._finish, weights, partial)
 
-    async def _take_in(self, name: str, file: Path, tell: Tell) -> Path:
+    async def _import_file(self, name: str, file: Path, tell: OnProgress) -> Path:
         """Take in a local file under a name of a person's own."""
-        taken = {one.file for one in self.known().values() if one.places}
+        taken = {one.file for one in self.available().values() if one.sources}
         if not _NAME.fullmatch(name) or f"{name}.gguf" in taken:
             raise InvalidInput(
                 f"{name!r} cannot be the name of your weights; another of small letters, digits, "
@@ -258,41 +267,41 @@ class Shelf:
             )
         _require_file(file)
         try:
-            head = await asyncio.to_thread(read_head, file)
+            head = await asyncio.to_thread(read_gguf_header, file)
         except NotGguf as error:
             raise InvalidInput(f"{file} is no GGUF file: {error}. Nothing was changed.") from None
-        weights = Weights(
+        weights = ModelWeights(
             name=name,
             file=f"{name}.gguf",
             size=size_of(file),
             sha256="",
             licence=str(head.get("general.license", "not said")),
             about=str(head.get("general.name", "")) or file.name,
-            window=window_of(head),
+            window=context_length(head),
         )
-        digest = await _verified(weights, file, tell)
-        with self._writing(name):
+        digest = await _digest_with_progress(weights, file, tell)
+        with self._explaining_disk_errors(name):
             self.directory.mkdir(parents=True, exist_ok=True)
-            async with alone(self._beside(weights, ".lock"), lambda: None):
+            async with exclusive_lock(self._beside(weights, ".lock"), lambda: None):
                 partial = self._beside(weights, ".part")
                 await asyncio.to_thread(self._link, weights, file, partial)
                 weights = replace(weights, sha256=digest)
-                return await asyncio.to_thread(self._put, weights, partial)
+                return await asyncio.to_thread(self._finish, weights, partial)
 
-    def _link(self, weights: Weights, file: Path, partial: Path) -> None:
+    def _link(self, weights: ModelWeights, file: Path, partial: Path) -> None:
         partial.unlink(missing_ok=True)
         try:
             partial.hardlink_to(file.resolve())
         except OSError:
-            self._require_room(weights, 0, None)
+            self._require_space(weights, 0, None)
             shutil.copyfile(file, partial)
 
-    def _own(self) -> Iterator[Weights]:
+    def _imported(self) -> Iterator[ModelWeights]:
         for note in sorted(self.directory.glob("*.gguf.json")):
             with suppress(OSError, ValueError, KeyError, TypeError):
                 kept = json.loads(note.read_bytes())
                 if kept["own"]:
-                    yield Weights(
+                    yield ModelWeights(
                         name=kept["name"],
                         file=note.name.removesuffix(".json"),
                         size=kept["size"],
@@ -304,14 +313,14 @@ class Shelf:
 
     # -- notes ---------------------------------------------------------------------------------
 
-    def _beside(self, weights: Weights, ending: str) -> Path:
+    def _beside(self, weights: ModelWeights, ending: str) -> Path:
         return self.directory / f"{weights.file}{ending}"
 
-    def _remains(self, weights: Weights) -> list[Path]:
+    def _partial_files(self, weights: ModelWeights) -> list[Path]:
         """Return what an interrupted pull has left."""
         return [one for one in self.directory.glob(f"{weights.file}.part*") if one.is_file()]
 
-    def _note(self, weights: Weights, path: Path) -> None:
+    def _write_note(self, weights: ModelWeights, path: Path) -> None:
         """Write down that a file was verified."""
         stat = path.stat()
         kept = {
@@ -319,7 +328,7 @@ class Shelf:
             "sha256": weights.sha256,
             "size": stat.st_size,
             "mtime_ns": stat.st_mtime_ns,
-            "own": not weights.places,
+            "own": not weights.sources,
             "licence": weights.licence,
             "about": weights.about,
             "window": weights.window,
@@ -329,7 +338,7 @@ class Shelf:
         fresh.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
         fresh.replace(note)
 
-    def _noted(self, path: Path) -> tuple[int, int, str] | None:
+    def _read_note(self, path: Path) -> tuple[int, int, str] | None:
         try:
             kept = json.loads(path.with_name(f"{path.name}.json").read_bytes())
             return kept["size"], kept["mtime_ns"], kept["sha256"]
@@ -337,7 +346,7 @@ class Shelf:
             return None
 
     @contextmanager
-    def _writing(self, name: str) -> Generator[None, None, None]:
+    def _explaining_disk_errors(self, name: str) -> Generator[None, None, None]:
         try:
             yield
         except OSError as error:
@@ -348,22 +357,22 @@ class Shelf:
             ) from None
 
 
-def _say_nothing(_: Progress) -> None:
+def _ignore_progress(_: PullProgress) -> None:
     pass
 
 
-def _choose(weights: Weights, kind: str | None) -> Sequence[Place]:
-    chosen = [place for place in weights.places if kind in (None, place.kind)]
+def _select_sources(weights: ModelWeights, kind: str | None) -> Sequence[WeightsSource]:
+    chosen = [place for place in weights.sources if kind in (None, place.kind)]
     if not chosen and kind is not None:
-        there = ", ".join(place.kind for place in weights.places) or "a local file"
+        there = ", ".join(place.kind for place in weights.sources) or "a local file"
         raise InvalidInput(
             f"{weights.name!r} is not to be had from {kind!r}, but from: {there}. Nothing was done."
         )
     return chosen
 
 
-def _no_place(weights: Weights, failures: list[str], *, kept: bool) -> ModelUnavailable:
-    if not weights.places:
+def _unavailable(weights: ModelWeights, failures: list[str], *, kept: bool) -> ModelUnavailable:
+    if not weights.sources:
         return ModelUnavailable(
             f"The weights {weights.name!r} are a file of your own, which is gone or was changed. "
             f'Take it in again with "asterism model pull {weights.name} --file PATH".'
@@ -385,7 +394,7 @@ def _require_file(file: Path) -> None:
         ) from None
 
 
-async def _verified(weights: Weights, path: Path, tell: Tell) -> str:
+async def _digest_with_progress(weights: ModelWeights, path: Path, tell: OnProgress) -> str:
     """Return a file's SHA-256, telling how far it has come."""
     digest = hashlib.sha256()
     done = 0
@@ -394,7 +403,7 @@ async def _verified(weights: Weights, path: Path, tell: Tell) -> str:
         while chunk := await asyncio.to_thread(file.read, _CHUNK):
             await asyncio.to_thread(digest.update, chunk)
             done += len(chunk)
-            tell(Progress(weights.name, done, size, "verifying"))
+            tell(PullProgress(weights.name, done, size, "verifying"))
     return digest.hexdigest()
 
 
@@ -403,7 +412,7 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def amount(count: int) -> str:
+def format_bytes(count: int) -> str:
     """Return a number of bytes in words, such as `1.12 GB`."""
     for size, unit, places in ((1e9, "GB", 2), (1e6, "MB", 0), (1e3, "kB", 0)):
         if count >= size:
@@ -411,7 +420,7 @@ def amount(count: int) -> str:
     return f"{count:,} bytes"
 
 
-def _read_manifest(path: Path) -> dict[str, Weights]:
+def _read_manifest(path: Path) -> dict[str, ModelWeights]:
     try:
         tables = cast("list[dict[str, Any]]", tomllib.loads(path.read_text("utf-8"))["weights"])
         return {table["name"]: _read_weights(dict(table)) for table in tables}
@@ -422,6 +431,108 @@ def _read_manifest(path: Path) -> dict[str, Weights]:
         ) from None
 
 
-def _read_weights(table: dict[str, Any]) -> Weights:
-    places = tuple(read_place(place) for place in table.pop("places", ()))
-    return Weights(**table, places=places)
+def _read_weights(table: dict[str, Any]) -> ModelWeights:
+    sources = tuple(read_source(source) for source in table.pop("sources", ()))
+    return ModelWeights(**table, sources=sources)
+
+
+_MAGIC = b"GGUF"
+_STRING, _ARRAY = 8, 9
+_NUMBERS = {
+    0: "B",
+    1: "b",
+    2: "H",
+    3: "h",
+    4: "I",
+    5: "i",
+    6: "f",
+    7: "?",
+    10: "Q",
+    11: "q",
+    12: "d",
+}
+_MAX_STRING = 1 << 24
+
+
+class NotGguf(ValueError):
+    """The file is not what a GGUF file is."""
+
+
+def read_gguf_header(path: Path) -> dict[str, str | int | float]:
+    """Return the plain values in the head of a file, such as `llama.context_length`.
+
+    Lists (the tokens, mostly) are skipped. Raises `NotGguf`.
+    """
+    with path.open("rb") as file:
+        if file.read(4) != _MAGIC:
+            raise NotGguf("it does not begin as a GGUF file does")
+        try:
+            version, _, count = struct.unpack("<IQQ", _read(file, 20))
+            if version not in (2, 3):
+                raise NotGguf(f"it has version {version} of the format; 2 and 3 are known")
+            return dict(_pairs(file, count))
+        except (struct.error, UnicodeDecodeError, KeyError, OverflowError):
+            raise NotGguf("its head is cut off or damaged") from None
+
+
+def context_length(head: dict[str, str | int | float]) -> int:
+    """Return the context that a model was trained with; 0 where the head does not say."""
+    window = head.get(f"{head.get('general.architecture')}.context_length", 0)
+    return window if isinstance(window, int) else 0
+
+
+def _pairs(file: BinaryIO, count: int) -> list[tuple[str, str | int | float]]:
+    found: list[tuple[str, str | int | float]] = []
+    for _ in range(count):
+        key = _text(file)
+        (kind,) = struct.unpack("<I", _read(file, 4))
+        value = _value(file, kind)
+        if value is not None:
+            found.append((key, value))
+    return found
+
+
+def _value(file: BinaryIO, kind: int) -> str | int | float | None:
+    if kind == _STRING:
+        return _text(file)
+    if kind == _ARRAY:
+        inner, length = struct.unpack("<IQ", _read(file, 12))
+        if inner in _NUMBERS:
+            file.seek(length * struct.calcsize(_NUMBERS[inner]), 1)
+        else:
+            for _ in range(length):
+                _value(file, inner)
+        return None
+    form = "<" + _NUMBERS[kind]
+    return struct.unpack(form, _read(file, struct.calcsize(form)))[0]
+
+
+def _text(file: BinaryIO) -> str:
+    (length,) = struct.unpack("<Q", _read(file, 8))
+    return _read(file, length).decode()
+
+
+def _read(file: BinaryIO, size: int) -> bytes:
+    if size > _MAX_STRING:
+        raise OverflowError
+    data = file.read(size)
+    if len(data) < size:
+        raise OverflowError
+    return data
+
+
+_POLL_SECONDS = 0.25
+
+
+@asynccontextmanager
+async def exclusive_lock(path: Path, on_wait: Callable[[], None]) -> AsyncGenerator[None, None]:
+    """Hold the lock of a file; while another process has it, wait and call `on_wait` at times."""
+    with open(path, "ab", opener=private) as file:  # noqa: ASYNC230 - an opener; at once
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                on_wait()
+                await asyncio.sleep(_POLL_SECONDS)
+        yield

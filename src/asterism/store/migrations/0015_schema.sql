@@ -47,6 +47,7 @@ CREATE TABLE inbox (
     body     BLOB NOT NULL,
     schema   TEXT,                             -- the JSON schema that the answer must fulfil
     at       BIGINT NOT NULL,
+    turn_id  TEXT,                             -- of a decision, the turn that it resumes
     stopped  TEXT,                             -- why its turn does not begin; NULL: it does
     PRIMARY KEY (agent_id, arrival)
 ) WITHOUT ROWID;

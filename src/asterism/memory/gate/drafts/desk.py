@@ -14,9 +14,8 @@ from asterism.permissions import Resource
 from asterism.store import blocks as rows
 from asterism.store.blocks import BlockRow
 from asterism.store.database import Connection
-from asterism.types.labels import Label
 from asterism.types.memory import CONSTELLATION, Block, Line, Permission
-from asterism.types.people import OWNER, Audience
+from asterism.types.people import OWNER, Audience, Label
 
 
 def by_owner(writer: Writer) -> bool:

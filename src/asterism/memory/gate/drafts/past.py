@@ -13,9 +13,8 @@ from asterism.memory.gate.drafts.desk import Desk, Draft, content, hears
 from asterism.memory.gate.writer import Writer
 from asterism.memory.lines import carry
 from asterism.store.blocks import EditRow
-from asterism.types.labels import Label
 from asterism.types.memory import Line, Merge, Redo, Restore, Revert, SetText, Undo
-from asterism.types.people import OWNER_ONLY
+from asterism.types.people import OWNER_ONLY, Label
 
 
 async def revert(desk: Desk, write: Undo | Redo | Revert) -> Draft:

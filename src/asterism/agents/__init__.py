@@ -1,1 +1,0 @@
-"""Agents at work: live state, the turn, its context and its calls."""

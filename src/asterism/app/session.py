@@ -1,0 +1,561 @@
+"""What the verbs about memory work with."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import inspect
+import math
+import types
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, TypeVar, Union, cast, get_args, get_origin
+
+import orjson
+
+from asterism.errors import AsterismError, ConfigError, InvalidInput, NotAllowed, NotFound
+from asterism.memory import people
+from asterism.memory.gate.writer import Writer
+from asterism.permissions import (
+    ROLES,
+    SYSTEM,
+    Act,
+    Actor,
+    Allow,
+    Authority,
+    Resource,
+    Situation,
+    decide,
+)
+from asterism.ports import Clock
+from asterism.store import agents, events, inbox, journal
+from asterism.store.database import Connection, Database
+from asterism.turns.loop import fault_of_schema
+from asterism.types.agents import DEFAULT_MODEL, Agent, chain_of
+from asterism.types.events import Event, home_chain
+from asterism.types.memory import TOMBSTONES
+from asterism.types.people import OWNER, OWNER_ALONE, Audience, Participants, audience_of
+from asterism.types.turns import LONGEST_MESSAGE, Receipt, check_field
+
+THE_OWNER = Actor(OWNER, OWNER, OWNER)
+ADMIN = "admin"
+"""The role that sees everything, as the owner does."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """The parts of an open constellation that verbs about memory need."""
+
+    database: Database
+    constellation: str
+    clock: Clock
+    drop: Callable[[str], None]
+    """Drops what this process keeps in memory of an agent."""
+    data: Path
+    """The data directory."""
+    authority: Callable[[], Authority] = Authority
+    """What the owner has decided beforehand."""
+    actor: Actor = THE_OWNER
+    """Who acts."""
+    clear: Callable[[], None] = lambda: None
+    """Drops what this process keeps in memory of texts, such as what tools have loaded."""
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether the owner acts, who may do everything."""
+        return self.actor.kind == OWNER
+
+    @property
+    def writes_as_owner(self) -> bool:
+        """Whether what is written is the owner's: they act, or a rule that they have set."""
+        return self.actor.kind in (OWNER, SYSTEM)
+
+    # -- what whoever acts may see ---------------------------------------------------------------
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether whoever acts may see everything: the owner, and persons with the role `admin`.
+
+        Whatever else a role lets a person do, they see what they may hear themselves.
+        """
+        if self.writes_as_owner:
+            return True
+        if ADMIN not in self.actor.roles:
+            return False
+        return Act.GOVERN in self.authority().roles.get(ADMIN, ROLES[ADMIN])
+
+    async def participants(self, tx: Connection) -> Participants:
+        """Return those for whose eyes a verb reads: whoever acts."""
+        if self.sees_all:
+            return OWNER_ALONE
+        persons = [self.actor.id] if self.actor.kind == "person" else []
+        return await people.participants(tx, self.constellation, persons, None)
+
+    async def among(self, tx: Connection, given: Participants) -> Participants:
+        """Return those whom whoever acts names as present, and themselves."""
+        if self.sees_all:
+            return given
+        own = await self.participants(tx)
+        if given.owner_alone:
+            return own
+        # Not the room: one that they are not in would open its talk to them.
+        return Participants(tuple(dict.fromkeys((*own.people, *given.people))))
+
+    async def visible_turns(self, tx: Connection, ids: Iterable[str | None]) -> frozenset[str]:
+        """Return those of some turns that whoever acts may see."""
+        wanted = {one for one in ids if one is not None}
+        if self.sees_all:
+            return frozenset(wanted)
+        participants = await self.participants(tx)
+        found: set[str] = set()
+        unknown: set[str] = set()
+        for turn_id in wanted:
+            record = await journal.turn(tx, turn_id)
+            if record is None:
+                unknown.add(turn_id)
+            elif participants.can_see(Audience.of_turn(record.audience)):
+                found.add(turn_id)
+        if unknown:
+            for item in await inbox.waiting(tx, self.constellation):
+                if item.turn_id in unknown and participants.can_see(audience_of(item.participants)):
+                    found.add(item.turn_id)
+        return frozenset(found)
+
+    async def sees_turn(self, turn_id: str) -> bool:
+        """Tell whether whoever acts may see a turn."""
+        if self.sees_all:
+            return True
+        return bool(await self.database.read(lambda tx: self.visible_turns(tx, [turn_id])))
+
+    # -- what whoever acts may do ----------------------------------------------------------------
+
+    def check(self, act: Act, verb: str, noun: str, given: Sequence[Any] = ()) -> None:
+        """Return if whoever acts may use a verb; else raise `NotAllowed`."""
+        if self.is_owner:
+            return
+        label = _label(given[0]) if given else ""
+        situation = Situation(self.authority(), now=self.clock())
+        verdict = decide(self.actor, act, Resource(noun, label, verb=verb), situation)
+        if not isinstance(verdict, Allow):
+            raise NotAllowed(f"{verdict.reason} Nothing was changed.")
+
+    async def allow(self, act: Act, verb: str, noun: str, given: Sequence[Any] = ()) -> None:
+        """Do as `check` does, and leave a refusal in the audit log."""
+        try:
+            self.check(act, verb, noun, given)
+        except NotAllowed as refused:
+            body = {"what": verb, "verdict": "denied", "reason": refused.message}
+            event = Event("verb.denied", str(self.actor), self.clock(), body)
+            chain = home_chain(self.constellation)
+            await self.database.write(lambda tx: events.append(tx, chain, [event]))
+            raise
+
+    async def writer(self, tx: Connection, by: str, reason: str = "") -> Writer:
+        """Return whoever acts as whoever writes to memory, and by what means."""
+        constellation, now = self.constellation, self.clock()
+        if self.writes_as_owner:
+            return Writer.owner(constellation, now, by=by, reason=reason)
+        participants = await self.participants(tx)
+        return Writer.person(self.actor, constellation, participants, now, by=by, reason=reason)
+
+    async def agent(self, one: Agent | str) -> Agent:
+        """Return an agent by its name or id; one that was looked up before, as it is now."""
+        name = one.id if isinstance(one, Agent) else one
+        found = await self.database.read(lambda tx: agents.by_name(tx, self.constellation, name))
+        if found is None:
+            everyone = await self.database.read(lambda tx: agents.everyone(tx, self.constellation))
+            raise NotFound(no_such("agent", name, [each.name for each in everyone]))
+        return found
+
+    async def agent_id(self, agent: Agent | str | None) -> str:
+        """Return the id of an agent, or that of the constellation as an owner of blocks."""
+        return "" if agent is None else (await self.agent(agent)).id
+
+    async def stay_forgotten(self) -> None:
+        """Forget anew what was forgotten before, if something from outside may have brought it."""
+        from asterism.memory.forgetting import replay
+
+        if not (self.data / TOMBSTONES).exists():
+            return
+
+        async def drop(agents: Sequence[str]) -> None:
+            self.clear()
+            for agent_id in agents:
+                self.drop(agent_id)
+
+        await replay(
+            self.database,
+            self.data,
+            self.constellation,
+            everything=True,
+            drop=drop,
+            clock=self.clock,
+        )
+
+
+def _label(given: Any) -> str:
+    if isinstance(given, Agent):
+        return given.name
+    return given if isinstance(given, str) else str(getattr(given, "name", ""))
+
+
+async def enough(
+    page: Callable[[int], Awaitable[Sequence[T]]],
+    heard: Callable[[Sequence[T]], Awaitable[list[T]]],
+    limit: int,
+) -> list[T]:
+    """Return the first things that may be seen, up to a limit.
+
+    Args:
+        page: Returns so many of the first things there are.
+        heard: Returns those that may be seen.
+        limit: How many are wanted.
+    """
+    most = limit
+    while True:
+        found = await page(most)
+        kept = await heard(found)
+        if len(kept) >= limit or len(found) < most:
+            return kept[:limit]
+        most *= 4
+
+
+C = TypeVar("C", bound=type[Any])
+
+_LONGEST_MESSAGE = 4_000
+
+
+def verbs(noun: str, **acts: Act) -> Callable[[C], C]:
+    """Have the methods of a class judged: each by its name, with what it does to the noun.
+
+    All of its public coroutines and async generators must be named, so that none is forgotten. The
+    class keeps in `_session` who acts and what they may do.
+    """
+
+    def wrap(judged: C) -> C:
+        for name, member in list(vars(judged).items()):
+            public = not name.startswith("_") or name == "__call__"
+            if not public or not callable(member) or isinstance(member, type):
+                continue
+            awaited = inspect.iscoroutinefunction(member) or inspect.isasyncgenfunction(member)
+            if name in acts:
+                setattr(judged, name, _judged(member, acts[name], noun, name))
+            elif awaited:
+                raise ConfigError(f"{judged.__name__}.{name} does not say what kind of act it is.")
+        return judged
+
+    return wrap
+
+
+def _judged(method: Callable[..., Any], act: Act, noun: str, name: str) -> Callable[..., Any]:
+    verb = f"{noun}.{'list' if name == '__call__' else name}"
+    arguments = Arguments(method, verb)
+
+    if inspect.isasyncgenfunction(method):
+
+        @functools.wraps(method)
+        async def streamed(self: Any, *given: Any, **named: Any) -> AsyncGenerator[Any, None]:
+            arguments.check(given, named)
+            await self._session.allow(act, verb, noun, given)
+            try:
+                async with aclosing(method(self, *given, **named)) as found:
+                    async for one in found:
+                        yield one
+            except AsterismError as error:
+                _shorten(error)
+                raise
+
+        made: Callable[..., Any] = streamed
+    elif inspect.iscoroutinefunction(method):
+
+        @functools.wraps(method)
+        async def awaited(self: Any, *given: Any, **named: Any) -> Any:
+            arguments.check(given, named)
+            if not self._session.is_owner:
+                await self._session.allow(act, verb, noun, given)
+            try:
+                return await method(self, *given, **named)
+            except AsterismError as error:
+                _shorten(error)
+                raise
+
+        made = awaited
+    else:
+
+        @functools.wraps(method)
+        def called(self: Any, *given: Any, **named: Any) -> Any:
+            arguments.check(given, named)
+            self._session.check(act, verb, noun, given)
+            try:
+                return method(self, *given, **named)
+            except AsterismError as error:
+                _shorten(error)
+                raise
+
+        made = called
+    setattr(made, "verb", (act, verb))  # noqa: B010 - a function has no such attribute to a checker
+    return made
+
+
+def _shorten(error: AsterismError) -> None:
+    """Leave out the middle of a reason that repeats a very long argument."""
+    over = len(error.message) - _LONGEST_MESSAGE
+    if over > 0:
+        half = (len(error.reason) - over) // 2
+        error.reason = f"{error.reason[:half]}…{error.reason[-half:]}"
+
+
+MAX_NUMBER = 2**63 - 1
+"""The largest number that the stores can keep."""
+_MAX_DEPTH = 100
+_COUNTS = ("limit", "offset", "days", "neighbours")
+AnyText: TypeAlias = str
+"""A text that may hold whatever people write; the verb itself says what it cannot take."""
+_FREE = ("AnyText", "Query")
+"""Types whose texts are not looked into here."""
+
+_MADE_HERE = frozenset({Agent, Receipt})
+"""What verbs give back, and what nobody makes by hand."""
+
+Fits = Callable[[Any], bool]
+
+
+class Arguments:
+    """The arguments of one verb: of which types they must be."""
+
+    def __init__(self, method: Callable[..., Any], verb: str) -> None:
+        self._method = method
+        self._verb = verb
+        self._names = list(inspect.signature(method).parameters)[1:]
+        self._declared: dict[str, tuple[Fits | None, str]] | None = None
+        """By name, what a value must fulfil, and the type as it is written."""
+
+    def check(self, given: Sequence[Any], named: Mapping[str, Any]) -> None:
+        """Return if a call can be made; else raise `InvalidInput`. Python counts the arguments."""
+        if self._declared is None:
+            self._declared = self._read()
+        for at, value in enumerate(given):
+            self._check(self._names[at] if at < len(self._names) else self._names[-1], value)
+        for name, value in named.items():
+            self._check(name, value)
+
+    def _check(self, name: str, value: Any) -> None:
+        assert self._declared is not None
+        if name in self._declared:
+            fits, written = self._declared[name]
+            if fits is not None and not fits(value):
+                raise InvalidInput(
+                    f"{self._verb} takes {name} as {written}, and was given "
+                    f"{_kind(value)}. Nothing was changed."
+                )
+            if written in _FREE:
+                return
+        # Most arguments are one of these, and a turn should not pay for the others.
+        kind = cast("type[Any]", type(value))
+        if value is None or kind is bool or kind in _MADE_HERE:
+            return
+        if kind is str and value.isascii() and "\0" not in value:
+            return
+        if problem := _holds_nul(value) or _is_no_count(name, value) or problem_of(value):
+            raise InvalidInput(f"{name} of {self._verb} {problem}. Nothing was stored or changed.")
+
+    def _read(self) -> dict[str, tuple[Fits | None, str]]:
+        found: dict[str, tuple[Fits | None, str]] = {}
+        for name, one in inspect.signature(self._method).parameters.items():
+            if one.kind is one.VAR_KEYWORD or one.annotation is one.empty:
+                continue
+            written = str(one.annotation)
+            hint = eval(written, self._method.__globals__)  # noqa: S307 - an annotation of ours
+            found[name] = (fits_of(hint), written)
+        return found
+
+
+def _kind(value: Any) -> str:
+    return "None" if value is None else f"a value of type {type(value).__name__}"
+
+
+def _holds_nul(value: Any) -> str:
+    """Say so if a text, or one of several, has a NUL in it, which PostgreSQL does not store."""
+    texts = cast("Sequence[Any]", value) if isinstance(value, list | tuple) else (value,)
+    found = any(isinstance(one, str) and "\0" in one for one in texts)
+    return "holds a NUL character" if found else ""
+
+
+def _is_no_count(name: str, value: Any) -> str:
+    return "is less than 0" if name in _COUNTS and isinstance(value, int) and value < 0 else ""
+
+
+def problem_of(value: Any) -> str:
+    """Say what in a value no store can keep, however deep inside; nothing if all of it can be."""
+    return _problem(value, 0, set())
+
+
+def _problem(value: Any, depth: int, done: set[int]) -> str:
+    if isinstance(value, str):
+        return _problem_of_text(value)
+    if isinstance(value, int):
+        return "" if abs(value) <= MAX_NUMBER else "holds a number of more than 64 bits"
+    if isinstance(value, float):
+        return "" if math.isfinite(value) else f"holds {value}, which is no number"
+    inside = _inside(value)
+    if inside is None or id(value) in done:
+        return ""
+    if depth == _MAX_DEPTH:
+        return f"is nested more than {_MAX_DEPTH} times, or holds itself"
+    for part in inside:
+        if problem := _problem(part, depth + 1, done):
+            return problem
+    done.add(id(value))
+    return ""
+
+
+def _inside(value: Any) -> Iterable[Any] | None:
+    if isinstance(value, Mapping):
+        both = cast("Mapping[Any, Any]", value)
+        return [*both.keys(), *both.values()]
+    if isinstance(value, list | tuple | set | frozenset):
+        return cast("Iterable[Any]", value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [getattr(value, one.name) for one in dataclasses.fields(value)]
+    return None
+
+
+def _problem_of_text(text: str) -> str:
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            return (
+                "holds characters that are not valid Unicode (lone surrogates), as when bytes of "
+                "another encoding are read as UTF-8"
+            )
+    return ""
+
+
+def fits_of(hint: Any) -> Fits | None:
+    """Return what tells whether a value is of a type; None if any value may be."""
+    origin, inside = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        members = [fits_of(one) for one in inside]
+        if None in members:
+            return None
+        several = cast("list[Fits]", members)
+        return lambda value: any(one(value) for one in several)
+    if hint is None or hint is type(None):
+        return lambda value: value is None
+    if origin is Literal:
+        return lambda value: isinstance(value, str | int) and value in inside
+    if isinstance(origin, type):
+        return _fits_container(origin, inside)
+    if hint in (Any, object) or not isinstance(hint, type) or getattr(hint, "_is_protocol", False):
+        return None
+    kinds: tuple[type[Any], ...] = (int, float) if hint is float else (hint,)
+    return lambda value: isinstance(value, kinds)
+
+
+def _fits_container(origin: type[Any], inside: tuple[Any, ...]) -> Fits | None:
+    if issubclass(origin, tuple) and Ellipsis not in inside:
+        each = [fits_of(one) for one in inside]
+        return lambda value: (
+            isinstance(value, tuple)
+            and len(cast("tuple[Any, ...]", value)) == len(each)
+            and all(
+                one is None or one(part)
+                for one, part in zip(each, cast("tuple[Any, ...]", value), strict=True)
+            )
+        )
+    if issubclass(origin, Mapping):
+        key, item = (fits_of(one) for one in inside)
+        return lambda value: (
+            isinstance(value, Mapping)
+            and (key is None or all(map(key, cast("Mapping[Any, Any]", value))))
+            and (item is None or all(map(item, cast("Mapping[Any, Any]", value).values())))
+        )
+    if not issubclass(origin, Iterable):
+        return None  # such as a function
+    part = fits_of(inside[0])
+
+    def fits(value: Any) -> bool:
+        # A text is a sequence of texts, and never meant as one.
+        if not isinstance(value, origin) or isinstance(value, str | bytes):
+            return False
+        if part is None or not isinstance(value, Sequence):
+            return True  # what can be gone through once is looked at by whoever does
+        return all(map(part, cast("Sequence[Any]", value)))
+
+    return fits
+
+
+def checked_name(name: str) -> str:
+    """Return an agent's name, or raise `InvalidInput` if it cannot be one."""
+    check_field("The name", name)
+    if not name.strip() or len(name) > 100 or any(ord(char) < 32 for char in name):
+        raise InvalidInput(
+            f"{name[:40]!r} cannot name an agent: a name has 1 to 100 characters on one line. "
+            "Choose another. Nothing was changed."
+        )
+    return name
+
+
+def shortened(text: str, most: int = 100) -> str:
+    """Return a text for a message, which need not repeat all of it."""
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
+def no_such(kind: str, name: str, there: list[str]) -> str:
+    """Say that something is not there, and what there is instead."""
+    name = shortened(name)
+    near = difflib.get_close_matches(name, there, 1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    if there:
+        return (
+            f"There is no {kind} named {name!r}.{hint} "
+            f'"asterism {kind} list" shows all {len(there)}.'
+        )
+    remedy = {
+        "agent": '"asterism agent create"',
+        "key": '"asterism key set"',
+        "source": '"asterism source add"',
+        "tool": "A file named in tools.modules",
+    }[kind]
+    return f"There is no {kind} named {name!r}, nor any other. {remedy} makes one."
+
+
+def checked_model(model: str) -> str:
+    """Return the name of a model or of several, or raise `InvalidInput` if it is none."""
+    check_field("The model", model)
+    if model == DEFAULT_MODEL:
+        return model
+    for one in chain_of(model):
+        vendor, _, name = one.partition(":")
+        if not (vendor and name) or any(char.isspace() for char in one):
+            raise InvalidInput(
+                f"{one!r} does not name a model; it takes a vendor and a name such as "
+                "'openai:gpt-4.1-mini' or 'demo:guide', several of them separated by commas, or "
+                "'default' for the configured one. Nothing was changed."
+            )
+    return ", ".join(chain_of(model))
+
+
+def checked_schema(schema: Mapping[str, Any] | None) -> str | None:
+    """Return a JSON schema as text, or raise `InvalidInput` if it is none."""
+    if schema is None:
+        return None
+    try:
+        text = orjson.dumps(schema).decode()
+    except TypeError as error:
+        raise InvalidInput(f"The schema is no JSON: {error}. Nothing was stored.") from None
+    if fault := fault_of_schema(orjson.loads(text)):
+        raise InvalidInput(f"The schema is no JSON schema: {fault}. Nothing was stored.")
+    return text
+
+
+def checked_system(system: str) -> str:
+    """Return a system prompt, or raise `InvalidInput` if it cannot be kept."""
+    check_field("The system prompt", system, LONGEST_MESSAGE)
+    return system

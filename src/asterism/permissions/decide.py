@@ -1,0 +1,1030 @@
+"""Patterns for texts, recipients, hosts and paths: one at a time, or many asked at once."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum, StrEnum
+from typing import Any
+
+from asterism.types.approvals import PRESENT, Grant, amount_within, does_no_more, exact_arguments
+from asterism.types.effects import (
+    Doubt,
+    Effect,
+    EffectKind,
+    Reason,
+    amount_of,
+    read_texts_at,
+    texts_at,
+)
+from asterism.types.memory import Permission
+from asterism.types.people import OWNER, OWNER_ALONE, PUBLIC, Audience, Participants, Trust
+from asterism.types.values import (
+    host_of,
+    host_with_all_letters,
+    leaves_of,
+    plain_name,
+    plain_path,
+    recipients_in,
+)
+
+Test = Callable[[str], Any]
+"""Tells whether a text is meant by a pattern."""
+
+_BEYOND_HOST = re.compile(r"[/?#@]")
+_UPWARDS = re.compile(
+    r"(?:^|[/\\]|%(?:25)*(?:2f|5c))(?:\.|%(?:25)*2e){2}(?:[/\\]|%(?:25)*(?:2f|5c)|$)",
+    re.IGNORECASE,
+)
+_SEPARATOR = re.compile(r"[,;]")
+_DISPLAY_FORM = re.compile(r"[^<>]*<([^<>]*)>")
+_MAILTO = re.compile(r"mailto:\s*", re.IGNORECASE)
+
+
+class Reading(Enum):
+    """How a text is read before it is compared."""
+
+    TEXT = "text"
+    RECIPIENT = "recipient"
+    HOST = "host"
+    PATH = "path"
+
+    def read(self, text: str) -> tuple[str, ...] | None:
+        """Return what a text names, in the form in which it is compared; None if unreadable."""
+        if self is Reading.RECIPIENT:
+            return recipients_in(text)
+        if self is Reading.TEXT:
+            return (text,)
+        plain = host_of(text) if self is Reading.HOST else _certain_path(text)
+        return None if plain is None else (plain,)
+
+
+def _certain_path(path: str) -> str | None:
+    """Return a path in plain form; None if nobody here can tell where it leads.
+
+    Where a way up or the folder of another user leads depends on who opens it.
+    """
+    plain = plain_path(path)
+    return None if plain is None or plain.startswith(("..", "~", "$")) else plain
+
+
+def glob(pattern: str, *, loosely: bool = False) -> Test:
+    """Compile a glob, where `*` stands for any text; behind `re:` stands a regular expression.
+
+    Loosely, an expression ignores case, and a way up in a text does not matter.
+    """
+    if pattern.startswith("re:"):
+        flags = re.DOTALL | re.IGNORECASE if loosely else re.DOTALL
+        return re.compile(pattern[3:], flags).fullmatch
+    if not _is_glob(pattern):
+        return pattern.__eq__
+    parts = {"*": ".*", "?": "."}
+    fits = re.compile(
+        "".join(parts.get(char) or re.escape(char) for char in pattern), re.DOTALL
+    ).fullmatch
+    if loosely or "/" not in pattern:
+        return fits
+    # A way up leads out of the folder or the address that the pattern means.
+    return lambda text: fits(text) and not _UPWARDS.search(text)
+
+
+def path_glob(pattern: str) -> Test:
+    """Compile a glob for paths: `*` stays within a folder, `**` goes below it."""
+    out = ""
+    for piece in re.split(r"(/\*\*(?=/|$)|\*\*|\*|\?)", plain_path(pattern) or pattern):
+        match piece:
+            case "/**":
+                out += "(?:/.*)?"
+            case "**":
+                out += ".*"
+            case "*":
+                out += "[^/]*"
+            case "?":
+                out += "[^/]"
+            case _:
+                out += re.escape(piece)
+    fits = re.compile(out, re.DOTALL).fullmatch
+
+    def test(path: str) -> bool:
+        plain = plain_path(path)
+        return plain is not None and fits(plain) is not None
+
+    return test
+
+
+def host_glob(pattern: str) -> str:
+    """Return a pattern for hosts in the one spelling in which hosts are compared."""
+    below = "*." if pattern.startswith("*.") else ""
+    name = pattern.removeprefix(below)
+    # With a path, a name or a port it means more than a host, and no host fits it.
+    if not _is_glob(name) and not _BEYOND_HOST.search(name) and name.count(":") != 1:
+        name = host_of(name) or name
+    return (below + name).lower().removesuffix(".")
+
+
+def recipient_globs(pattern: str) -> tuple[str, ...]:
+    """Return the recipients that a pattern means, in the form in which these are compared."""
+    if not _is_glob(pattern):
+        return recipients_in(pattern) or (pattern,)
+    found: list[str] = []
+    for part in _SEPARATOR.split(plain_name(pattern) or pattern):
+        display = _DISPLAY_FORM.fullmatch(part.strip())
+        one = _MAILTO.sub("", (display[1] if display else part).strip(), count=1)
+        local, at, domain = one.rpartition("@")
+        found.append(f"{local.lower()}@{host_glob(domain)}" if at and local else one)
+    return tuple(one for one in found if one) or (pattern,)
+
+
+def _loosely(text: str) -> str:
+    return "".join(text.split()).lower()
+
+
+def _spellings(recipient: str) -> set[str]:
+    """Return a recipient in every way in which a pattern that denies may mean it, if several."""
+    lowered = recipient.lower()
+    if lowered == recipient and " " not in recipient and "xn--" not in recipient:
+        return set()
+    found = {lowered, _loosely(recipient)}
+    local, at, host = recipient.rpartition("@")
+    if at and "xn--" in host:
+        found.add(f"{local}@{host_with_all_letters(host)}")
+    return found
+
+
+def _is_glob(pattern: str) -> bool:
+    return "*" in pattern or "?" in pattern
+
+
+class Patterns:
+    """The patterns of many, each known by a bit; says at once which of them a text fits."""
+
+    def __init__(
+        self, named: Iterable[tuple[int, Sequence[str]]], reading: Reading = Reading.TEXT
+    ) -> None:
+        self._reading = reading
+        self._free = 0
+        self._named = 0
+        self._exactly = _Index()
+        self._loosely = _Index(loosely=True)
+        """For those who deny or ask: an account is the same in other letters and with spaces."""
+        self._changed = _Index(loosely=True)
+        """Those of them that mean more than what they mean exactly."""
+        for bit, patterns in named:
+            if patterns:
+                self._named |= 1 << bit
+            else:
+                self._free |= 1 << bit
+            for one in patterns:
+                self._add(1 << bit, one)
+
+    def fitting(self, values: Sequence[str] | None, allows: int) -> int:
+        """Return who has nothing against a call with these values.
+
+        Those among `allows` must have a pattern for every value, the others for one of them. A
+        value that cannot be read fits every pattern of the others and none of theirs; so do values
+        that are None.
+        """
+        if values is None:
+            return self._free | (self._named & ~allows)
+        if not values:
+            return self._free
+        any_, every = 0, -1
+        for value in values:
+            texts = self._reading.read(value)
+            if texts is None:
+                any_, every = self._named, 0
+                break
+            for text in texts:
+                fits = self._exactly.of(text)
+                every &= fits
+                any_ |= fits
+                if self._reading is Reading.RECIPIENT:
+                    any_ |= self._loosely_of(text)
+        return self._free | (every & allows) | (any_ & ~allows)
+
+    def of(self, value: str) -> int:
+        """Return whose patterns a value fits; none if it cannot be read."""
+        texts = self._reading.read(value)
+        fits = -1 if texts else 0
+        for text in texts or ():
+            fits &= self._exactly.of(text)
+        return fits
+
+    def _loosely_of(self, text: str) -> int:
+        spellings = _spellings(text)
+        if not spellings:
+            return self._changed.of(text)
+        fits = 0
+        for one in spellings:
+            fits |= self._loosely.of(one)
+        return fits
+
+    def _add(self, bit: int, pattern: str) -> None:
+        if self._reading is Reading.RECIPIENT:
+            self._add_recipient(bit, pattern)
+        elif pattern.startswith("re:") or self._reading is Reading.TEXT:
+            self._exactly.add(bit, pattern)
+        elif self._reading is Reading.PATH:
+            self._exactly.add_path(bit, pattern)
+        else:
+            self._exactly.add(bit, host_glob(pattern))
+
+    def _add_recipient(self, bit: int, pattern: str) -> None:
+        is_expression = pattern.startswith("re:")
+        for one in (pattern,) if is_expression else recipient_globs(pattern):
+            loose = one if is_expression else _loosely(one)
+            self._exactly.add(bit, one)
+            self._loosely.add(bit, loose)
+            if is_expression or loose != one or "/" in one:
+                self._changed.add(bit, loose)
+
+
+class _Index:
+    """Patterns to be looked up.
+
+    Those with a fixed beginning or end are looked up by it, only the rest is gone through.
+    """
+
+    def __init__(self, *, loosely: bool = False) -> None:
+        self._loosely = loosely
+        self._exact: dict[str, int] = {}
+        self._starts: dict[int, dict[str, int]] = {}
+        self._ends: dict[int, dict[str, int]] = {}
+        self._below: dict[str, int] = {}
+        self._rest: list[tuple[int, Test]] = []
+
+    def of(self, text: str) -> int:
+        """Return whose patterns a text fits."""
+        fits = self._exact.get(text, 0)
+        for length, by_start in self._starts.items():
+            fits |= by_start.get(text[:length], 0)
+        for length, by_end in self._ends.items():
+            if len(text) >= length:
+                fits |= by_end.get(text[-length:], 0)
+        if self._below:
+            fits |= self._below_of(text)
+        for bit, test in self._rest:
+            if test(text):
+                fits |= bit
+        return fits
+
+    def _below_of(self, path: str) -> int:
+        fits = self._below.get(path, 0)
+        while (cut := path.rfind("/")) > 0:
+            path = path[:cut]
+            fits |= self._below.get(path, 0)
+        return fits | self._below.get("/", 0)
+
+    def add_path(self, bit: int, pattern: str) -> None:
+        """Add a pattern for paths."""
+        plain = plain_path(pattern) or pattern
+        if plain.endswith("/**") and not _is_glob(plain[:-3]):
+            _put(self._below, plain[:-3] or "/", bit)
+        elif _is_glob(plain):
+            self._rest.append((bit, path_glob(pattern)))
+        else:
+            _put(self._exact, plain, bit)
+
+    def add(self, bit: int, pattern: str) -> None:
+        """Add a pattern for texts."""
+        stars = pattern.count("*")
+        if pattern.startswith("re:") or "?" in pattern or "/" in pattern or stars > 1:
+            self._rest.append((bit, glob(pattern, loosely=self._loosely)))
+        elif stars == 0:
+            _put(self._exact, pattern, bit)
+        elif pattern.endswith("*"):
+            _put(self._starts.setdefault(len(pattern) - 1, {}), pattern[:-1], bit)
+        elif pattern.startswith("*"):
+            _put(self._ends.setdefault(len(pattern) - 1, {}), pattern[1:], bit)
+        else:
+            self._rest.append((bit, glob(pattern)))
+
+
+def _put(kept: dict[str, int], text: str, bit: int) -> None:
+    kept[text] = kept.get(text, 0) | bit
+
+
+_MOST_KEPT = 4_096
+
+
+class Ruling(StrEnum):
+    """What a policy says."""
+
+    ALLOW = "allow"
+    ASK = "ask"
+    DENY = "deny"
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """How much may go by before a person is asked."""
+
+    most: float
+    span: int
+    """In milliseconds: the time that counts, up to now."""
+    of: str = "calls"
+    """`calls`, or `amount` for the sum of their amounts."""
+    words: str = ""
+    """As it was written, such as `10 per day`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """One line of the authorizations. What it leaves empty, it does not ask for."""
+
+    name: str
+    ruling: Ruling
+    agents: tuple[str, ...] = ()
+    """Names of agents, as globs."""
+    people: tuple[str, ...] = ()
+    """Who speaks: `owner`, `known`, `stranger`, `person:NAME` or `role:NAME`."""
+    tools: tuple[str, ...] = ()
+    operations: tuple[str, ...] = ()
+    """Values of the argument `operation`."""
+    effects: tuple[str, ...] = ()
+    """Kinds of effects, such as `send`."""
+    arguments: Mapping[str, str] = field(default_factory=dict[str, str])
+    """A glob, or an expression behind `re:`, for each argument that matters."""
+    recipients: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    things: tuple[str, ...] = ()
+    amount_up_to: float | None = None
+    amount_above: float | None = None
+    trust_levels: tuple[Trust, ...] = ()
+    """Only in turns whose least trusted content is of one of these."""
+    verbs: tuple[str, ...] = ()
+    """For verbs instead of calls, such as `home.create_agent` or `block.*`."""
+    reviewers: tuple[str, ...] = (OWNER,)
+    """Who may answer, where it asks: `owner`, `present`, `person:NAME` or `role:NAME`."""
+    quota: Quota | None = None
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return f"policy {self.name!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A call that is to be judged."""
+
+    agent: str
+    tool: str
+    arguments: Mapping[str, Any]
+    effects: tuple[Effect, ...]
+    operation: str = ""
+    trust: Trust = Trust.OWNER
+    """The least trusted content that was read before it."""
+    people: frozenset[str] = frozenset({OWNER})
+    """Who speaks, in every way that a policy may name them."""
+    asks: bool = False
+    """Whether its tool wants a person to be asked each time."""
+    audience: Audience = PUBLIC
+    """Who may see what it brings back."""
+    participants: Participants = OWNER_ALONE
+    """Who is present, and sees it."""
+    names: Mapping[str, str] = field(default_factory=dict[str, str])
+    """What those present are called, by their ids."""
+    definition: str = ""
+    """The digest of its tool, as `Tool.digest` gives it."""
+
+
+class Policies:
+    """All policies of an owner, ready to be asked often.
+
+    Policies are bits of a number, the first the lowest. Each part of a call gives the bits of those
+    that it fits, found by look-up where a pattern has a fixed end; what is left after all parts has
+    its lowest bit tested to the end. So two hundred policies cost little more than two.
+    """
+
+    def __init__(self, policies: Iterable[Policy] = ()) -> None:
+        self.all = tuple(policies)
+        self._calls = tuple(one for one in self.all if not one.verbs)
+        self._verbs = [(one, _any_of(one.verbs)) for one in self.all if one.verbs]
+        self._fitting: dict[tuple[str, str, str], int] = {}
+        named = [(bit, one) for bit, one in enumerate(self._calls)]
+        self._whom = [
+            (_any_of(one.agents), _any_of(one.tools), _any_of(one.operations)) for _, one in named
+        ]
+        self._allows = sum(1 << bit for bit, one in named if one.ruling is Ruling.ALLOW)
+        self._effects = _bits((bit, one.effects) for bit, one in named)
+        self._people = _bits((bit, one.people) for bit, one in named)
+        self._trust_levels = _bits((bit, one.trust_levels) for bit, one in named)
+        self._targets = {
+            name: Patterns(((bit, getattr(one, name)) for bit, one in named), reads)
+            for name, reads in _TARGETS.items()
+            if any(getattr(one, name) for _, one in named)
+        }
+        arguments = sorted({name for one in self._calls for name in one.arguments})
+        self._arguments = {
+            name: Patterns(
+                (bit, (one.arguments[name],) if name in one.arguments else ()) for bit, one in named
+            )
+            for name in arguments
+        }
+
+    def __len__(self) -> int:
+        return len(self.all)
+
+    def first(self, wanted: Wanted) -> Policy | None:
+        """Return the first policy that fits a call."""
+        if not self._calls:
+            return None
+        key = (wanted.agent, wanted.tool, wanted.operation)
+        fits = self._fitting.get(key)
+        if fits is None:
+            fits = self._about(key)
+        if self._people is not None:
+            fits &= self._people.any_of(wanted.people)
+        if self._trust_levels is not None:
+            fits &= self._trust_levels.any_of((wanted.trust,))
+        if fits and self._effects is not None:
+            fits &= self._effects.of_effects(wanted.effects, self._allows)
+        if _is_unreadable(wanted.effects):
+            # It may be done to anybody and anything.
+            fits &= ~self._allows
+            return self._calls[(fits & -fits).bit_length() - 1] if fits else None
+        return self._first_about(fits, wanted)
+
+    def _first_about(self, fits: int, wanted: Wanted) -> Policy | None:
+        """Return the first of those policies that fits what a call is done to, and how much."""
+        for name, patterns in self._targets.items():
+            if not fits:
+                return None
+            values = [value for effect in wanted.effects for value in getattr(effect, name)]
+            fits &= patterns.fitting(values, self._allows)
+        for name, patterns in self._arguments.items():
+            if not fits:
+                return None
+            fits &= patterns.fitting(read_texts_at(wanted.arguments, name), self._allows)
+        while fits:
+            lowest = fits & -fits
+            policy = self._calls[lowest.bit_length() - 1]
+            if _amounts_fit(policy, wanted):
+                return policy
+            fits ^= lowest
+        return None
+
+    def _about(self, key: tuple[str, str, str]) -> int:
+        """Return the policies that are about such calls at all."""
+        if len(self._fitting) >= _MOST_KEPT:
+            self._fitting.clear()
+        agent, tool, operation = key
+        fits = sum(
+            1 << bit
+            for bit, (agents, tools, operations) in enumerate(self._whom)
+            if agents(agent) and tools(tool) and operations(operation)
+        )
+        self._fitting[key] = fits
+        return fits
+
+    def first_for_verb(self, verb: str, people: frozenset[str]) -> Policy | None:
+        """Return the first policy that fits a verb, such as `home.create_agent`."""
+        for policy, named in self._verbs:
+            if named(verb) and (not policy.people or not people.isdisjoint(policy.people)):
+                return policy
+        return None
+
+
+def _is_unreadable(effects: Sequence[Effect]) -> bool:
+    for one in effects:  # noqa: SIM110 -- called for each decision
+        if one.unreadable:
+            return True
+    return False
+
+
+def _amounts_fit(policy: Policy, wanted: Wanted) -> bool:
+    low, high = policy.amount_above, policy.amount_up_to
+    if low is None and high is None:
+        return True
+    allows = policy.ruling is Ruling.ALLOW
+    # An amount that cannot be read may be any: it is above every bound, and nothing that allows
+    # within bounds covers it.
+    if allows and any(one.amount_unreadable for one in wanted.effects):
+        return False
+    amounts = [one.counted for one in wanted.effects if one.counted is not None]
+    covers = all if allows else any
+    return bool(amounts) and covers(
+        (low is None or one > low) and (high is None or one <= high < math.inf) for one in amounts
+    )
+
+
+class _Bits:
+    """For each word, the policies that name it; those that name none take any."""
+
+    def __init__(self, named: dict[str, int], free: int) -> None:
+        self._named = named
+        self._free = free
+
+    def any_of(self, words: Iterable[str]) -> int:
+        fits = self._free
+        for word in words:
+            fits |= self._named.get(word, 0)
+        return fits
+
+    def of_effects(self, effects: Sequence[Effect], allows: int) -> int:
+        """Return the policies about such effects; one that allows must cover all outside ones."""
+        any_, every = 0, -1
+        for one in effects:
+            names = self._named.get(one.kind, 0)
+            any_ |= names
+            if one.kind.outside:
+                every &= names
+        return self._free | (any_ & every & allows) | (any_ & ~allows)
+
+
+def _bits(named: Iterable[tuple[int, Sequence[str]]]) -> _Bits | None:
+    by_word: dict[str, int] = {}
+    free, all_ = 0, 0
+    for bit, words in named:
+        all_ |= 1 << bit
+        if not words:
+            free |= 1 << bit
+        for word in words:
+            by_word[word] = by_word.get(word, 0) | 1 << bit
+    return _Bits(by_word, free) if free != all_ else None
+
+
+def _any_of(patterns: Sequence[str]) -> Test:
+    if not patterns or "*" in patterns:
+        return lambda _: True
+    tests = [glob(one) for one in patterns]
+    return tests[0] if len(tests) == 1 else lambda text: any(test(text) for test in tests)
+
+
+_TARGETS: Mapping[str, Reading] = {
+    "recipients": Reading.RECIPIENT,
+    "hosts": Reading.HOST,
+    "paths": Reading.PATH,
+    "things": Reading.TEXT,
+}
+
+
+class Grants:
+    """The grants of a constellation that have not been revoked.
+
+    Those that want an argument to be just so are found by its value, however many there are; the
+    others of a tool are gone through.
+    """
+
+    def __init__(self, grants: Iterable[Grant] = ()) -> None:
+        self.all = tuple(one for one in grants if one.revoked_at is None)
+        self._exact: dict[str, dict[str, dict[str, list[_Compiled]]]] = {}
+        self._rest: dict[str, list[_Compiled]] = {}
+        self._globs: list[_Compiled] = []
+        for one in self.all:
+            self._keep(_Compiled(one))
+
+    def __len__(self) -> int:
+        return len(self.all)
+
+    def covering(
+        self,
+        agent_id: str,
+        wanted: Wanted,
+        turn_id: str,
+        now: int,
+        counts: Callable[[Grant], bool] = lambda _: True,
+    ) -> Grant | None:
+        """Return a grant that covers a call at a moment, of those that count."""
+        for name, by_value in self._exact.get(wanted.tool, {}).items():
+            for value in texts_at(wanted.arguments, name):
+                for one in by_value.get(value, ()):
+                    if counts(one.grant) and one.covers(agent_id, wanted, turn_id, now):
+                        return one.grant
+        for one in self._rest.get(wanted.tool, ()):
+            if counts(one.grant) and one.covers(agent_id, wanted, turn_id, now):
+                return one.grant
+        for one in self._globs:
+            meant = counts(one.grant) and one.names(wanted.tool)
+            if meant and one.covers(agent_id, wanted, turn_id, now):
+                return one.grant
+        return None
+
+    def _keep(self, one: _Compiled) -> None:
+        tool = one.grant.tool
+        if any(char in tool for char in "*?"):
+            self._globs.append(one)
+            return
+        for name, value in one.grant.pattern.items():
+            if not value.startswith("re:") and not any(char in value for char in "*?"):
+                by_name = self._exact.setdefault(tool, {})
+                by_name.setdefault(name, {}).setdefault(value, []).append(one)
+                return
+        self._rest.setdefault(tool, []).append(one)
+
+
+class _Compiled:
+    """A grant with its patterns ready."""
+
+    __slots__ = ("_tests", "grant", "names")
+
+    def __init__(self, grant: Grant) -> None:
+        self.grant = grant
+        self.names = glob(grant.tool)
+        self._tests = [(name, glob(value)) for name, value in grant.pattern.items()]
+
+    def covers(self, agent_id: str, wanted: Wanted, turn_id: str, now: int) -> bool:
+        grant = self.grant
+        if grant.agent_id is not None and grant.agent_id != agent_id:
+            return False
+        if grant.turn_id is not None and grant.turn_id != turn_id:
+            return False
+        if grant.until is not None and now >= grant.until:
+            return False
+        if grant.uses is not None and grant.uses <= 0:
+            return False
+        for name, test in self._tests:
+            values = read_texts_at(wanted.arguments, name)
+            if not values or not all(test(one) for one in values):
+                return False
+        return self._is_within_limits(wanted)
+
+    def _is_within_limits(self, wanted: Wanted) -> bool:
+        grant = self.grant
+        if any(one.unreadable for one in wanted.effects):
+            return False
+        if grant.definition is not None and grant.definition != wanted.definition:
+            return False
+        if grant.arguments is not None and (
+            leaves_of(wanted.arguments) is None
+            or grant.arguments != exact_arguments(wanted.arguments)
+        ):
+            return False
+        if grant.amount is not None and not amount_within(wanted.effects, grant.amount):
+            return False
+        return grant.effects is None or does_no_more(
+            wanted.effects, grant.effects, amounts=grant.amount is None
+        )
+
+
+SYSTEM = "system"
+
+
+class Act(StrEnum):
+    """What is to be done, the mildest first."""
+
+    READ = "read"
+    TALK = "talk"
+    """Say something to an agent."""
+    CALL = "call"
+    """Run a tool."""
+    APPEND = "append"
+    OVERWRITE = "overwrite"
+    DELETE = "delete"
+    """Put away or take back what others wrote."""
+    GOVERN = "govern"
+    """Change who may see or do what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who wants to do it."""
+
+    kind: str
+    """`owner`, `person`, `agent`, or `system` for rules that an owner has set."""
+    id: str
+    name: str
+    trust: Trust = Trust.OWNER
+    """The least trusted content that the actor has read for this."""
+    roles: frozenset[str] = frozenset()
+
+    def __str__(self) -> str:
+        return self.kind if self.kind in (OWNER, SYSTEM) else f"{self.kind}:{self.name}"
+
+    @property
+    def tokens(self) -> frozenset[str]:
+        """Every way in which a policy or an approval may name them."""
+        if self.kind == OWNER:
+            return frozenset({OWNER})
+        named = {f"{self.kind}:{self.name}", f"{self.kind}:{self.id}", self.trust.value}
+        return frozenset(named | {f"role:{one}" for one in self.roles})
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """What it is to be done to."""
+
+    kind: str
+    """`block`, `passage`, `tool`, or whatever a verb is about, such as `agent`."""
+    label: str
+    permission: Permission | None = None
+    """The actor's permission on a memory; None: it is not theirs to see."""
+    trust: Trust | None = None
+    """How far what would be taken away is trusted; None: nothing would be."""
+    read_only_part: str | None = None
+    """The field or section that nobody but the owner may write, if the act touches one."""
+    wanted: Wanted | None = None
+    """For a tool, the call."""
+    verb: str = ""
+    """For a verb, its name, such as `home.create_agent`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """What an owner has decided beforehand."""
+
+    trusted: frozenset[Trust] = frozenset()
+    """Levels whose content may change blocks, beyond what owner and known persons say."""
+    policies: Policies = field(default_factory=Policies)
+    roles: Mapping[str, frozenset[Act]] = field(default_factory=dict[str, "frozenset[Act]"])
+    """What persons of a role may do by verbs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """When and under what circumstances it is to be done."""
+
+    authority: Authority = field(default_factory=Authority)
+    grants: Grants = field(default_factory=Grants)
+    doubt: Callable[[tuple[Effect, ...]], Doubt | None] | None = None
+    """Tells whether what was said by those who are trusted covers effects, after all that was read;
+    None where nobody keeps account of it."""
+    now: int = 0
+    turn_id: str = ""
+    used: Mapping[str, float] = field(default_factory=dict[str, float])
+    """How much of a policy's quota has gone by, by the policy's name."""
+    givers: Mapping[str, frozenset[str]] = field(default_factory=dict[str, "frozenset[str]"])
+    """Every way in which a policy may name those who have given grants, by their ids."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allow:
+    """Yes."""
+
+    reason: str = ""
+    policy: str = ""
+    """The name of the policy that says so."""
+    grant: str = ""
+    """The id of the grant that says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Only if a person says so."""
+
+    reason: str
+    reviewers: tuple[str, ...] = (OWNER,)
+    """Who may: `owner`, `present`, `person:…` or `role:…`."""
+    policy: str = ""
+    because: tuple[Reason, ...] = ()
+    """The way from untrusted text to what is to be done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deny:
+    """No, and why."""
+
+    reason: str
+    policy: str = ""
+
+
+Verdict = Allow | Ask | Deny
+
+ALLOWED = Allow()
+ROLES: Mapping[str, frozenset[Act]] = {
+    "viewer": frozenset({Act.READ}),
+    "operator": frozenset({Act.READ, Act.TALK, Act.APPEND}),
+    "editor": frozenset({Act.READ, Act.TALK, Act.APPEND, Act.OVERWRITE}),
+    "admin": frozenset(Act),
+}
+"""Roles that need no definition."""
+_ALLOWED: dict[Permission, frozenset[Act]] = {
+    Permission.READ_ONLY: frozenset({Act.READ}),
+    Permission.PARTNER: frozenset({Act.READ}),
+    Permission.HUMAN: frozenset({Act.READ}),
+    Permission.APPEND: frozenset({Act.READ, Act.APPEND}),
+    Permission.READ_WRITE: frozenset({Act.READ, Act.APPEND, Act.OVERWRITE}),
+    Permission.ADMIN: frozenset(Act),
+}
+_ASKED: dict[Permission, str] = {Permission.PARTNER: OWNER, Permission.HUMAN: PRESENT}
+"""Permissions with which writing waits for a person, and for whom."""
+_HARSH = frozenset({EffectKind.PAY, EffectKind.GRANT, EffectKind.DELETE, EffectKind.RUN})
+"""What somebody who is not the owner cannot have done on their word alone."""
+_READ = {
+    Trust.KNOWN: "what somebody else said",
+    Trust.STRANGER: "what a stranger said",
+    Trust.TOOL: "what a tool brought in",
+    Trust.DOCUMENT: "a document",
+    Trust.WEB: "text from the web",
+}
+
+
+def decide(
+    actor: Actor, act: Act, resource: Resource, situation: Situation | None = None
+) -> Verdict:
+    """Allow, ask or deny, with a reason that a person (and a model) understands."""
+    if actor.kind in (OWNER, SYSTEM):
+        return ALLOWED
+    now = situation or _ORDINARY
+    if resource.wanted is not None:
+        return _call(actor, resource.wanted, now)
+    if resource.verb:
+        return _verb(actor, act, resource, now)
+    return _memory(actor, act, resource, now)
+
+
+_ORDINARY = Situation()
+
+
+# -- calls -----------------------------------------------------------------------------------------
+
+
+def _call(actor: Actor, wanted: Wanted, now: Situation) -> Verdict:
+    policy = now.authority.policies.first(wanted)
+    if policy is not None and policy.ruling is Ruling.DENY:
+        why = policy.reason or f"{policy} does not let it"
+        return Deny(f"{wanted.tool} may not be called so: {why}.", policy.name)
+    owners = now.grants.covering(actor.id, wanted, now.turn_id, now.now, _by_owner)
+    if owners is not None:
+        return _granted(owners)
+    verdict = _ungranted(actor, wanted, policy, now)
+    if not isinstance(verdict, Ask) or not now.givers:
+        return verdict
+    # Who is not the owner has said yes to no more than what they may be asked about.
+    may = _may_answer(verdict.reviewers, now.givers)
+    other = now.grants.covering(actor.id, wanted, now.turn_id, now.now, may)
+    return verdict if other is None else _granted(other)
+
+
+def _ungranted(actor: Actor, wanted: Wanted, policy: Policy | None, now: Situation) -> Verdict:
+    if policy is not None:
+        return _by_policy(policy, wanted, now)
+    if wanted.asks:
+        return _by_audience(wanted, Ask(f"{wanted.tool} asks before each call"))
+    return _by_audience(wanted, _by_trust(actor, wanted, now))
+
+
+def _granted(grant: Grant) -> Allow:
+    return Allow(f"grant {grant.id} of {grant.given_by}", grant=grant.id)
+
+
+def _by_owner(grant: Grant) -> bool:
+    return grant.given_by == OWNER
+
+
+def _may_answer(
+    reviewers: tuple[str, ...], givers: Mapping[str, frozenset[str]]
+) -> Callable[[Grant], bool]:
+    def may(grant: Grant) -> bool:
+        return names_one_of(reviewers, givers.get(grant.given_by, frozenset()))
+
+    return may
+
+
+def names_one_of(reviewers: Iterable[str], tokens: frozenset[str]) -> bool:
+    """Tell whether reviewers name somebody whom all of these words mean; the case of roles aside.
+
+    Only words for one person or a role count: nobody reviews for being a stranger.
+    """
+    meant = {one for one in map(_as_reviewer, tokens) if one.partition(":")[0] in _REVIEWERS}
+    return not meant.isdisjoint(map(_as_reviewer, reviewers))
+
+
+_REVIEWERS = frozenset({OWNER, PRESENT, "person", "role"})
+
+
+def _as_reviewer(word: str) -> str:
+    return word.casefold() if word.startswith("role:") else word
+
+
+def _by_policy(policy: Policy, wanted: Wanted, now: Situation) -> Verdict:
+    if policy.ruling is Ruling.ASK:
+        return Ask(policy.reason or f"{policy} wants it", policy.reviewers, policy.name)
+    quota = policy.quota
+    if quota is not None:
+        this = 1.0
+        if quota.of == "amount":
+            this = amount_of(wanted.effects)
+        if now.used.get(policy.name, 0.0) + this > quota.most:
+            return Ask(
+                f"{policy} allows {quota.words or quota.most}, and this would pass it",
+                policy.reviewers,
+                policy.name,
+            )
+    return Allow(str(policy), policy=policy.name)
+
+
+def _by_trust(actor: Actor, wanted: Wanted, now: Situation) -> Verdict:
+    outside = _outside(wanted.effects)
+    if not outside:
+        return ALLOWED
+    harsh = next((one for one in outside if one.kind in _HARSH), None)
+    if harsh is not None and OWNER not in wanted.people:
+        return Ask(f"it would {harsh}, and it was not the owner who asked for it")
+    trust = wanted.trust
+    if trust is Trust.OWNER or (trust.trusted and harsh is None):
+        return ALLOWED
+    unreadable = next((one for one in outside if one.unreadable), None)
+    if unreadable is not None:
+        return Ask(f"it would {unreadable}, so that nobody can tell what it would do")
+    unreadable = next((one for one in outside if one.amount_unreadable), None)
+    if unreadable is not None:
+        return Ask(f"it would {unreadable}, so that nobody can tell how much it is")
+    if now.doubt is None:
+        return Ask(f"{actor.name} has read {_READ[trust]}, and this would {outside[0]}")
+    doubt = now.doubt(wanted.effects)
+    if doubt is None:
+        return ALLOWED
+    return Ask(doubt.reason, because=doubt.because)
+
+
+def has_outside_effect(effects: tuple[Effect, ...]) -> bool:
+    """Tell whether a call changes or tells something outside of the agent and its owner."""
+    return bool(_outside(effects))
+
+
+def _outside(effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
+    return tuple(one for one in effects if one.kind.outside and not _tells_owner(one))
+
+
+def _by_audience(wanted: Wanted, verdict: Verdict) -> Verdict:
+    """Ask the owner, too, if those present would see what they may not."""
+    if isinstance(verdict, Deny) or wanted.participants.can_see(wanted.audience):
+        return verdict
+    reads = next(
+        (one for one in wanted.effects if one.kind is EffectKind.READ and one.targets), None
+    )
+    what = f"reading {', '.join(reads.targets)}" if reads else f"calling {wanted.tool}"
+    others = wanted.participants.without(wanted.audience)
+    names = ", ".join(wanted.names.get(one, "somebody unknown") for one in others)
+    reason = f"{what} would show its result to {names}, who may not see it"
+    if isinstance(verdict, Ask):
+        return replace(verdict, reason=f"{verdict.reason}; {reason}")
+    return Ask(reason)
+
+
+def _tells_owner(effect: Effect) -> bool:
+    """Tell whether a effect only says something to the owner, as any answer does."""
+    return (
+        effect.kind is EffectKind.SEND and set(effect.targets) == {OWNER} and not effect.unreadable
+    )
+
+
+# -- verbs -----------------------------------------------------------------------------------------
+
+
+def _verb(actor: Actor, act: Act, resource: Resource, now: Situation) -> Verdict:
+    policy = now.authority.policies.first_for_verb(resource.verb, actor.tokens)
+    named = f"{resource.kind} {resource.label!r}" if resource.label else resource.kind
+    if policy is not None:
+        if policy.ruling is Ruling.ALLOW:
+            return Allow(str(policy), policy=policy.name)
+        why = policy.reason or f"{policy} does not let them"
+        return Deny(f"{actor} may not {resource.verb} ({named}): {why}.", policy.name)
+    if act is Act.TALK and actor.kind == "person" and actor.trust is Trust.KNOWN:
+        return ALLOWED
+    for role in actor.roles:
+        if act in now.authority.roles.get(role, ROLES.get(role, frozenset())):
+            return Allow(f"role {role}")
+    has = ", ".join(sorted(actor.roles)) or "no role"
+    return Deny(
+        f"{actor} has {has}, which does not let them {resource.verb} ({named}). "
+        "The owner can give them a role or a policy."
+    )
+
+
+# -- memory ----------------------------------------------------------------------------------------
+
+
+def _memory(actor: Actor, act: Act, resource: Resource, now: Situation) -> Verdict:
+    named = f"{resource.kind} {resource.label!r}"
+    if resource.permission is None:
+        return Deny(f"There is no {named} for {actor}.")
+    if act is Act.READ:
+        return ALLOWED
+    if resource.read_only_part is not None:
+        return Deny(
+            f"{resource.read_only_part!r} of {named} is read-only; only the owner changes it."
+        )
+    if resource.permission in _ASKED and act in (Act.APPEND, Act.OVERWRITE):
+        return Ask(
+            f"the permission on {named} is {resource.permission.value}",
+            (_ASKED[resource.permission],),
+        )
+    if act not in _ALLOWED[resource.permission]:
+        return Deny(
+            f"The permission of {actor} on {named} is {resource.permission.value}, "
+            f"which does not let it {act.value}."
+        )
+    return _memory_by_trust(actor, resource, now)
+
+
+def _memory_by_trust(actor: Actor, resource: Resource, now: Situation) -> Verdict:
+    """Ask after untrusted text about what shapes an agent, and about what it would take away."""
+    trust = actor.trust
+    if trust.trusted or trust in now.authority.trusted:
+        return ALLOWED
+    if resource.kind == "block":
+        return Ask(
+            f"{actor} has read {_READ[trust]} in this turn, and block {resource.label!r} shapes "
+            "what it does"
+        )
+    if resource.trust is not None and resource.trust.trusted:
+        return Ask(
+            f"{actor} has read {_READ[trust]} in this turn, and what this would take away comes "
+            "from somebody who is trusted"
+        )
+    return ALLOWED

@@ -1,0 +1,280 @@
+"""The tool `send_message`: to a person where they are reached, another agent, or a channel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic.json_schema import SkipJsonSchema
+
+from asterism.errors import NotFound, ToolError
+from asterism.memory import people
+from asterism.store import agents, inbox, outbox
+from asterism.store import people as accounts
+from asterism.tools.builtin.arguments import TEXT, also
+from asterism.tools.tool import Tool, ToolContext, tool
+from asterism.types.agents import new_id
+from asterism.types.effects import Effect, EffectKind
+from asterism.types.people import OWNER, Account, Participants, Person
+from asterism.types.turns import Delivery, Notice, Origin, message_wire
+
+_OWNER_NAMES = ("", OWNER, "user", "me", "partner", "human")
+_COOLDOWN = 30_000
+"""Milliseconds in which an agent is not written to twice by the same one."""
+_MAX_CONTENT = 20_000
+
+
+class SendTarget(BaseModel):
+    """Whom a message is for."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    type: Annotated[
+        Literal["user", "agent", "group", "channel", "discord", "bluesky"],
+        Field(validation_alias=also("type", "target_type").validation_alias),
+    ] = "user"
+    id: Annotated[str, also("id", "target_id", "name"), TEXT] = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spelled(cls, value: Any) -> Any:
+        """Read `agent:bob`, and a bare name as a person's."""
+        if value is None:
+            return {}
+        if isinstance(value, str):
+            kind, colon, name = value.partition(":")
+            if kind.strip().casefold() in _TARGET_TYPES:
+                return {"type": kind.strip().casefold(), "id": name.strip() if colon else ""}
+            return {"type": "channel" if colon else "user", "id": value.strip()}
+        if isinstance(value, dict):
+            fields = dict(cast("dict[str, Any]", value))
+            for key in ("type", "target_type"):
+                if isinstance(fields.get(key), str):
+                    fields[key] = _TARGET_WORDS.get(
+                        fields[key].strip().casefold(), fields[key].casefold()
+                    )
+            return fields
+        return value
+
+
+_TARGET_TYPES = ("user", "agent", "group", "channel", "discord", "bluesky")
+_TARGET_WORDS = {"person": "user", "human": "user", "owner": "user", "partner": "user"}
+
+
+def _is_owner(target: SendTarget) -> bool:
+    return target.type == "user" and target.id.strip().casefold() in _OWNER_NAMES
+
+
+_TARGET: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "type": {"enum": list(_TARGET_TYPES)},
+        "id": {
+            "type": "string",
+            "description": "A name; for user, empty means your owner; channel: name:address.",
+        },
+    },
+    "required": ["type"],
+}
+
+
+def _send_effects(arguments: Mapping[str, Any]) -> list[Effect]:
+    target = arguments.get("target")
+    to = OWNER
+    if isinstance(target, SendTarget) and not _is_owner(target):
+        to = target.id
+    return [
+        Effect(EffectKind.SEND, recipients=(to,), content=(str(arguments.get("content") or ""),))
+    ]
+
+
+@tool(transactional=True, trust=None, compact=False, effects=_send_effects)
+async def send_message(
+    ctx: ToolContext,
+    target: Annotated[SendTarget, WithJsonSchema(_TARGET)],
+    content: Annotated[str, also("content", "message", "text"), TEXT],
+    metadata: SkipJsonSchema[dict[str, Any] | None] = None,
+) -> str:
+    """Send a message to somebody who is not in this talk, or to an agent."""
+    del metadata
+    if not content.strip():
+        raise ToolError("What shall the message say? Give `content`.")
+    if len(content) > _MAX_CONTENT:
+        raise ToolError(
+            f"The message has {len(content):,} characters; {_MAX_CONTENT:,} are the most. "
+            "Shorten it."
+        )
+    match target.type:
+        case "user":
+            return await _to_person(ctx, target.id, content)
+        case "agent":
+            return await _to_agent(ctx, target.id, content)
+        case "group":
+            raise ToolError(
+                f"There is no group {target.id!r}: there are no groups here. Send it to an agent "
+                "or a person. Nothing was sent."
+            )
+        case "channel":
+            channel, colon, address = target.id.partition(":")
+            return await _to_channel(ctx, channel, address if colon else "", content)
+        case "discord" | "bluesky":
+            return await _to_channel(ctx, target.type, target.id, content)
+
+
+# -- people ----------------------------------------------------------------------------------------
+
+
+async def _to_person(ctx: ToolContext, name: str, content: str) -> str:
+    if name.strip().casefold() in _OWNER_NAMES:
+        person = await _owner(ctx)
+    else:
+        try:
+            person = await people.find(ctx.tx, ctx.constellation, name.strip())
+        except NotFound as error:
+            if not ctx.participants.owner_alone:
+                raise _unreachable(name) from None
+            raise ToolError(f"{error.message} Nothing was sent.") from None
+    place = _account_of(ctx, person)
+    if place is None and person.id == OWNER:
+        notice = Notice(new_id("ntc"), ctx.agent.id, ctx.turn_id, "message", content, ctx.now)
+        await agents.put_notice(ctx.tx, notice)
+        return "Your owner finds it among the notices, since no channel leads to them."
+    if place is None and not ctx.participants.owner_alone:
+        raise _unreachable(name)
+    if place is None:
+        raise ToolError(
+            f"{person.name} is reached by no channel that is there. {_channel_names(ctx)} "
+            "Nothing was sent."
+        )
+    await _ask_unless_visible(ctx, person, content)
+    await _deliver(ctx, place, content)
+    return f"Sent to {person.name if person.id != OWNER else 'your owner'} in {place.channel}."
+
+
+def _unreachable(name: str) -> ToolError:
+    """Say the same of somebody unknown as of somebody out of reach: others are listening."""
+    return ToolError(f"Nobody called {name!r} can be reached from here. Nothing was sent.")
+
+
+async def _owner(ctx: ToolContext) -> Person:
+    owner = await people.find(ctx.tx, ctx.constellation, OWNER)
+    known = await accounts.accounts_of(ctx.tx, ctx.constellation, OWNER)
+    return Person(owner.id, owner.name, owner.trust, owner.roles, tuple(known))
+
+
+def _account_of(ctx: ToolContext, person: Person) -> Account | None:
+    """Return where somebody is reached: as the contacts say, here, or where they have written."""
+    channels = set(ctx.channels())
+    for contact in ctx.contacts().people:
+        if contact.person.casefold() in (person.id.casefold(), person.name.casefold()):
+            for place in contact.reach:
+                channel, _, address = place.partition(":")
+                if channel in channels:
+                    return Account(channel, address)
+    alone = [participant.person_id for participant in ctx.participants.people] == [person.id]
+    if alone and ctx.reply_to is not None and ctx.channel in channels:
+        return Account(ctx.channel, ctx.reply_to)
+    return next((account for account in person.accounts if account.channel in channels), None)
+
+
+async def _ask_unless_visible(ctx: ToolContext, person: Person, content: str) -> None:
+    """Ask the owner before somebody is told what is made of things that they may not hear."""
+    if person.id == OWNER:
+        return
+    participants: Participants = await people.participants(
+        ctx.tx, ctx.constellation, [person.id], None
+    )
+    if not participants.can_see(ctx.source.audience):
+        ctx.ask(
+            f"{ctx.agent.name} wants to tell {person.name} something from a talk that they were "
+            f"not part of: {content}"
+        )
+
+
+# -- agents ----------------------------------------------------------------------------------------
+
+
+async def _to_agent(ctx: ToolContext, name: str, content: str) -> str:
+    other = await agents.by_name(ctx.tx, ctx.constellation, name.strip())
+    if other is None or other.id == ctx.agent.id:
+        names = [agent.name for agent in await agents.everyone(ctx.tx, ctx.constellation)]
+        other_names = (
+            ", ".join(other_name for other_name in names if other_name != ctx.agent.name)
+            or "none but you"
+        )
+        hint = (
+            f" There are: {other_names}." if ctx.participants.owner_alone else " Nothing was sent."
+        )
+        raise ToolError(f"There is no other agent named {name!r}.{hint}")
+    waiting = await inbox.waiting(ctx.tx, ctx.constellation, other.id)
+    label = f"agent:{ctx.agent.name}"
+    if any(message.channel == label and ctx.now - message.at < _COOLDOWN for message in waiting):
+        raise ToolError(
+            f"{other.name} has a message of yours that it has not read yet. Wait for it, or "
+            "tell it more in one message next time. Nothing was sent."
+        )
+    item = await inbox.put_message(
+        ctx.tx,
+        other.id,
+        new_id("msg"),
+        message_wire("user", f"[from agent {ctx.agent.name}] {content}"),
+        Origin(label),
+        ctx.now,
+        participants=ctx.participants.wire(ctx.source.audience, ctx.source.trust),
+    )
+    if item is None:
+        raise ToolError(f"{other.name} has been deleted. Nothing was sent.")
+    return f"Sent to {other.name}, which reads it in a turn of its own."
+
+
+# -- channels --------------------------------------------------------------------------------------
+
+
+async def _to_channel(ctx: ToolContext, channel: str, address: str, content: str) -> str:
+    if channel not in ctx.channels():
+        raise ToolError(f"There is no channel {channel!r}. {_channel_names(ctx)} Nothing was sent.")
+    if not address:
+        if channel != ctx.channel or ctx.reply_to is None:
+            raise ToolError(
+                f'Where in {channel}? Give the id as "{channel}:ADDRESS". Nothing was sent.'
+            )
+        address = ctx.reply_to
+    elsewhere = (channel, address) != (ctx.channel, ctx.reply_to)
+    if elsewhere and ctx.source.audience.clauses:
+        person_id = await accounts.whose(ctx.tx, ctx.constellation, Account(channel, address))
+        participants = await people.participants(
+            ctx.tx, ctx.constellation, [person_id] if person_id else [], None
+        )
+        if not participants.can_see(ctx.source.audience):
+            ctx.ask(
+                f"{ctx.agent.name} wants to send something from a private talk to "
+                f"{channel}:{address}: {content}"
+            )
+    await _deliver(ctx, Account(channel, address), content)
+    return f"Sent to {channel}:{address}."
+
+
+async def _deliver(ctx: ToolContext, place: Account, content: str) -> None:
+    await outbox.put(
+        ctx.tx,
+        Delivery(
+            key=ctx.key,
+            agent_id=ctx.agent.id,
+            turn_id=ctx.turn_id,
+            channel=place.channel,
+            target=place.sender,
+            text=content,
+            next_at=ctx.now,
+            created_at=ctx.now,
+        ),
+    )
+    await ctx.tx.notify("outbox", place.channel)
+
+
+def _channel_names(ctx: ToolContext) -> str:
+    names = sorted(ctx.channels())
+    return f"There are: {', '.join(names)}." if names else "No channels are configured."
+
+
+TOOLS: list[Tool] = [send_message]

@@ -1,0 +1,986 @@
+"""Approvals at work: announced where people are reached, escalated by rule, answered once."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any, cast
+
+import orjson
+
+from asterism.config.documents import Contacts, Escalation, Hours
+from asterism.errors import AsterismError, Conflict, InvalidInput, NotAllowed, NotFound, ToolError
+from asterism.memory import people
+from asterism.permissions import (
+    PRESENT,
+    Act,
+    Actor,
+    Ask,
+    Authority,
+    Deny,
+    Resource,
+    Situation,
+    Verdict,
+    Wanted,
+    decide,
+)
+from asterism.permissions.decide import names_one_of
+from asterism.ports import Clock
+from asterism.store import agents, approvals, events, inbox, journal, outbox
+from asterism.store import people as stored
+from asterism.store import people as stored_people
+from asterism.store.database import Connection, Database
+from asterism.times import rounded_duration
+from asterism.tools.builtin.meta import PLAN_TOOL
+from asterism.tools.tool import Tool
+from asterism.turns.context import Meeting, who
+from asterism.turns.lanes import Pump
+from asterism.types.agents import message_id_for, new_id, turn_id_for
+from asterism.types.approvals import (
+    Answer,
+    Approval,
+    Extent,
+    Grant,
+    Wish,
+    announcement,
+    exact_arguments,
+    limits_of,
+    plain_effects,
+    read_effects,
+    told_of,
+    write_effects,
+)
+from asterism.types.effects import Effect
+from asterism.types.events import Event, home_chain
+from asterism.types.people import (
+    OWNER,
+    PUBLIC,
+    Account,
+    Label,
+    Participant,
+    Participants,
+    Person,
+    Trust,
+)
+from asterism.types.turns import Delivery, Message, Notice, Receipt, TurnRecord, check_field, plain
+
+NO_APPROVAL = (
+    'There is no approval {id!r}. "asterism approval list" shows what waits for an answer.'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer on its way in: who says what to which question, and where."""
+
+    approval_id: str
+    approved: bool
+    by: str | Account = OWNER
+    note: str | None = None
+    arguments: str | None = None
+    grant: Wish | None = None
+    place: str | None = None
+    for_owner: bool = False
+    """Whether the owner hands it in, for whomever, and so reads what came of it."""
+
+
+class Approvals:
+    """Questions to people, from the first announcement to the answer."""
+
+    def __init__(
+        self,
+        database: Database,
+        constellation: str,
+        clock: Clock,
+        *,
+        tool: Callable[[str], Tool | None],
+        contacts: Callable[[], Contacts],
+        delivered: Callable[[], None],
+        authority: Callable[[], Authority] = Authority,
+    ) -> None:
+        """Make it; `tool` finds a tool by name, `delivered` kicks the outbox.
+
+        `authority` returns what the owner has decided beforehand.
+        """
+        self._database = database
+        self._constellation = constellation
+        self._clock = clock
+        self._tool = tool
+        self._delivered = delivered
+        self._authority = authority
+        self._announcing = Announcing(
+            database, constellation, clock, contacts=contacts, delivered=delivered
+        )
+
+    async def start(self) -> None:
+        """Begin to announce; what fell due while no process ran is done once."""
+        await self._announcing.start()
+
+    async def stop(self) -> None:
+        """Stop announcing; what is due stays due."""
+        await self._announcing.stop()
+
+    # -- answers -------------------------------------------------------------------------------
+
+    async def decide(self, reply: Reply) -> Receipt:
+        """Answer a question; the turn goes on where it stood. The first valid answer counts."""
+        check_field("note", reply.note)
+        at = self._clock()
+        outcome = await self._database.write(lambda tx: self._answer(tx, reply, at))
+        self._delivered()
+        if isinstance(outcome, AsterismError):
+            raise outcome
+        return outcome
+
+    async def take(self, tx: Connection, said: Said, message: Message, at: int) -> Receipt | None:
+        """Take a message of a channel as an answer; None if there is no question that it means.
+
+        Whoever wrote it is told what came of it, in place of a turn of the agent.
+        """
+        origin, external_id, agent_id = message.origin, message.external_id, message.target
+        channel, reply_to = origin.channel, origin.reply_to
+        by: str | Account = OWNER if origin.sender is None else Account(channel, origin.sender)
+        place = f"{channel}:{reply_to}" if reply_to is not None else None
+        approval = await self._meant(tx, said, by, place)
+        if approval is None and (said.approval_id is None or by == OWNER):
+            return None
+        person = await whose(tx, self._constellation, by)
+        theirs = approval is not None and await self._may_answer(tx, approval, person)
+        if approval is not None and theirs:
+            # The message that opened the turn: whoever hands it in again finds the turn.
+            message_id, turn_id = message_id_for(approval.turn_id), approval.turn_id
+            agent_id = approval.agent_id
+        else:
+            # Nothing of a question is told to those who may not answer it, nor that there is one.
+            message_id = new_id("msg")
+            turn_id = turn_id_for(message_id)
+        named = approval.id if approval is not None and theirs else said.approval_id or ""
+        note = plain(said.note) if said.note else None
+        reply = Reply(named, said.approved, by, note, place=place)
+        if external_id is not None:
+            former = await inbox.accept_once(
+                tx, self._constellation, channel, external_id, message_id, agent_id
+            )
+            if former is not None:
+                told = None if await _opened(tx, former[0]) else _refusal(reply, person).message
+                return Receipt(
+                    former[0], turn_id_for(former[0]), former[1], duplicate=True, told=told
+                )
+        outcome = await self._answer(tx, reply, at)
+        text = words_for(outcome, named, approved=said.approved)
+        if reply_to is not None:
+            await outbox.put(
+                tx,
+                Delivery(
+                    key=f"{turn_id}/reply/{external_id or new_id('msg')}",
+                    agent_id=agent_id,
+                    turn_id=turn_id,
+                    channel=channel,
+                    target=reply_to,
+                    text=text,
+                    next_at=at,
+                    created_at=at,
+                ),
+            )
+        if isinstance(outcome, AsterismError):
+            return Receipt(message_id, turn_id, agent_id, told=text)
+        return outcome
+
+    async def _meant(
+        self, tx: Connection, said: Said, by: str | Account, place: str | None
+    ) -> Approval | None:
+        """Return the question that a message answers: the one it names, or the only one there."""
+        if said.approval_id is not None:
+            return await find(tx, self._constellation, said.approval_id)
+        if place is None:
+            return None
+        person: Person | None = None
+        found: list[Approval] = []
+        for approval in await approvals.waiting(tx, self._constellation):
+            record = await journal.turn(tx, approval.turn_id)
+            if record is None or not _is_asked_at(approval, record, place):
+                continue
+            person = person or await whose(tx, self._constellation, by)
+            if await may_answer(tx, record, approval, person):
+                found.append(approval)
+        return found[0] if len(found) == 1 else None
+
+    async def _answer(self, tx: Connection, reply: Reply, at: int) -> Receipt | AsterismError:
+        """Settle a question, or return (so that the refusal is kept) why it was not."""
+        approval = await find(tx, self._constellation, reply.approval_id)
+        try:
+            person = await whose(tx, self._constellation, reply.by)
+        except AsterismError as error:
+            return error
+        if approval is None:
+            if person.id == OWNER:
+                return NotFound(NO_APPROVAL.format(id=reply.approval_id))
+            return _refusal(reply, person)
+        if not await self._may_answer(tx, approval, person):
+            return await self._refuse(tx, approval, person, reply, at)
+        if approval.decided_at is not None:
+            return await answered_before(tx, self._constellation, approval)
+        record = await journal.turn(tx, approval.turn_id)
+        if record is None or record.ended_at is not None:
+            return Conflict(f"The turn that asked {approval.id} has ended. Nothing was changed.")
+        try:
+            edited = self._edited(approval, reply)
+            if edited is not None:
+                await check_edit(
+                    *(tx, self._constellation, self._authority(), approval, record),
+                    *(edited.tool, edited.arguments, person),
+                )
+            answer = Answer(
+                reply.approved,
+                person.id,
+                person.name,
+                reply.note,
+                edited.text if edited is not None else None,
+                reply.place,
+                edited.definition if edited is not None else None,
+                write_effects(edited.effects) if edited is not None else None,
+                _label_of(person, reply, record),
+            )
+            grant = self._grant(approval, reply, answer, edited, at)
+        except AsterismError as error:
+            return error
+        return await settle(tx, self._constellation, approval, record, answer, at, grant)
+
+    async def _may_answer(self, tx: Connection, approval: Approval, person: Person) -> bool:
+        record = await journal.turn(tx, approval.turn_id)
+        if record is None:
+            return person.id == OWNER
+        return await may_answer(tx, record, approval, person)
+
+    async def _refuse(
+        self, tx: Connection, approval: Approval, person: Person, reply: Reply, at: int
+    ) -> NotAllowed:
+        actor = f"person:{person.name}" if person.id else f"account:{_account(reply)}"
+        body = {
+            "what": approval.id,
+            "verdict": "denied",
+            "reason": "not one of those who may answer",
+            "said": "approve" if reply.approved else "deny",
+            "reviewers": list(approval.reviewers),
+            "place": reply.place,
+        }
+        await events.append(
+            tx,
+            home_chain(self._constellation),
+            [Event("approval.refused", actor, at, body, approval.agent_id, approval.turn_id)],
+        )
+        called = dict(await stored_people.names(tx, self._constellation))
+        return _refusal(reply, person, f"; it waits for {spell(approval.reviewers, called)}")
+
+    def _edited(self, approval: Approval, reply: Reply) -> _Edited | None:
+        """Return the changed arguments if they fit the tool; None if none differ."""
+        if reply.arguments is None:
+            return None
+        if not reply.approved:
+            raise InvalidInput(
+                f"{approval.id} is denied, so there is nothing to run with other arguments. "
+                "Approve it with them, or deny it without. Nothing was changed."
+            )
+        tool = self._tool(approval.tool)
+        if tool is None:
+            raise InvalidInput(
+                f"The tool {approval.tool!r} that {approval.id} is about is not here, so changed "
+                "arguments cannot be checked. Answer without them. Nothing was changed."
+            )
+        try:
+            read = tool.read(reply.arguments)
+        except ToolError as error:
+            raise InvalidInput(
+                f"The changed arguments of {approval.id} cannot be used: {error.reason}",
+                outcome="Nothing was changed.",
+            ) from None
+        if exact_arguments(read) == exact_arguments(_arguments(approval)):
+            return None
+        text = orjson.dumps(orjson.loads(reply.arguments)).decode()
+        # A tool that has changed since it was asked is not made right by other arguments.
+        same = _digest(tool, approval) == approval.definition
+        definition = tool.digest(read) if same else approval.definition
+        return _Edited(tool, text, read, tool.shown_effects(read), definition)
+
+    def _grant(
+        self,
+        approval: Approval,
+        reply: Reply,
+        answer: Answer,
+        edited: _Edited | None,
+        at: int,
+    ) -> Grant | None:
+        wish = reply.grant
+        if wish is None:
+            return None
+        _check_wish(approval, wish, answer, at)
+        grant = Grant(
+            id=new_id("grant"),
+            constellation=self._constellation,
+            tool=approval.tool,
+            agent_id=approval.agent_id,
+            pattern=dict(wish.pattern or {}),
+            turn_id=approval.turn_id if wish.extent is Extent.TURN else None,
+            until=wish.until,
+            given_by=answer.by,
+            given_at=at,
+            approval_id=approval.id,
+            amount=wish.amount,
+            per_day=wish.per_day,
+            definition=(approval.definition if edited is None else edited.definition) or None,
+        )
+        if wish.pattern is not None or not (wish.extent is Extent.RECIPIENT or wish.limited):
+            return grant
+        effects = limits_of(read_effects(approval.effects) if edited is None else edited.effects)
+        if wish.amount is not None:
+            if not effects or all(one.amount is None for one in effects):
+                raise InvalidInput(
+                    f"{approval.tool} does not declare an amount that can be read and to whom it "
+                    "goes, so that a limit on it could not be kept. Grant it otherwise. Nothing "
+                    "was changed."
+                )
+            effects = tuple(replace(one, amount=None) for one in effects)
+        if effects is not None:
+            return replace(grant, effects=effects)
+        arguments = _arguments(approval) if edited is None else edited.arguments
+        return replace(grant, arguments=exact_arguments(arguments))
+
+
+@dataclass(frozen=True, slots=True)
+class _Edited:
+    """Arguments as a person changed them, read by the tool."""
+
+    tool: Tool
+    text: str
+    arguments: Mapping[str, Any]
+    effects: tuple[Effect, ...]
+    definition: str
+
+
+def _check_wish(approval: Approval, wish: Wish, answer: Answer, at: int) -> None:
+    if not answer.approved:
+        raise InvalidInput(
+            f"{approval.id} is denied, and a denial grants nothing. Nothing was changed."
+        )
+    if approval.tool == PLAN_TOOL:
+        raise InvalidInput(
+            f"{approval.id} is about a plan, which is approved as it is: each of its calls once. "
+            "Answer it without a grant. Nothing was changed."
+        )
+    if answer.by != OWNER and wish.extent is not Extent.TURN:
+        raise NotAllowed(
+            f"{answer.name} may answer {approval.id}, but only the owner grants more than the "
+            "turn. Answer it without a grant. Nothing was changed."
+        )
+    if wish.until is not None and wish.until <= at:
+        raise InvalidInput(
+            "A grant until a time needs one that is yet to come. Nothing was changed."
+        )
+    if wish.limited and wish.extent is not Extent.ALWAYS:
+        raise InvalidInput(
+            f"A limit goes with a grant for {Extent.ALWAYS.value!r}, and this one is for "
+            f"{wish.extent.value!r}. Nothing was changed."
+        )
+    check_limits(wish.amount, wish.per_day)
+
+
+def check_limits(amount: float | None, per_day: int | None) -> None:
+    """Raise `InvalidInput` for limits under which nothing could be granted."""
+    if amount is not None and not 0 < amount < float("inf"):
+        raise InvalidInput(
+            f"A grant up to an amount of {amount:g} cannot be kept; a number above 0 can. "
+            "Nothing was granted."
+        )
+    if per_day is not None and not 1 <= per_day <= 1_000_000:
+        raise InvalidInput(
+            f"A grant for {per_day:,} calls a day cannot be given: 1 to 1,000,000 can. "
+            "Nothing was granted."
+        )
+
+
+def _digest(tool: Tool, approval: Approval) -> str:
+    """Return the digest that a tool has now for the call that was asked about."""
+    try:
+        return tool.digest(tool.read(approval.arguments))
+    except ToolError:
+        return ""  # they do not fit it any more
+
+
+def _is_asked_at(approval: Approval, record: TurnRecord, place: str) -> bool:
+    return place in approval.announced or place == f"{record.channel}:{record.reply_to}"
+
+
+def _arguments(approval: Approval) -> Mapping[str, Any]:
+    try:
+        found: Any = json.loads(approval.arguments or "{}")
+    except ValueError:
+        return {}  # some of it has been forgotten
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
+
+def _refusal(reply: Reply, person: Person, why: str = "") -> NotAllowed:
+    """Return that somebody may not answer a question, and why if the owner reads it.
+
+    They themselves are told the same whether there is such a question or not.
+    """
+    who = person.name if person.id else _account(reply)
+    shown = why if reply.for_owner else ""
+    return NotAllowed(f"{who} may not answer {reply.approval_id}{shown}. Nothing was changed.")
+
+
+def _account(reply: Reply) -> str:
+    by = reply.by
+    return by if isinstance(by, str) else f"{by.channel}:{by.sender}"
+
+
+async def _opened(tx: Connection, message_id: str) -> bool:
+    """Tell whether a turn answers a message, or will."""
+    if await inbox.find(tx, message_id) is not None:
+        return True
+    return await journal.turn(tx, turn_id_for(message_id)) is not None
+
+
+def _label_of(person: Person, reply: Reply, record: TurnRecord) -> Label:
+    """Return the label of what somebody says with an answer: theirs."""
+    said_there = reply.place is not None and reply.place == str(origin_of(record))
+    audience = PUBLIC if said_there else Participants((Participant(person.id),)).audience
+    return Label(person.trust, audience)
+
+
+def words_for(outcome: Receipt | AsterismError, approval_id: str, *, approved: bool) -> str:
+    """Return what whoever answered is told of what came of it."""
+    if isinstance(outcome, AsterismError):
+        return outcome.message
+    if approved:
+        return f"Approved {approval_id}: the call is made, and the turn goes on."
+    return f"Denied {approval_id}: the call is not made, and the agent is told so."
+
+
+_LONGEST = 4_000
+_NAMED = re.compile(
+    r"/?(?P<word>approve|yes|deny|no)[\s:]+(?P<id>ap_[0-9a-z]{4,})\b[\s:,.!-]*(?P<note>.*)",
+    re.IGNORECASE | re.DOTALL,
+)
+_YES = re.compile(r"/?(?:yes|y|approve|approved)[\s.!]*", re.IGNORECASE)
+# A yes with a condition is no yes; a no with words is one, and the agent reads the words.
+_NO = re.compile(
+    r"/?(?:(?:no|n|deny|denied)[\s.!]*|no[,:;-]\s*(?P<no>.+)|deny[\s,:;-]+(?P<deny>.+))",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A message that may be an answer."""
+
+    approved: bool
+    approval_id: str | None = None
+    """Which question it names, perhaps by the end of its id; None: the one that waits."""
+    note: str | None = None
+
+
+def read_answer(text: str) -> Said | None:
+    """Return what a message says if it is an answer; None if it is anything else."""
+    if len(text) > _LONGEST:
+        return None
+    said = text.strip()
+    if found := _NAMED.fullmatch(said):
+        approved = found["word"].lower() in ("approve", "yes")
+        return Said(approved, found["id"].lower(), found["note"].strip() or None)
+    if _YES.fullmatch(said):
+        return Said(approved=True)
+    if found := _NO.fullmatch(said):
+        return Said(approved=False, note=(found["no"] or found["deny"] or "").strip() or None)
+    return None
+
+
+_AT_ONCE = 100
+NOBODY_ANSWERED = "asterism"
+"""Who denies what nobody has answered in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """What is to be noted of a question once it has been looked at, and who is to be told."""
+
+    after: Approval
+    tell: tuple[Place, ...]
+    escalated: tuple[str, ...]
+
+
+class Announcing:
+    """Looks at questions when they are due: announces, repeats, escalates and lets them expire."""
+
+    def __init__(
+        self,
+        database: Database,
+        constellation: str,
+        clock: Clock,
+        *,
+        contacts: Callable[[], Contacts],
+        delivered: Callable[[], None],
+    ) -> None:
+        self._database = database
+        self._constellation = constellation
+        self._clock = clock
+        self._contacts = contacts
+        self._delivered = delivered
+        self._heeded: Contacts | None = None
+        self._pump = Pump("approvals", self._work, clock)
+
+    async def start(self) -> None:
+        """Begin to look."""
+        await self._database.listen("approval", lambda _: self._pump.kick(), missed=self._pump.kick)
+        self._pump.start()
+
+    async def stop(self) -> None:
+        """Stop looking."""
+        await self._pump.stop()
+
+    async def _work(self) -> int | None:
+        now, contacts = self._clock(), self._contacts()
+        if contacts != self._heeded:
+            await self._database.write(
+                lambda tx: approvals.look_at_all(tx, self._constellation, now)
+            )
+            self._heeded = contacts
+        due = await self._database.read(
+            lambda tx: approvals.due(tx, self._constellation, now, _AT_ONCE)
+        )
+        for approval in due:
+            await self._database.write(
+                lambda tx, approval=approval: self._look_at(tx, approval, contacts, now)
+            )
+        if due:
+            self._delivered()
+        return await self._database.read(lambda tx: approvals.next_time(tx, self._constellation))
+
+    async def _look_at(
+        self, tx: Connection, approval: Approval, contacts: Contacts, now: int
+    ) -> None:
+        record = await journal.turn(tx, approval.turn_id)
+        if record is None or record.ended_at is not None:
+            await approvals.note_round(tx, approval, replace(approval, next_at=None))
+            return
+        if approval.expires_at is not None and now >= approval.expires_at:
+            span = rounded_duration(approval.expires_at - approval.asked_at)
+            note = f"Nobody answered within {span}, so it ended as denied."
+            answer = Answer(approved=False, by=NOBODY_ANSWERED, name=NOBODY_ANSWERED, note=note)
+            await settle(tx, self._constellation, approval, record, answer, now)
+            return
+        step = await self._next_round(tx, approval, record, contacts, now)
+        if not await approvals.note_round(tx, approval, step.after):
+            return  # another process was quicker, or it has been answered
+        text = announcement(step.after)
+        for place in step.tell:
+            what = str(step.after.rounds)
+            await outbox.put(tx, delivery_to(place, approval, what, text, now))
+        if step.escalated:
+            body = {"what": approval.id, "to": list(step.escalated)}
+            await events.append(
+                tx,
+                home_chain(self._constellation),
+                [Event("approval.escalated", "system", now, body, record.agent_id, record.id)],
+            )
+        if approval.announced_at is None and not step.after.announced:
+            await self._tell_owner(tx, approval, now)
+
+    async def _next_round(
+        self,
+        tx: Connection,
+        approval: Approval,
+        record: TurnRecord,
+        contacts: Contacts,
+        now: int,
+    ) -> _Round:
+        due, to_come = _escalations(approval, contacts, now)
+        former = await bound(tx, self._constellation, approval.reviewers)
+        asked_too = await bound(tx, self._constellation, [one for rule in due for one in rule.to])
+        escalated = tuple(one for one in asked_too if one not in former)
+        reviewers = (*former, *escalated)
+        first = approval.announced_at is None
+        begins = first or (
+            contacts.again is not None and now >= (approval.announced_at or 0) + contacts.again
+        )
+        rounds = approval.rounds + begins
+        announced_at = now if begins else approval.announced_at
+        announced = dict(approval.announced)
+        places = await reach(tx, self._constellation, record, reviewers, contacts)
+        origin = origin_of(record)
+        if origin is not None and first:
+            announced[str(origin)] = rounds  # the turn has said it there, as it asked
+        elif origin is not None and str(origin) not in map(str, places):
+            places.append(origin)
+        expires_at = approval.expires_at
+        if expires_at is None and contacts.expire is not None:
+            expires_at = approval.asked_at + contacts.expire
+        times = [expires_at, *to_come]
+        if contacts.again is not None and announced_at is not None:
+            times.append(announced_at + contacts.again)
+        tell: list[Place] = []
+        for place in places:
+            if announced.get(str(place)) == rounds:
+                continue
+            opens = place.hours.next_open(now) if place.hours is not None else now
+            if opens > now:
+                times.append(opens)
+                continue
+            tell.append(place)
+            announced[str(place)] = rounds
+        after = replace(
+            approval,
+            rounds=rounds,
+            announced=announced,
+            announced_at=announced_at,
+            reviewers=reviewers,
+            expires_at=expires_at,
+            next_at=min((max(one, now + 1) for one in times if one is not None), default=None),
+        )
+        return _Round(after, tuple(tell), escalated)
+
+    async def _tell_owner(self, tx: Connection, approval: Approval, now: int) -> None:
+        """Tell the owner of a question whose reviewers are reached nowhere."""
+        others = [one for one in approval.reviewers if one != OWNER]
+        if others:
+            text = (
+                f"Approval {approval.id} waits for {', '.join(others)}, whom no contact says how "
+                f'to reach. Add one to contacts.toml, or answer it yourself: "asterism approval '
+                f'show {approval.id}".'
+            )
+            notice = Notice(
+                new_id("note"), approval.agent_id, approval.turn_id, "approval.unheard", text, now
+            )
+            await agents.put_notice(tx, notice)
+
+
+def _escalations(
+    approval: Approval, contacts: Contacts, now: int
+) -> tuple[list[Escalation], list[int]]:
+    """Return the rules whose time has come, and the times of those that are yet to come."""
+    fit = [
+        rule
+        for rule in contacts.escalations
+        if not rule.tools or any(fnmatchcase(approval.tool, one) for one in rule.tools)
+    ]
+    due = [rule for rule in fit if now >= approval.asked_at + rule.after]
+    return due, [approval.asked_at + rule.after for rule in fit if rule not in due]
+
+
+_SHORTEST = 4
+"""How much of the end of an id names it."""
+
+
+async def find(tx: Connection, constellation: str, named: str) -> Approval | None:
+    """Return a question by its id, or by the end of the id of one that waits."""
+    found = await approvals.of_constellation(tx, constellation, named)
+    if found is not None:
+        return found
+    end = named.removeprefix("ap_")
+    if len(end) < _SHORTEST:
+        return None
+    alike = [one for one in await approvals.waiting(tx, constellation) if one.id.endswith(end)]
+    return alike[0] if len(alike) == 1 else None
+
+
+async def settle(
+    tx: Connection,
+    constellation: str,
+    approval: Approval,
+    record: TurnRecord,
+    answer: Answer,
+    at: int,
+    grant: Grant | None = None,
+) -> Receipt | AsterismError:
+    """Store the one answer, wake the turn, and tell everybody else who was asked."""
+    grant_id = grant.id if grant is not None else None
+    if not await approvals.decide(tx, approval.id, answer, at, grant_id):
+        former = await approvals.get(tx, approval.id)
+        return await answered_before(tx, constellation, former or approval)
+    told: dict[str, Any] = {
+        "key": approval.key,
+        "approved": answer.approved,
+        "note": answer.note,
+        "by": answer.name,
+        "person": answer.by,
+        "approval": approval.id,
+        # What a person saw: only that is run.
+        "definition": approval.definition if answer.definition is None else answer.definition,
+        "effects": plain_effects(approval.effects if answer.effects is None else answer.effects),
+        "reviewers": approval.reviewers,
+        "trust": answer.label.trust.value,
+        "audience": str(answer.label.audience),
+    }
+    if answer.edited is not None:
+        told["arguments"] = answer.edited
+    decision_id = new_id("msg")
+    item = await inbox.put_decision(
+        tx, approval.agent_id, decision_id, approval.turn_id, orjson.dumps(told), at
+    )
+    if item is None:
+        return NotFound(f"The agent that asked {approval.id} has been deleted.")
+    decided = replace(
+        approval, approved=answer.approved, decided_at=at, edited=answer.edited, note=answer.note
+    )
+    await tell_others(tx, decided, record, answer, at)
+    if grant is not None:
+        await approvals.put_grant(tx, grant)
+    await _audit(tx, constellation, decided, answer, at, grant)
+    return Receipt(decision_id, approval.turn_id, approval.agent_id)
+
+
+async def answered_before(tx: Connection, constellation: str, former: Approval) -> Conflict:
+    """Return what whoever comes second is told: who answered, and how."""
+    called = dict(await stored_people.names(tx, constellation))
+    by = former.decided_by or "somebody"
+    return Conflict(
+        f"{former.id} was {former.verdict} by {called.get(by, by)} before. Nothing was changed."
+    )
+
+
+async def tell_others(
+    tx: Connection, decided: Approval, record: TurnRecord, answer: Answer, at: int
+) -> None:
+    """Tell everybody who was asked, but for the place of the answer, how it was answered."""
+    origin = origin_of(record)
+    places = {*decided.announced, *([str(origin)] if origin else [])}
+    said = f" They say: {answer.note}" if answer.note else ""
+    text = plain(f"Approval {decided.id} was answered by {answer.name}: {decided.verdict}.{said}")
+    for place in sorted(places):
+        if place != answer.place:
+            await outbox.put(tx, delivery_to(Place.read(place), decided, "told", text, at))
+
+
+def delivery_to(place: Place, approval: Approval, what: str, text: str, at: int) -> Delivery:
+    """Return a message about a question; the same of the same kind goes to a place once."""
+    return Delivery(
+        key=f"{approval.id}/{what}/{place}",
+        agent_id=approval.agent_id,
+        turn_id=approval.turn_id,
+        channel=place.channel,
+        target=place.target,
+        text=text,
+        next_at=at,
+        created_at=at,
+    )
+
+
+async def _audit(
+    tx: Connection,
+    constellation: str,
+    decided: Approval,
+    answer: Answer,
+    at: int,
+    grant: Grant | None,
+) -> None:
+    actor = answer.by if answer.by == answer.name else f"person:{answer.name}"
+    body = {
+        "what": decided.id,
+        "verdict": decided.verdict,
+        "reason": answer.note or "",
+        "tool": decided.tool,
+        "arguments": decided.edited or decided.arguments,
+        "place": answer.place,
+    }
+    where = (decided.agent_id, decided.turn_id)
+    written = [Event("approval.decided", actor, at, body, *where)]
+    if grant is not None:
+        written.append(Event("grant.given", actor, at, told_of(grant), *where))
+    await events.append(tx, home_chain(constellation), written)
+
+
+async def check_edit(
+    tx: Connection,
+    constellation: str,
+    authority: Authority,
+    approval: Approval,
+    record: TurnRecord,
+    tool: Tool,
+    arguments: Mapping[str, Any],
+    person: Person,
+) -> None:
+    """Return if a person may have a call made with these arguments; else raise `NotAllowed`.
+
+    The policies are asked about the changed call: what they deny is denied to everybody, and whom
+    they do not name for it may not answer it, although they may answer what was asked.
+    """
+    verdict = await _judged(tx, constellation, authority, approval, record, tool, arguments)
+    if isinstance(verdict, Deny):
+        raise NotAllowed(
+            f"{approval.id} cannot be approved with these arguments: {verdict.reason} Nothing was "
+            "changed."
+        )
+    if person.id == OWNER or not isinstance(verdict, Ask):
+        return
+    opener = await approvals.opener_of(tx, record)
+    called = Actor("person", person.id, person.name, person.trust, frozenset(person.roles))
+    tokens = called.tokens | {PRESENT} if person.id == opener else called.tokens
+    if not names_one_of(verdict.reviewers, tokens):
+        names = dict(await stored_people.names(tx, constellation))
+        raise NotAllowed(
+            f"{person.name} may answer {approval.id}, but not with these arguments: with them, "
+            f"{spell(verdict.reviewers, names)} would have to be asked. Answer it as it was asked. "
+            "Nothing was changed."
+        )
+
+
+async def _judged(
+    tx: Connection,
+    constellation: str,
+    authority: Authority,
+    approval: Approval,
+    record: TurnRecord,
+    tool: Tool,
+    arguments: Mapping[str, Any],
+) -> Verdict:
+    """Return what the one decision says to the changed call, as far as policies have a say."""
+    agent = await agents.by_id(tx, approval.agent_id)
+    assert agent is not None, "its turn waits"
+    participants = await approvals.company_of(tx, record)
+    met = await who(tx, constellation, participants) if participants is not None else Meeting()
+    trust = Trust(record.trust) if record.trust is not None else Trust.OWNER
+    wanted = Wanted(
+        agent=agent.name,
+        tool=tool.name,
+        arguments=arguments,
+        effects=tool.effects(dict(arguments)),
+        operation=str(arguments.get("operation") or ""),
+        trust=trust,
+        people=met.speaker,
+        # It was asked for: where no policy names reviewers, that is the owner's to answer.
+        asks=True,
+        audience=tool.audience(agent, met.participants, arguments),
+        participants=met.participants,
+        definition=tool.digest(arguments),
+    )
+    # What is left of a quota is not looked up: a call that a quota would let pass is asked for.
+    used = {one.name: math.inf for one in authority.policies.all if one.quota is not None}
+    situation = Situation(authority, turn_id=record.id, used=used)
+    actor = Actor("agent", agent.id, agent.name, trust)
+    return decide(actor, Act.CALL, Resource("tool", tool.name, wanted=wanted), situation)
+
+
+NOBODY = Person("", "somebody unknown", Trust.STRANGER)
+"""Who writes from an account that nobody has said whose it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where somebody is told something."""
+
+    channel: str
+    target: str
+    hours: Hours | None = None
+
+    def __str__(self) -> str:
+        return f"{self.channel}:{self.target}"
+
+    @staticmethod
+    def read(text: str, hours: Hours | None = None) -> Place:
+        """Return the place that `channel:address` means."""
+        channel, _, target = text.partition(":")
+        return Place(channel, target, hours)
+
+
+def origin_of(record: TurnRecord | None) -> Place | None:
+    """Return where a matter came from, if answers go there."""
+    if record is None or record.reply_to is None:
+        return None
+    return Place(record.channel, record.reply_to)
+
+
+async def may_answer(
+    tx: Connection, record: TurnRecord, approval: Approval, person: Person
+) -> bool:
+    """Tell whether a person is one of those who may answer; the owner always is."""
+    if person.id == OWNER:
+        return True
+    if not person.id:
+        return False
+    opener = await approvals.opener_of(tx, record) if PRESENT in approval.reviewers else ""
+    return any(_is_named(one, person, opener) for one in approval.reviewers)
+
+
+def _is_named(reviewer: str, person: Person, opener: str) -> bool:
+    if reviewer == PRESENT:
+        return person.id == opener
+    kind, _, name = reviewer.partition(":")
+    match kind:
+        case "person":
+            return name in (person.id, person.name)
+        case "role":
+            return name.casefold() in {role.casefold() for role in person.roles}
+        case _:
+            return person.id == OWNER and reviewer == OWNER
+
+
+async def bound(tx: Connection, constellation: str, reviewers: Iterable[str]) -> tuple[str, ...]:
+    """Return reviewers with persons by their ids: a name may be given to somebody else."""
+    found: dict[str, None] = {}
+    for one in reviewers:
+        kind, _, name = one.partition(":")
+        person_id = await stored.by_name(tx, constellation, name) if kind == "person" else None
+        found[f"person:{person_id}" if person_id else one] = None
+    return tuple(found)
+
+
+async def reach(
+    tx: Connection,
+    constellation: str,
+    record: TurnRecord,
+    reviewers: Iterable[str],
+    contacts: Contacts,
+) -> list[Place]:
+    """Return where those are reached whom reviewers stand for, each place once."""
+    wanted = tuple(reviewers)
+    opener = await approvals.opener_of(tx, record) if PRESENT in wanted else ""
+    everybody = await people.everyone(tx, constellation)
+    asked = {one.id for one in everybody if any(_is_named(word, one, opener) for word in wanted)}
+    found: dict[str, Place] = {}
+    for contact in contacts.people:
+        if _person_called(contact.person, everybody) in asked:
+            for place in contact.reach:
+                found.setdefault(place, Place.read(place, contact.hours))
+    return list(found.values())
+
+
+def _person_called(name: str, everybody: Sequence[Person]) -> str | None:
+    """Return the id of the one person that a contact means."""
+    exact = [one.id for one in everybody if name in (one.id, one.name)]
+    alike = exact or [one.id for one in everybody if one.name.casefold() == name.casefold()]
+    return alike[0] if len(alike) == 1 else None
+
+
+async def whose(tx: Connection, constellation: str, by: str | Account) -> Person:
+    """Return who answers: a person by name or id, or whoever an account belongs to."""
+    if isinstance(by, str):
+        return await people.find(tx, constellation, by)
+    account = Account(plain(by.channel), plain(by.sender))
+    person_id = await stored.whose(tx, constellation, account)
+    if person_id is None:
+        return NOBODY
+    found = await stored.get(tx, constellation, person_id)
+    if found is None and person_id == OWNER:
+        return Person(OWNER, OWNER, Trust.OWNER, (OWNER,))
+    return found or NOBODY
+
+
+def spell(reviewers: Iterable[str], called: Mapping[str, str]) -> str:
+    """Return who may answer, for people: names instead of ids."""
+    words: list[str] = []
+    for one in reviewers:
+        kind, colon, name = one.partition(":")
+        if one == PRESENT:
+            words.append("whoever the agent talks to")
+        elif kind == "role" and colon:
+            words.append(f"anybody with the role {name!r}")
+        elif kind == "person" and colon:
+            words.append(called.get(name, name))
+        else:
+            words.append(one)
+    if OWNER not in words:
+        words.append(OWNER)
+    return " or ".join(words)

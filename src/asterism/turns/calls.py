@@ -1,0 +1,861 @@
+"""Calls: what an agent does in a turn, and what becomes of a call that a crash interrupted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+
+from asterism.errors import StoreError, ToolError, TurnLimit
+from asterism.permissions import Allow, Ask, Deny, Verdict
+from asterism.permissions.decide import has_outside_effect
+from asterism.store import agents
+from asterism.store.database import Connection
+from asterism.store.journal import Draft
+from asterism.telemetry import ToolWatch, current_turn, turn_context
+from asterism.telemetry.redaction import redact
+from asterism.tools.tool import Decision, NeedsApproval, Tool, ToolContext
+from asterism.turns.judge import judge, note_question
+from asterism.turns.rules import RUN, Attempt, Due, Refusal
+from asterism.turns.turn import Turn
+from asterism.types.agents import new_id
+from asterism.types.approvals import (
+    Approval,
+    arguments_json,
+    effects_in_words,
+    plain_effects,
+    spell_call,
+    visible,
+    write_effects,
+)
+from asterism.types.effects import EffectKind
+from asterism.types.memory import Origin, OriginKind
+from asterism.types.people import OWNER, Audience, Label, Trust
+from asterism.types.rules import rules_text
+from asterism.types.turns import (
+    Call,
+    Entry,
+    EntryKind,
+    Reply,
+    ResultMeta,
+    ResultState,
+    RetrySafety,
+    ToolResult,
+    plain,
+    result_wire,
+    unmarked,
+)
+
+_log = logging.getLogger(__name__)
+_LONGEST_RESULT = 100_000
+_NOTE = 100
+"""Room for the words that a result was cut, so that it is not cut once more."""
+_FAILURES = (Exception, SystemExit, asyncio.CancelledError)
+"""What a tool may raise and the model is told; a turn that is being stopped is told apart."""
+
+OUTCOME_UNKNOWN = (
+    "Outcome unknown: the process stopped while {name} was running, so it may or may not have "
+    "happened. It was not repeated. Find out, or ask, before you try it again."
+)
+_NOT_RUN = ToolResult(ResultState.NOT_RUN, "Not run: the turn ended before this call.")
+CUT_SHORT = "Cut short: the turn ended while {name} was running. It can safely be called again."
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A call that names a tool the agent has, with arguments that fit."""
+
+    key: str
+    call: Call
+    tool: Tool
+    arguments: dict[str, Any]
+    audience: Audience
+    """Who may see what it brings back."""
+
+
+async def run_calls(turn: Turn, step: int, reply: Reply) -> list[str]:
+    """Carry out the calls of a reply in order; return the questions that now wait for a person.
+
+    Neighbouring calls of repeatable tools run together. Calls with a recorded result are not run.
+    """
+    together: list[_Ready] = []
+    # What calls of this reply bring in was not read when they were made.
+    trust = turn.context.label.trust
+    for index, call in enumerate(reply.calls):
+        key = f"{step}/call/{index}"
+        if key in turn.recorded:
+            continue
+        ready, meta = _prepare(turn, key, call), ResultMeta(ResultState.NOT_RUN)
+        if isinstance(ready, _Ready):
+            refused = _against_rules(turn, ready, together)
+            if refused is not None and together:
+                # It may depend on what becomes of these.
+                await _run_together(turn, together)
+                together = []
+                refused = _against_rules(turn, ready, together)
+            if refused is not None:
+                ready, meta = refused.text, refused.meta()
+        verdict = await _judged(turn, ready, trust) if isinstance(ready, _Ready) else None
+        if isinstance(verdict, Deny) and isinstance(ready, _Ready):
+            _count_outside(turn, ready, "denied")
+            ready = f"Error: {verdict.reason} It was not run."
+            meta = ResultMeta(ResultState.DENIED)
+        asks = isinstance(verdict, Ask)
+        if (
+            isinstance(ready, _Ready)
+            and ready.tool.retry_safety is RetrySafety.REPEATABLE
+            and not asks
+        ):
+            together.append(ready)
+            continue
+        await _run_together(turn, together)
+        together = []
+        if isinstance(ready, _Ready) and isinstance(verdict, Ask):
+            _ask(turn, ready, verdict.reason, verdict.reviewers)
+        elif isinstance(ready, _Ready):
+            await _run_one(turn, ready)
+        elif f"{key}/begun" in turn.recorded:  # its tool was there before the crash
+            _settle(turn, key, call, _unknown(turn, call))
+        else:
+            _show_call(turn, key, call)
+            _settle(turn, key, call, ToolResult(meta.state, ready), meta)
+    await _run_together(turn, together)
+    questions = undecided(turn)
+    if not questions:
+        turn.flush_meanwhile()
+    return questions
+
+
+def _prepare(turn: Turn, key: str, call: Call) -> _Ready | str:
+    """Return the call ready to run, or what the model must be told instead."""
+    name, arguments = turn.means.toolbox.resolve_call(call.name, call.arguments)
+    call = replace(call, name=name, arguments=arguments)
+    tool = turn.means.toolbox.get(call.name, turn.agent.tools)
+    if tool is None:
+        names = turn.means.toolbox.offered(turn.agent.tools)
+        offer = f"There are: {', '.join(names)}." if names else "There are no tools."
+        return f"Error: there is no tool {call.name!r}. {offer}"
+    try:
+        read = tool.read(call.arguments)
+        audience = tool.audience(turn.agent, turn.context.participants, read)
+        return _Ready(key, call, tool, read, audience)
+    except ToolError as error:
+        return f"Error: {error.message}"
+
+
+async def _judged(
+    turn: Turn, ready: _Ready, trust: Trust, approved_by: str | None = None
+) -> Verdict:
+    """Return what the one decision says; a call that was begun before a crash was let through."""
+    begun = f"{ready.key}/begun" if approved_by is None else f"{ready.key}/approved"
+    if begun in turn.recorded:
+        return Allow()
+    asks = turn.course.consent(attempt_of(ready.tool, ready.call, ready.arguments))
+    return await judge(
+        *(turn, ready.key, ready.tool, ready.arguments, trust, ready.audience),
+        asks=asks,
+        approved_by=approved_by,
+    )
+
+
+def _against_rules(turn: Turn, ready: _Ready, under_way: list[_Ready]) -> Refusal | None:
+    """Return why rules are against a call; one that was begun before a crash was let through."""
+    if f"{ready.key}/begun" in turn.recorded:
+        return None
+    attempt, *pending = (
+        attempt_of(one.tool, one.call, one.arguments) for one in (ready, *under_way)
+    )
+    return rule_refusal(turn, attempt, pending)
+
+
+async def _run_together(turn: Turn, calls: list[_Ready]) -> None:
+    if len(calls) == 1:
+        await _run_one(turn, calls[0])
+    elif calls:
+        await turn.flush()
+        for ready in calls:
+            _show_call(turn, ready.key, ready.call)
+        contexts = [_context(turn, ready, None) for ready in calls]
+        runs = (_attempt(turn, *one) for one in zip(calls, contexts, strict=True))
+        for ready, context, outcome in zip(
+            calls, contexts, await asyncio.gather(*runs), strict=True
+        ):
+            _record(turn, ready, outcome, context)
+
+
+async def _run_one(turn: Turn, ready: _Ready) -> None:
+    _show_call(turn, ready.key, ready.call)
+    context = _context(turn, ready, None)
+    outcome = await _carry_out(turn, ready, context, f"{ready.key}/begun")
+    if outcome is not None:
+        _record(turn, ready, outcome, context)
+    else:
+        _count_outside(turn, ready, "allowed")
+        turn.context.learn(context.label)
+
+
+async def _carry_out(
+    turn: Turn, ready: _Ready, context: ToolContext, begun_key: str
+) -> ToolResult | NeedsApproval | None:
+    """Run a call as its effect demands. None: its result is in the journal already."""
+    retry_safety = ready.tool.retry_safety
+    if retry_safety is RetrySafety.TRANSACTIONAL:
+        return await _commit_with_effect(turn, ready, context)
+    if retry_safety is RetrySafety.REPEATABLE:
+        await turn.flush()
+        return await _attempt(turn, ready, context)
+    if begun_key in turn.recorded:
+        known = await _reconcile(turn, ready, context)
+        if known is not None:
+            return known
+    else:
+        turn.stage(EntryKind.BEGUN, begun_key, b"")
+        await turn.flush()
+    return await _attempt(turn, ready, context)
+
+
+async def _commit_with_effect(
+    turn: Turn, ready: _Ready, context: ToolContext
+) -> ToolResult | NeedsApproval | None:
+    """Run a transactional tool in the transaction that records its result."""
+    with ToolWatch(ready.call) as watch:
+        return await _run_inside(turn, ready, context, watch)
+
+
+async def _run_inside(
+    turn: Turn, ready: _Ready, context: ToolContext, watch: ToolWatch
+) -> ToolResult | NeedsApproval | None:
+    asked: list[NeedsApproval] = []
+    around = current_turn()
+
+    async def inside(tx: Connection) -> Draft:
+        # On SQLite this runs in the thread of the writer, which does not know the turn.
+        with turn_context(around):
+            return await attempt(tx)
+
+    async def attempt(tx: Connection) -> Draft:
+        asked.clear()
+        watch.begin_again()
+        try:
+            async with tx.savepoint():
+                inner = replace(context, transaction=tx)
+                result = await ready.tool.call(inner, ready.arguments)
+                watch.result = result.text
+        except StoreError:
+            raise
+        except NeedsApproval as question:
+            asked.append(question)
+            watch.asked()
+            result = ToolResult(ResultState.WAITING, "")
+        except _FAILURES as error:
+            watch.failed(error)
+            result = _tool_failed(ready, error)
+        if (forgotten := turn.means.forgotten()) is not None:
+            result = replace(result, text=forgotten(_shorten(result.text)))
+        # A call that waits for a person leaves a trace of the try, and its result is staged after.
+        if asked or context.decision is not None:
+            key = f"{ready.key}/{'asked' if asked else 'retry_safety'}"
+            meta = _meta(result.state, context).to_json()
+            return Draft(EntryKind.ONCE, key, result.text.encode(), context.now, meta)
+        return _result(ready, result, context)
+
+    draft = await turn.flush(inside=inside)
+    if asked:
+        return asked[0]
+    assert draft is not None
+    if draft.kind is EntryKind.ONCE:
+        return _effect(draft)
+    _show_result(turn, ready.key, draft.body, ResultMeta.from_json(draft.meta).state)
+    return None
+
+
+def _effect(entry: Entry | Draft) -> ToolResult:
+    """Return the result of an approved call, as it was committed with its effect."""
+    return ToolResult(ResultMeta.from_json(entry.meta).state, entry.body.decode())
+
+
+async def _reconcile(turn: Turn, ready: _Ready, context: ToolContext) -> ToolResult | None:
+    """Find out about a call that was begun before a crash; None means that it did not happen."""
+    if ready.tool.retry_safety is RetrySafety.CHECKABLE:
+        try:
+            known = await ready.tool.happened(context, ready.arguments)
+            return ToolResult(ResultState.OK, known) if known is not None else None
+        except Exception:  # noqa: BLE001 - a check that fails leaves the outcome unknown
+            _log.exception("check of %s failed", ready.tool.name)
+    return _unknown(turn, ready.call)
+
+
+def _unknown(turn: Turn, call: Call, said: str = "") -> ToolResult:
+    turn.notify_owner(
+        "call.unknown",
+        f"The outcome of {spell_call(call.name, call.arguments)} is unknown: it was interrupted, "
+        f"and it was not repeated. Please look whether it happened (turn {turn.id}).",
+    )
+    return ToolResult(ResultState.UNKNOWN, said + OUTCOME_UNKNOWN.format(name=call.name))
+
+
+async def _attempt(turn: Turn, ready: _Ready, context: ToolContext) -> ToolResult | NeedsApproval:
+    turn.attempted.add(ready.key)
+    with ToolWatch(ready.call) as watch:
+        outcome = await _run_outside(turn, ready, context, watch)
+    forgotten = turn.means.forgotten()
+    if forgotten is not None and isinstance(outcome, ToolResult):
+        # A tool may bring back what was forgotten; a long text takes too long for the event loop.
+        text = await asyncio.to_thread(forgotten, _shorten(outcome.text))
+        return replace(outcome, text=text)
+    return outcome
+
+
+async def _run_outside(
+    turn: Turn, ready: _Ready, context: ToolContext, watch: ToolWatch
+) -> ToolResult | NeedsApproval:
+    tool = ready.tool
+    try:
+        async with asyncio.timeout(tool.timeout):
+            result = await tool.call(context, ready.arguments)
+        watch.result = result.text
+        return result
+    except NeedsApproval as question:
+        watch.asked()
+        return question
+    except TimeoutError as error:
+        watch.failed(error)
+        if tool.timeout is None:
+            return _tool_failed(ready, error)
+        said = f"Error: {tool.name} gave no answer within {tool.timeout:g} s."
+        if tool.retry_safety is not RetrySafety.REPEATABLE:
+            return _unknown(turn, ready.call, f"{said} ")
+        return ToolResult(ResultState.FAILED, said)
+    except _FAILURES as error:
+        watch.failed(error)
+        return _tool_failed(ready, error)
+
+
+def _tool_failed(ready: _Ready, error: BaseException) -> ToolResult:
+    """Return what the model reads of an error; raise it if it means that the turn shall stop."""
+    if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
+        raise error
+    if isinstance(error, ToolError):
+        return ToolResult(ResultState.FAILED, f"Error: {error.message}")
+    _log.warning("tool %s failed", ready.tool.name, exc_info=error)
+    said = f"Error: {ready.tool.name} failed with {type(error).__name__}: {error}"
+    return ToolResult(ResultState.FAILED, said)
+
+
+def _is_being_cancelled() -> bool:
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # in the thread of the writer, which nobody cancels
+        return False
+    return task is not None and task.cancelling() > 0
+
+
+# -- results ---------------------------------------------------------------------------------------
+
+
+def _result(ready: _Ready, result: ToolResult, context: ToolContext) -> Draft:
+    body = result_wire(ready.call.id, _shorten(result.text))
+    meta = _meta(result.state, context).to_json()
+    return Draft(EntryKind.RESULT, ready.key, body, context.now, meta)
+
+
+def _meta(state: ResultState, context: ToolContext) -> ResultMeta:
+    """Return what is kept beside a result: how far it is trusted, and who may see it."""
+    return ResultMeta(state, tuple(context.trust_levels), tuple(map(str, context.audiences)))
+
+
+def _record(
+    turn: Turn, ready: _Ready, outcome: ToolResult | NeedsApproval, context: ToolContext
+) -> None:
+    if isinstance(outcome, NeedsApproval):
+        note_question(turn, ready.key, ready.tool, ready.arguments, outcome.question)
+        _ask(turn, ready, "", outcome.reviewers, outcome.question)
+    else:
+        _count_outside(turn, ready, "allowed")
+        _settle(turn, ready.key, ready.call, outcome, _meta(outcome.state, context))
+        turn.context.learn(context.label)
+
+
+def _settle(
+    turn: Turn, key: str, call: Call, result: ToolResult, meta: ResultMeta | None = None
+) -> None:
+    body = result_wire(call.id, _shorten(result.text))
+    meta = meta or ResultMeta(result.state)
+    turn.stage(EntryKind.RESULT, key, body, meta=meta.to_json())
+    _show_result(turn, key, body, result.state)
+
+
+def _shorten(text: str) -> str:
+    # A lone surrogate cannot be stored or sent, a secret and the system's mark must not be.
+    text = unmarked(redact(text.encode("utf-8", "replace").decode()))
+    if len(text) <= _LONGEST_RESULT + _NOTE:
+        return text
+    return (
+        f"{text[:_LONGEST_RESULT]}\n(Cut: the first {_LONGEST_RESULT:,} of {len(text):,} "
+        "characters are shown.)"
+    )
+
+
+def settle_open_calls(turn: Turn) -> None:
+    """Give every call without a result one, since the turn ends here."""
+    for key, entry in list(turn.recorded.items()):
+        if entry.kind is not EntryKind.REPLY:
+            continue
+        step = key.partition("/")[0]
+        for index, call in enumerate(Reply.from_entry(entry.body, entry.meta).calls):
+            call_key = f"{step}/call/{index}"
+            if call_key in turn.recorded:
+                continue
+            if _was_begun(turn, call_key, f"{call_key}/begun"):
+                _settle(turn, call_key, call, _unknown(turn, call))
+            elif call_key in turn.attempted:
+                _settle(turn, call_key, call, _cut_short(call))
+            else:
+                _settle(turn, call_key, call, _NOT_RUN)
+    for key in list(turn.recorded):
+        call_key = key.removesuffix("/decision")
+        if call_key == key or f"{call_key}/outcome" in turn.recorded:
+            continue
+        call = _call_at(turn, call_key)
+        effect = turn.recorded.get(f"{call_key}/effect")
+        if effect is not None:
+            result = _effect(effect)
+        elif _was_begun(turn, call_key, f"{call_key}/approved"):
+            result = _unknown(turn, call)
+        else:
+            result = _cut_short(call) if call_key in turn.attempted else _NOT_RUN
+        meta = ResultMeta(result.state).to_json()
+        turn.tell(f"{call_key}/outcome", f"{_spell(call)}: {result.text}", meta=meta)
+
+
+def _cut_short(call: Call) -> ToolResult:
+    return ToolResult(ResultState.FAILED, CUT_SHORT.format(name=call.name))
+
+
+def _was_begun(turn: Turn, call_key: str, begun_key: str) -> bool:
+    """Tell whether a call may have had its effect: begun before a crash, or started here."""
+    return isinstance(turn.recorded.get(begun_key), Entry) or (
+        begun_key in turn.recorded and call_key in turn.attempted
+    )
+
+
+# -- questions and decisions -----------------------------------------------------------------------
+
+
+def _ask(
+    turn: Turn,
+    ready: _Ready,
+    reason: str,
+    reviewers: tuple[str, ...] = (OWNER,),
+    question: str = "",
+) -> None:
+    """Leave a call to a person: the agent is told that it waits, other calls go on."""
+    approval = _question(turn, ready, reason, reviewers, question)
+    text = f"Waiting for approval {approval.id}. A person has been asked; you will be told."
+    body = result_wire(ready.call.id, text)
+    turn.stage(EntryKind.RESULT, ready.key, body, meta=_waiting(approval).to_json())
+    turn.ask_person(approval)
+
+
+def _question(
+    turn: Turn, ready: _Ready, reason: str, reviewers: tuple[str, ...], question: str = ""
+) -> Approval:
+    """Return the question whether a call may be made, as people read it."""
+    _count_outside(turn, ready, "asked")
+    effects = ready.tool.shown_effects(ready.arguments)
+    arguments = arguments_json(ready.arguments)
+    if not question:
+        spelled = spell_call(ready.call.name, arguments)
+        declared = [one for one in effects if one.kind is not EffectKind.UNDECLARED]
+        what = f"{effects_in_words(declared)}: {spelled}" if declared else f"call {spelled}"
+        question = f"{turn.agent.name} wants to {what}{f' ({reason})' if reason else ''}."
+    question = redact(question)  # a tool may have worded it
+    return Approval(
+        id=new_id("ap"),
+        agent_id=turn.agent.id,
+        turn_id=turn.id,
+        key=ready.key,
+        question=visible(question),
+        asked_at=turn.means.clock(),
+        tool=ready.call.name,
+        arguments=plain(arguments),
+        effects=plain(write_effects(effects)),
+        reason=visible(reason),
+        reviewers=reviewers,
+        definition=ready.tool.digest(ready.arguments),
+    )
+
+
+def _waiting(approval: Approval) -> ResultMeta:
+    state, question = ResultState.WAITING, approval.question
+    return ResultMeta(state, approval=approval.id, question=question)
+
+
+def undecided(turn: Turn) -> list[str]:
+    """Return the questions of a turn whose outcome the agent has not been told yet."""
+    questions: list[str] = []
+    for key, entry in turn.recorded.items():
+        # A call that is asked for again waits as its outcome.
+        if not entry.meta or not (entry.kind is EntryKind.RESULT or key.endswith("/outcome")):
+            continue
+        asked = ResultMeta.from_json(entry.meta)
+        if asked.approval and f"{key}/outcome" not in turn.recorded:
+            questions.append(f"{asked.question} (approval {asked.approval})")
+    return questions
+
+
+async def carry_out_decisions(turn: Turn) -> None:
+    """Do what a person has decided about calls that waited."""
+    for key, entry in list(turn.recorded.items()):
+        call_key = key.removesuffix("/decision")
+        if call_key == key or f"{call_key}/outcome" in turn.recorded:
+            continue
+        answer: dict[str, Any] = orjson.loads(entry.body)
+        decision = Decision(
+            answer["approved"],
+            answer["note"],
+            answer["by"],
+            answer.get("arguments"),
+            answer.get("approval"),
+            answer.get("person") or "",
+        )
+        call = _call_at(turn, call_key)
+        changed = _changed_tool(turn, call_key, call, answer) if decision.approved else None
+        if changed is not None:
+            _ask_again(turn, changed, decision, tuple(answer["reviewers"]))
+        else:
+            told = await _decided(turn, call_key, call, decision, _label_of(answer))
+            meta = ResultMeta(told.state).to_json()
+            turn.tell(f"{call_key}/outcome", told.text, meta=meta)
+        turn.flush_meanwhile()
+
+
+def _changed_tool(turn: Turn, key: str, call: Call, answer: dict[str, Any]) -> _Ready | None:
+    """Return a call whose tool is not the one that was asked about any more; it must not run.
+
+    What was begun before a crash was begun by the right one.
+    """
+    if f"{key}/approved" in turn.recorded or f"{key}/effect" in turn.recorded:
+        return None
+    asked = _prepare(turn, key, call)
+    ready = _prepare(turn, key, _as_edited(turn, call, answer.get("arguments")))
+    if not isinstance(ready, _Ready) or not answer.get("definition"):
+        return None
+    effects = plain_effects(plain(write_effects(ready.tool.shown_effects(ready.arguments))))
+    if (answer["definition"], answer["effects"]) == (ready.tool.digest(ready.arguments), effects):
+        return None
+    return asked if isinstance(asked, _Ready) else ready
+
+
+def _as_edited(turn: Turn, call: Call, arguments: str | None) -> Call:
+    """Return a call with the arguments that a person has changed, if they have."""
+    if arguments is None:
+        return call
+    # What a person saw and changed is the call that was meant.
+    name, _ = turn.means.toolbox.resolve_call(call.name, call.arguments)
+    return replace(call, name=name, arguments=arguments)
+
+
+def _ask_again(turn: Turn, ready: _Ready, decision: Decision, reviewers: tuple[str, ...]) -> None:
+    """Put a call to a person anew, since another tool has its name by now; it was not run."""
+    reason = f"{ready.tool.name} is not the tool any more that {decision.approval_id} was about"
+    again = replace(ready, key=f"{ready.key}/outcome")
+    approval = _question(turn, again, reason, reviewers)
+    note_question(turn, again.key, ready.tool, ready.arguments, reason)
+    told = (
+        f"Your call {_spell(ready.call)} was approved by {decision.by}, but the tool has changed "
+        f"since it was asked for. It was not run. Waiting for approval {approval.id}; you will be "
+        "told."
+    )
+    turn.tell(again.key, told, meta=_waiting(approval).to_json())
+    turn.ask_person(approval)
+
+
+def _label_of(answer: dict[str, Any]) -> Label:
+    """Return the label of what whoever answered says: their note, and what they have changed."""
+    if "trust" not in answer:
+        return Label()  # an answer from before there were labels
+    return Label(Trust(answer["trust"]), Audience.read(answer["audience"]))
+
+
+async def _decided(
+    turn: Turn, key: str, call: Call, decision: Decision, label: Label
+) -> ToolResult:
+    """Run a call that a person has approved; return what the agent is told of it."""
+    by = f" by {decision.by}" if decision.by else ""
+    note = f" They say: {decision.note}" if decision.note else ""
+    changed = decision.arguments is not None
+    if not decision.approved:
+        if note:
+            turn.context.learn(label)
+        said = f"Your call {_spell(call)} was denied{by}.{note} It was not run."
+        return ToolResult(ResultState.DENIED, said)
+    if changed:
+        # What they have written into the call is theirs, in all that it writes, too.
+        turn.context.learn(label)
+    call = _as_edited(turn, call, decision.arguments)
+    ready = _prepare(turn, key, call)
+    state = ResultState.NOT_RUN
+    if isinstance(ready, _Ready) and f"{key}/effect" not in turn.recorded:
+        verdict = await _judged(turn, ready, turn.context.label.trust, decision.by)
+        if isinstance(verdict, Deny):
+            ready, state = f"Error: {verdict.reason} It was not run.", ResultState.DENIED
+    if isinstance(ready, str):
+        outcome: ToolResult | NeedsApproval | None = ToolResult(state, ready)
+    elif f"{key}/effect" in turn.recorded:
+        outcome = _effect(turn.recorded[f"{key}/effect"])
+    else:
+        context = _context(turn, ready, decision)
+        outcome = await _carry_out(turn, ready, context, f"{key}/approved")
+        turn.context.learn(context.label)
+    if isinstance(outcome, NeedsApproval) or outcome is None:
+        said = "Error: the tool asked again although it was approved; it was not run."
+        outcome = ToolResult(ResultState.FAILED, said)
+    if note:
+        turn.context.learn(label)
+    how = "approved with changes" if changed else "approved"
+    said = f"Your call {_spell(call)} was {how}{by}.{note} Result: {_shorten(outcome.text)}"
+    return ToolResult(outcome.state, said)
+
+
+def _call_at(turn: Turn, key: str) -> Call:
+    step, _, index = key.partition("/call/")
+    entry = turn.recorded[f"{step}/reply"]
+    return Reply.from_entry(entry.body, entry.meta).calls[int(index.partition("/")[0])]
+
+
+# -- what is shown ---------------------------------------------------------------------------------
+
+
+def _context(turn: Turn, ready: _Ready, decision: Decision | None) -> ToolContext:
+    loop, key = asyncio.get_running_loop(), ready.key
+    search, participants = turn.means.search, turn.context.participants
+
+    def progress(text: str) -> None:
+        # A plain function runs in a thread of its own.
+        loop.call_soon_threadsafe(turn.publish, "progress", {"key": key, "text": text})
+
+    return ToolContext(
+        agent=turn.agent,
+        turn_id=turn.id,
+        key=f"{turn.id}/{key}",
+        now=turn.means.clock(),
+        channel=turn.channel,
+        reply_to=turn.reply_to,
+        decision=decision,
+        progress=progress,
+        constellation=turn.live.constellation,
+        participants=participants,
+        people=turn.people,
+        source=replace(
+            turn.source_of(ready.tool.effects(ready.arguments)),
+            origins=(Origin(OriginKind.CALL, turn.id, key),),
+        ),
+        authority=turn.means.authority(),
+        trust_levels=[ready.tool.trust] if ready.tool.trust is not None else [],
+        audiences=[] if participants.owner_alone or ready.audience.public else [ready.audience],
+        searching=(lambda query: search(turn.agent.id, query, participants)) if search else None,
+        settings=turn.means.settings,
+        channels=turn.means.channels,
+        contacts=turn.means.contacts,
+        resolve=turn.means.resolve,
+    )
+
+
+def _spell(call: Call) -> str:
+    arguments = call.arguments if len(call.arguments) <= 300 else call.arguments[:300] + "…"
+    return f"{call.name}({arguments})"
+
+
+def _count_outside(turn: Turn, ready: _Ready, verdict: str) -> None:
+    """Count a call with an effect outside: it ran without asking, a person was asked, or denied."""
+    if has_outside_effect(ready.tool.effects(ready.arguments)):
+        turn.means.telemetry.counts.outside_calls.add((verdict,))
+
+
+def _show_call(turn: Turn, key: str, call: Call) -> None:
+    turn.publish("call", {"key": key, "name": call.name, "arguments": call.arguments})
+
+
+def _show_result(turn: Turn, key: str, body: bytes, state: ResultState) -> None:
+    if turn.means.watched(turn.agent.id):
+        text = orjson.loads(body)["content"]
+        turn.publish("result", {"key": key, "state": state.value, "text": text})
+
+
+BY_RULE = "asterism:rules"
+"""Who is named as the model of a reply that a rule has made."""
+GIVEN = "rules"
+"""The entry with the rules that a turn began with, and what they look at."""
+_REMINDED = 2
+"""The step from which on an agent is reminded."""
+_FORCED = 3
+_ENDED = 5
+"""The step in which a turn ends whose agent goes on with what it must not do."""
+_LONGEST_CLOSING = 2_000
+
+
+def attempt_of(tool: Tool, call: Call, arguments: dict[str, Any]) -> Attempt:
+    """Return a call as rules look at it; the arguments as its tool reads them."""
+    operation = arguments.get("operation")
+    outside = tool.retry_safety in (RetrySafety.UNKNOWN, RetrySafety.CHECKABLE) and any(
+        one.kind.outside and one.kind is not EffectKind.FETCH for one in tool.effects(arguments)
+    )
+    named = None if operation is None else str(operation)
+    return Attempt(call.name, call.arguments, named, outside)
+
+
+def rule_refusal(turn: Turn, attempt: Attempt, pending: Sequence[Attempt]) -> Refusal | None:
+    """Return why rules are against a call; see `Course.refusal`."""
+    if not (turn.course.rules or attempt.outside):
+        return None
+    turn.course.read(turn.recorded)
+    return turn.course.refusal(attempt, turn.means.clock(), pending)
+
+
+async def begin_rules(turn: Turn) -> None:
+    """Learn what rules look at beyond the turn, and note it for whoever replays the turn."""
+    course = turn.course
+    if not course.rules:
+        return
+    ran: dict[str, int] = {}
+    if course.looks_back:
+        ran = await turn.means.database.read(lambda tx: agents.runs_of(tx, turn.agent.id))
+        course.look_back(ran)
+    if GIVEN not in turn.recorded:
+        kept = {"rules": rules_text(turn.agent.rules), "tools": course.tools, "ran": ran}
+        turn.stage(EntryKind.ONCE, GIVEN, orjson.dumps(kept))
+
+
+def remind_of_rules(turn: Turn, step: int) -> None:
+    """Climb a rung for each rule that calls of a step did not keep; may end the turn."""
+    turn.course.read(turn.recorded)
+    key = f"{step}/rules"
+    if not turn.course.trail.refused or key in turn.recorded:
+        return
+    broken = [one for one in turn.course.broken(step) if one[0] >= _REMINDED]
+    if not broken:
+        return
+    said = " ".join(dict.fromkeys(_lesson(refused) for _, refused in broken))
+    for count, refused in broken:
+        if refused.needs is None:
+            if count >= _ENDED:
+                raise TurnLimit(_stopped(f"in {count} steps I did what a rule forbids. {said}"))
+        elif count >= _FORCED:
+            name = _force(turn, step, (refused.needs,))
+            if name is None:
+                raise TurnLimit(_stopped(f"in {count} steps I did not keep a rule. {said}"))
+            turn.tell(key, f"{said} {name} is called for you now.")
+            return
+    turn.tell(key, f"For the second time or more: {said}")
+
+
+async def may_end(turn: Turn, step: int) -> bool:
+    """Tell whether a turn may end with its answer; if not, the agent is reminded or helped."""
+    course, key = turn.course, f"{step}/due"
+    if not course.rules:
+        return True
+    if key in turn.recorded:
+        return False
+    course.read(turn.recorded)
+    due = course.due(turn.means.clock())
+    if not due:
+        return True
+    said = " ".join(str(one) for one in due)
+    if _count_entries(turn, "/due") < _REMINDED:
+        turn.tell(key, f"The turn cannot end yet. {said} Call it now, and give your answer after.")
+        await turn.flush()
+        return False
+    name = next((name for one in due if (name := _force(turn, step, one.tools))), None)
+    if name is not None:
+        turn.tell(key, f"{said} {name} is called for you now; give your answer after.")
+        await turn.flush()
+        return False
+    if all(_was_tried(turn, one) for one in due):
+        turn.notify_owner(
+            "rule.unmet",
+            f"{turn.agent.name} ended a turn although a rule wants more, since the tool failed: "
+            f"{said} (turn {turn.id})",
+        )
+        return True
+    raise TurnLimit(_stopped(f"I did not call what a rule wants before the turn ends. {said}"))
+
+
+def forced_reply(turn: Turn, step: int) -> Reply | None:
+    """Return the call that is made for the agent in this step, as if it had made it."""
+    entry = turn.recorded.get(f"{step - 1}/force")
+    if entry is None:
+        return None
+    call = Call(f"rule_{turn.id[-8:]}_{step}", entry.body.decode(), "{}")
+    return Reply(calls=(call,), model=BY_RULE, finish="tool_calls")
+
+
+async def closing_reply(turn: Turn, step: int, reply: Reply) -> Reply | None:
+    """Return the answer that a turn ends with since a tool of it ends turns, or None."""
+    if not turn.course.rules or turn.schema is not None:
+        return None
+    turn.course.read(turn.recorded)
+    made, key = turn.course.ended(), f"{step + 1}/reply"
+    if made is None or turn.course.due(turn.means.clock()):
+        return None
+    if (former := turn.recorded.get(key)) is not None:
+        said = Reply.from_entry(former.body, former.meta)
+        return said if said.model == BY_RULE and not said.calls else None
+    if reply.text:
+        return reply
+
+    async def result() -> Reply:
+        return Reply(text=made.said[:_LONGEST_CLOSING], model=BY_RULE)
+
+    return await turn.once(key, result)
+
+
+def _force(turn: Turn, step: int, tools: tuple[str, ...]) -> str | None:
+    """Have a tool called in the next step that leads to one of these; None if none can be."""
+    course, now = turn.course, turn.means.clock()
+    forced_before = {
+        entry.body.decode() for key, entry in turn.recorded.items() if key.endswith("/force")
+    }
+    for wanted in tools:
+        name = course.first_step(wanted, now)
+        if name is not None and name not in forced_before and _takes_nothing(turn, name):
+            turn.stage(EntryKind.ONCE, f"{step}/force", name.encode())
+            return name
+    return None
+
+
+def _takes_nothing(turn: Turn, name: str) -> bool:
+    """Tell whether a tool can be called without arguments."""
+    tool = turn.means.toolbox.get(name, turn.agent.tools)
+    if tool is None:
+        return False
+    try:
+        tool.read("{}")
+    except ToolError:
+        return False
+    return True
+
+
+def _was_tried(turn: Turn, due: Due) -> bool:
+    return any(turn.course.trail.any(name, RUN) for name in due.tools)
+
+
+def _count_entries(turn: Turn, ending: str) -> int:
+    return sum(key.endswith(ending) for key in turn.recorded)
+
+
+def _lesson(refused: Refusal) -> str:
+    """Return what a refusal says, without the words with which every refusal begins."""
+    said = refused.text.removeprefix("Error: not run, ").removeprefix("by a rule for your tools: ")
+    return said[:1].upper() + said[1:]
+
+
+def _stopped(why: str) -> str:
+    return (
+        f"I had to stop: {why} What was done so far is kept. Ask me to go on, or change the rules "
+        'with "asterism rule".'
+    )

@@ -1,0 +1,263 @@
+"""The loop: context, model, calls, until the agent has answered, must wait, or hits a limit."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from dataclasses import replace
+from typing import Any
+
+import orjson
+
+from asterism.errors import BudgetReached, ModelError, ModelGarbled, TurnLimit
+from asterism.ports import ModelRequest, Profile, Question
+from asterism.telemetry.redaction import RedactingStream, redact
+from asterism.turns.calls import (
+    begin_rules,
+    carry_out_decisions,
+    closing_reply,
+    forced_reply,
+    may_end,
+    remind_of_rules,
+    run_calls,
+    settle_open_calls,
+)
+from asterism.turns.rules import narrowed
+from asterism.turns.turn import Turn
+from asterism.types.turns import Outcome, Reply
+
+_WINDOW_SHARE = 0.8
+"""How much of a known window the past may fill; the rest is for the answer."""
+_FITS_EVERYWHERE = 4_000
+"""A tail of so many bytes fits any window."""
+_CORRECTIONS = 2
+_NO_THOUGHTS: dict[bytes, bytes] = {}
+
+
+async def run_turn(turn: Turn) -> Outcome:
+    """Think and act until the agent has answered or must wait; a limit ends it in plain words."""
+    limits = turn.agent.limits
+    turn.publish("opened", {"resumed": turn.record is not None})
+    turn.ends_at = time.monotonic() + limits.seconds
+    clock = asyncio.timeout(limits.seconds)
+    try:
+        async with clock:
+            return await _think(turn)
+    except TimeoutError:
+        if not clock.expired():
+            raise
+        explanation = (
+            f"I had to stop: this took longer than the {limits.seconds:g} s that a turn may take. "
+            "What was done so far is kept. Ask me to go on, or raise limits.seconds."
+        )
+    except TurnLimit as limit:
+        explanation = limit.message
+    except BudgetReached as reached:
+        explanation = f"I had to stop: {reached.message}"
+    except ModelError as error:
+        explanation = f"I could not answer: {error.message} Your message is kept."
+    except asyncio.CancelledError:
+        if turn.stop_reason is None:
+            raise
+        task = asyncio.current_task()
+        if task is not None:
+            task.uncancel()
+        await turn.wind_up()
+        settle_open_calls(turn)
+        return await turn.stop()
+    await turn.wind_up()
+    settle_open_calls(turn)
+    return await turn.fail(explanation)
+
+
+async def _think(turn: Turn) -> Outcome:
+    limits, calls, misses = turn.agent.limits, 0, 0
+    await begin_rules(turn)
+    await carry_out_decisions(turn)
+    await _make_room(turn)
+    for step in range(limits.steps):
+        # `once` gives back the recorded reply if a crash brought us here again.
+        reply = await turn.once(f"{step}/reply", lambda step=step: _ask(turn, step))
+        if not reply.calls:
+            if not await may_end(turn, step):
+                continue
+            if turn.schema is None or not (fault := fault_of(reply.text, turn.schema)):
+                return await turn.finish(reply)
+            misses += 1
+            _tell_fault(turn, step, fault, misses)
+            continue
+        calls += len(reply.calls)
+        if calls > limits.calls:
+            raise TurnLimit(
+                f"I had to stop: this needed more than the {limits.calls} calls that a turn may "
+                "make. What was done so far is kept. Ask me to go on, or raise limits.calls."
+            )
+        if turn.usage.total > limits.tokens:
+            raise TurnLimit(
+                f"I had to stop: this used {turn.usage.total:,} tokens, and a turn may use "
+                f"{limits.tokens:,}. What was done so far is kept. Ask me to go on, or raise "
+                "limits.tokens."
+            )
+        questions = await run_calls(turn, step, reply)
+        if questions:
+            return await turn.park(questions)
+        answer = await closing_reply(turn, step, reply)
+        if answer is not None:
+            return await turn.finish(answer)
+        remind_of_rules(turn, step)
+    raise TurnLimit(
+        f"I had to stop: I had no answer after the {limits.steps} steps that a turn may take. What "
+        "was done so far is kept. Ask me to go on, or raise limits.steps."
+    )
+
+
+async def _make_room(turn: Turn) -> None:
+    """Fold old turns if the tail has outgrown its budget, or the window of the agent's model."""
+    context, means = turn.context, turn.means
+    # A past from before there were summaries, or an imported one, of which not all is shown.
+    cut_off = not context.saved and context.epoch.first_seq > 1 and not context.epoch.summary
+    size, budget = context.tail.size, context.tail.budget
+    if size <= min(budget, _FITS_EVERYWHERE) and not cut_off:
+        return
+    profile = means.profile(means.chain(turn.agent.model)[0])
+    if profile.window and not profile.compact:
+        budget = min(budget, int(profile.window * _WINDOW_SHARE) * 4)
+    if size > budget or cut_off:
+        from asterism.turns.compaction import make_room
+
+        await make_room(turn, budget)
+
+
+async def _ask(turn: Turn, step: int) -> Reply:
+    if (forced := forced_reply(turn, step)) is not None:
+        return forced
+    means, agent = turn.means, turn.agent
+    schema = orjson.dumps(turn.schema) if turn.schema is not None else None
+    if turn.context.tail.pictured:
+        await turn.live.fetch_images(means.database)
+
+    def compose(model: str, profile: Profile, too_long: int) -> ModelRequest:
+        _fit(turn, profile, too_long)
+        turn.sent = (turn.context.tail.sent(profile), profile.compact)
+        vendor = model.partition(":")[0]
+        return ModelRequest(
+            model=model[len(vendor) + 1 :],
+            messages=turn.live.messages(profile),
+            tools=narrowed(means.toolbox.wire(agent.tools, compact=profile.compact), agent.rules),
+            key=f"{turn.id}/{step}/reply",
+            timeout=turn.seconds_left,
+            agent_id=agent.id,
+            schema=schema,
+            thoughts={
+                wire: thought
+                for wire, (who, thought) in turn.thoughts.items()
+                if who.partition(":")[0] == vendor
+            }
+            if turn.thoughts
+            else _NO_THOUGHTS,
+        )
+
+    shown = _Pieces(turn) if means.watched(agent.id) else None
+    reply = await means.ask(
+        Question(
+            models=means.chain(agent.model),
+            compose=compose,
+            purse=turn.purse,
+            notify=turn.notify_owner,
+            emit=shown.emit if shown is not None else None,
+        )
+    )
+    if shown is not None:
+        shown.end()
+    if schema is not None and not reply.calls:
+        reply = replace(reply, text=unfenced(reply.text))
+    if turn.call_ids and not turn.call_ids.isdisjoint(call.id for call in reply.calls):
+        # Some servers begin to count anew with each reply; others do not take an id twice.
+        calls = tuple(replace(call, id=f"{call.id}_{step}") for call in reply.calls)
+        return replace(reply, calls=calls)
+    return reply
+
+
+class _Pieces:
+    """Shows watchers a reply as it comes, without known keys, wherever pieces cut them."""
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._streams: dict[str, RedactingStream] = {}
+
+    def emit(self, kind: str, piece: str) -> None:
+        """Show a piece, except for an end that may become a key."""
+        if kind == "again":
+            self._streams.clear()
+            self._turn.publish(kind, {"why": redact(piece)})
+        elif text := self._streams.setdefault(kind, RedactingStream()).feed(piece):
+            self._turn.publish(kind, {"text": text})
+
+    def end(self) -> None:
+        """Show what was held back, since nothing follows."""
+        for kind, stream in self._streams.items():
+            if text := stream.rest():
+                self._turn.publish(kind, {"text": text})
+
+
+def _tell_fault(turn: Turn, step: int, fault: str, misses: int) -> None:
+    """Let the agent correct an answer that does not fulfil the schema, some times."""
+    if misses > _CORRECTIONS:
+        raise ModelGarbled(
+            f"an answer in JSON by a schema was asked for, and after {misses} tries {fault}. "
+            "Give the agent another model, or simplify the schema."
+        )
+    if f"{step}/shape" not in turn.recorded:
+        turn.tell(
+            f"{step}/shape",
+            f"Your answer does not fulfil the JSON schema: {fault}. Answer again, with the JSON "
+            f"alone. The schema: {orjson.dumps(turn.schema).decode()}",
+        )
+
+
+def _fit(turn: Turn, profile: Profile, too_long: int) -> None:
+    """Send less of the past, where the model's window is known or found to be smaller.
+
+    What is left out now is folded before the next turn.
+    """
+    tail = turn.context.tail
+    while turn.squeezed < too_long or (
+        profile.window and not profile.compact and tail.tokens > profile.window * _WINDOW_SHARE
+    ):
+        turn.squeezed += turn.squeezed < too_long
+        if not tail.squeeze():
+            return
+
+
+_FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*?)\n?\s*```\s*", re.DOTALL | re.IGNORECASE)
+
+
+def unfenced(text: str) -> str:
+    """Return JSON without the code fence that models like to put around it."""
+    found = _FENCED.fullmatch(text)
+    return found[1] if found else text.strip()
+
+
+def fault_of(text: str, schema: dict[str, Any]) -> str:
+    """Say in what an answer does not fulfil a schema; nothing if it does."""
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        return f"it is not JSON ({error})"
+    from jsonschema.validators import validator_for
+
+    fault = next(iter(validator_for(schema)(schema).iter_errors(value)), None)
+    return "" if fault is None else f"at {fault.json_path}, {fault.message[:300]}"
+
+
+def fault_of_schema(schema: dict[str, Any]) -> str:
+    """Say what is wrong with a schema itself; nothing if it can be used."""
+    from jsonschema.exceptions import SchemaError
+    from jsonschema.validators import validator_for
+
+    try:
+        validator_for(schema).check_schema(schema)
+    except SchemaError as error:
+        return f"at {error.json_path}, {error.message[:300]}"
+    return ""

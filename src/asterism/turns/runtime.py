@@ -1,0 +1,667 @@
+"""The runtime: one message in, exactly one answer out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, NoReturn
+
+import orjson
+
+from asterism.errors import AsterismError, LaneLost, NotFound
+from asterism.memory import people
+from asterism.store import agents, approvals, inbox, journal
+from asterism.store.database import Connection, Database
+from asterism.telemetry.redaction import redact
+from asterism.turns.approvals import Approvals, read_answer
+from asterism.turns.calls import settle_open_calls
+from asterism.turns.context import LiveAgent, Meeting, enter, load, referred_to, who
+from asterism.turns.lanes import Lanes, LocalLanes
+from asterism.turns.loop import run_turn
+from asterism.turns.turn import EMPTY_ANSWER, Means, StoppedBefore, Turn
+from asterism.turns.watch import Bridge, Hub
+from asterism.types.agents import Halt, message_id_for, new_id, turn_id_for
+from asterism.types.people import Account
+from asterism.types.turns import (
+    Entry,
+    InboxItem,
+    InboxKind,
+    Message,
+    Origin,
+    Outcome,
+    Receipt,
+    Reply,
+    TurnRecord,
+    TurnState,
+    check_field,
+    check_text,
+    message_wire,
+    plain,
+    text_of,
+)
+
+_log = logging.getLogger(__name__)
+_MOST_LIVE_BYTES = 48 * 1024 * 1024
+_MOST_LIVE = 4_096
+LOOK_AGAIN = 2.0
+_MOST_OF_A_REASON = 1_000
+"""Characters of a reason that fit into a notice; the store has all of it."""
+
+
+class Runtime:
+    """Accepts messages, runs turns in lanes, and tells those who wait."""
+
+    def __init__(
+        self,
+        means: Means,
+        hub: Hub,
+        *,
+        constellation: str,
+        delivered: Callable[[], None],
+        ended: Callable[[str], None],
+        approvals: Approvals | None = None,
+    ) -> None:
+        """Make a runtime.
+
+        Args:
+            means: What turns work with.
+            hub: Who watches.
+            constellation: Whose agents they are.
+            delivered: Kicks the outbox.
+            ended: Hears whose turn has ended.
+            approvals: Takes messages that answer a question; None: every message opens a turn.
+        """
+        self._means = means
+        self._database: Database = means.database
+        self._hub = hub
+        self._constellation = constellation
+        self._delivered = delivered
+        self._ended = ended
+        self._approvals = approvals
+        self._live: OrderedDict[str, LiveAgent] = OrderedDict()
+        self._live_bytes = 0
+        self._waiting: dict[str, list[asyncio.Future[Outcome]]] = {}
+        self._running: dict[str, tuple[Turn, asyncio.Task[Any]]] = {}
+        self._unsettled: set[str] = set()
+        """Turns accepted for the lanes of this process whose outcome is not known yet."""
+        self._unheard: Counter[str] = Counter()
+        """Agents with something in the inbox, perhaps, that their lane has not heard of."""
+        self._loading: set[str] = set()
+        self._halting = Halting(means.database, constellation)
+        self._lanes: Lanes | None = None
+        self._bridge: Bridge | None = None
+        self._background: set[asyncio.Task[None]] = set()
+        self._stopped = False
+
+    # -- life ----------------------------------------------------------------------------------
+
+    async def start(self, lanes: Lanes | None) -> None:
+        """Begin; without lanes this process only hands messages in and waits for answers."""
+        if self._database.distributed:
+            await self._database.listen("turn", self._heard_turn)
+            await self._database.listen("stop", self._stop_here)
+            self._bridge = Bridge(self._hub, self._database)
+            await self._bridge.start()
+        self._lanes = lanes
+        await self._halting.start()
+        await self._database.listen(
+            agents.TOPIC, lambda _: self._in_background(self._stand_still())
+        )
+        await self._database.listen("memory", self._memory_changed)
+        if lanes is not None:
+            if isinstance(lanes, LocalLanes):
+                await self._database.listen("lane", lanes.poke)
+            await lanes.start()
+
+    async def stop(self, grace: float) -> None:
+        """Stop taking turns; what is not finished goes on at the next start."""
+        if self._lanes is not None:
+            await self._lanes.stop(grace)
+            self._lanes = None
+        if self._bridge is not None:
+            await self._bridge.stop()
+            self._bridge = None
+        # The store is open for a while yet; what is heard from it now begins nothing.
+        self._stopped = True
+        background = list(self._background)
+        for task in background:
+            task.cancel()
+        await asyncio.gather(*background, return_exceptions=True)
+        for waiting in self._waiting.values():
+            for future in waiting:
+                future.cancel()
+        self._waiting.clear()
+
+    def live(self, agent_id: str) -> LiveAgent | None:
+        """Return what is in memory of an agent."""
+        return self._live.get(agent_id)
+
+    def forget(self, agent_id: str) -> None:
+        """Drop what is in memory of an agent; it is read again when needed."""
+        self._loading.discard(agent_id)
+        live = self._live.pop(agent_id, None)
+        if live is not None:
+            self._live_bytes -= live.counted
+
+    def forget_all(self) -> None:
+        """Drop what is in memory of all agents."""
+        for agent_id in {*self._live, *self._loading}:
+            self.forget(agent_id)
+
+    def _memory_changed(self, agent_id: str) -> None:
+        if agent_id:
+            changed = [live] if (live := self._live.get(agent_id)) is not None else []
+        else:
+            changed = list(self._live.values())  # a block of the whole constellation
+        for live in changed:
+            live.memory_changed()
+
+    # -- in ------------------------------------------------------------------------------------
+
+    async def accept(self, message: Message, speaker: str | None = None) -> Receipt:
+        """Store a message to an agent, whose id is the target; it will be answered exactly once.
+
+        `speaker` is the id of the person who says it in private, where it is known who acts; else
+        the sender names their account, and nobody is the owner.
+        """
+        text, images, origin = message.text, message.images, message.origin
+        body = message_wire("user", redact(check_text(text)), images)
+        _check_fields(message)
+        agent_id, external_id = message.target, message.external_id
+        message_id, at = new_id("msg"), self._means.clock()
+        # Whoever acts as a person answers questions by the verb for it.
+        words = text if not images and message.schema is None and speaker is None else ""
+        answer, approvals_here = read_answer(words), self._approvals
+
+        async def work(tx: Connection) -> InboxItem | Receipt:
+            if answer is not None and approvals_here is not None:
+                answered = await approvals_here.take(tx, answer, message, at)
+                if answered is not None:
+                    return answered
+            if external_id is not None:
+                former = await inbox.accept_once(
+                    tx, self._constellation, origin.channel, external_id, message_id, agent_id
+                )
+                if former is not None:
+                    return Receipt(former[0], turn_id_for(former[0]), former[1], duplicate=True)
+            for image in images:
+                await journal.put_blob(tx, image, at)
+            participants = (
+                people.alone_with(speaker)
+                if speaker is not None
+                else await self._meet(tx, origin, message.participants, at)
+            )
+            item = await inbox.put_message(
+                tx,
+                agent_id,
+                message_id,
+                body,
+                origin,
+                at,
+                schema=message.schema,
+                participants=participants,
+                announce=False,
+            )
+            if item is None:
+                raise NotFound(f"There is no agent {agent_id}. Nothing was stored.")
+            return item
+
+        try:
+            taken = await self._database.write(work)
+        except asyncio.CancelledError:
+            # Whoever hands it in is gone; should it be stored, its lane has to hear of it.
+            if isinstance(self._lanes, LocalLanes):
+                self._unheard[agent_id] += 1
+                self._in_background(self._look_into(agent_id))
+            raise
+        if isinstance(taken, Receipt):
+            self._delivered()
+            return taken
+        self._wake(taken)
+        return Receipt(taken.id, taken.turn_id, taken.agent_id)
+
+    def _wake(self, item: InboxItem) -> None:
+        """Put the lane of an agent to work that got something, if lanes run here."""
+        if self._lanes is None:
+            return
+        if not self._database.distributed:
+            self._unsettled.add(item.turn_id)
+        if self._unheard[item.agent_id] and isinstance(self._lanes, LocalLanes):
+            self._lanes.poke(item.agent_id)
+        else:
+            self._lanes.wake(item)
+
+    async def _meet(
+        self,
+        tx: Connection,
+        origin: Origin,
+        others: Sequence[str],
+        at: int,
+    ) -> str | None:
+        """Return who is present, for the inbox."""
+        channel, sender, room = origin.channel, origin.sender, origin.room
+        if sender is None and room is None and not others:
+            return None
+        return await people.meet(
+            tx,
+            self._constellation,
+            Account(channel, sender) if sender is not None else None,
+            f"{channel}:{room}" if room is not None else None,
+            [Account(channel, name) for name in others],
+            at,
+        )
+
+    async def _look_into(self, agent_id: str) -> None:
+        # Writes are done in order, so that this one comes after the one nobody waits for.
+        try:
+            await self._database.write(lambda tx: tx.notify("lane", agent_id))
+        finally:
+            self._unheard[agent_id] -= 1
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        if self._stopped:
+            work.close()
+            return
+        task = asyncio.ensure_future(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    # -- turns ---------------------------------------------------------------------------------
+
+    async def serve(self, agent_id: str, item: InboxItem | None) -> int | None:
+        """Run one turn of an agent: of this item, or of whatever the store has first."""
+        if await self._halting.stands() is not None:
+            return None
+        try:
+            turn, arrival = await self._next_turn(agent_id, item)
+        except LaneLost:
+            self.forget(agent_id)
+            return 0
+        if turn is None:
+            return None
+        task = asyncio.current_task()
+        assert task is not None
+        self._running[turn.id] = (turn, task)
+        try:
+            outcome = await self._run(turn)
+        except LaneLost as lost:
+            _log.info("%s", lost.message)
+            self.forget(agent_id)
+            if not isinstance(lost, StoppedBefore):
+                return arrival
+            outcome = None
+        except BaseException:
+            self.forget(agent_id)
+            raise
+        finally:
+            del self._running[turn.id]
+            await turn.let_go()
+        if outcome is None:
+            return await self.serve(agent_id, None)
+        self._count(turn.live)
+        self._make_room()
+        self._settle(outcome)
+        self._ended(agent_id)
+        if turn.reply_to is not None:
+            self._delivered()
+        return arrival
+
+    async def _run(self, turn: Turn) -> Outcome:
+        item, waited = turn.item, None
+        if item is not None:
+            waited = max(0, self._means.clock() - item.at) / 1000
+        resumed = turn.record is not None
+        with self._means.telemetry.turn(
+            turn.agent, turn.id, resumed=resumed, waited=waited
+        ) as watch:
+            watch.outcome = outcome = await self._answer(turn)
+        return outcome
+
+    async def _answer(self, turn: Turn) -> Outcome:
+        try:
+            if turn.stop_reason is not None:
+                settle_open_calls(turn)
+                return await turn.stop()
+            return await run_turn(turn)
+        except AsterismError as error:
+            if isinstance(error, LaneLost):
+                raise
+            settle_open_calls(turn)
+            return await turn.fail(f"I could not answer: {error.message} Your message is kept.")
+        except Exception as error:  # noqa: BLE001 - a bug of ours is told, not hidden
+            _log.exception("turn %s failed", turn.id)
+            settle_open_calls(turn)
+            return await turn.fail(
+                f"I could not answer, because of a fault inside asterism ({type(error).__name__}). "
+                f'Your message is kept; "asterism turn show {turn.id}" shows how far I came.'
+            )
+
+    async def _next_turn(self, agent_id: str, item: InboxItem | None) -> tuple[Turn | None, int]:
+        if self._database.distributed:
+            live = await self._claim(agent_id)
+            item = None
+        else:
+            live = self._live.get(agent_id)
+            if live is not None:
+                self._live.move_to_end(agent_id)
+        if item is None:
+            record, entries, item = await self._database.read(lambda tx: _first_to_do(tx, agent_id))
+        elif item.kind == InboxKind.DECISION:
+            record, entries = await self._database.read(
+                lambda tx, turn_id=item.turn_id: _turn_with_entries(tx, turn_id)
+            )
+        else:
+            record, entries = None, None
+        if record is None and item is None:
+            return None, 0
+        decision = item is not None and item.kind == InboxKind.DECISION
+        if item is not None and decision and (record is None or record.ended_at):
+            await self._pass_over(item)
+            return await self._next_turn(agent_id, None)
+        if live is None:
+            live = await self._load(agent_id, None)
+        told = (
+            item.participants if record is None and item is not None else _participants_of(entries)
+        )
+        met = await self._who_is_present(told)
+        means = self._means
+        # Before its memory is read: whatever it sees of it was there by then.
+        began = means.clock()
+        notes = await enter(
+            self._database,
+            live,
+            met.participants,
+            means.context_tokens(),
+            began,
+            tell=record is None,
+        )
+        if record is None and item is not None and live.context.referable:
+            notes += await referred_to(self._database, live, text_of(item.body))
+        turn = Turn(
+            live,
+            means,
+            item=item,
+            record=record,
+            entries=entries,
+            trust=met.trust,
+            people=met.speaker,
+            notes=notes,
+            opened_at=began,
+        )
+        return turn, item.arrival if item is not None else 0
+
+    async def _who_is_present(self, participants: str | None) -> Meeting:
+        """Return who is present in a turn, and who speaks."""
+        if participants is None:
+            return Meeting()
+        return await self._database.read(lambda tx: who(tx, self._constellation, participants))
+
+    async def _pass_over(self, decision: InboxItem) -> None:
+        """Take out an answer to a turn that has ended by a limit before it was looked at."""
+        turn_id = decision.channel
+
+        async def work(tx: Connection) -> None:
+            await inbox.take(tx, decision)
+            if self._database.distributed:
+                await tx.notify("turn", turn_id)
+
+        await self._database.write(work)
+        self._heard_turn(turn_id)
+
+    async def _claim(self, agent_id: str) -> LiveAgent | None:
+        """Claim a lane; return what is in memory if nobody else has had it in between."""
+        claimed = await self._database.write(lambda tx: journal.claim(tx, agent_id))
+        if claimed is None:
+            raise LaneLost(f"There is no agent {agent_id} any more.")
+        claim, version, memory = claimed
+        live = self._live.get(agent_id)
+        if live is not None:
+            if live.claim.fence + 1 == claim.fence and live.agent.version == version:
+                live.claim = claim
+                if live.memory != memory:
+                    live.memory = memory
+                    live.memory_changed()
+                self._live.move_to_end(agent_id)
+                return live
+            self.forget(agent_id)
+        return await self._load(agent_id, claim)
+
+    async def _load(self, agent_id: str, claim: journal.Claim | None) -> LiveAgent:
+        while True:
+            self._loading.add(agent_id)
+            live = await load(self._database, agent_id, claim)
+            if agent_id in self._loading:  # else it was edited while it was read
+                break
+        self._loading.discard(agent_id)
+        self._live[agent_id] = live
+        self._count(live)
+        return live
+
+    def _count(self, live: LiveAgent) -> None:
+        if self._live.get(live.agent.id) is live:
+            size = live.size
+            self._live_bytes += size - live.counted
+            live.counted = size
+
+    def _make_room(self) -> None:
+        while self._live and (self._live_bytes > _MOST_LIVE_BYTES or len(self._live) > _MOST_LIVE):
+            agent_id = next(iter(self._live))
+            if any(turn.agent.id == agent_id for turn, _ in self._running.values()):
+                self._live.move_to_end(agent_id)
+                break
+            self.forget(agent_id)
+
+    # -- out -----------------------------------------------------------------------------------
+
+    async def outcome(self, turn_id: str) -> Outcome:
+        """Return how a turn stands, from the store."""
+        found = await self._database.read(lambda tx: _outcome_at_rest(tx, turn_id))
+        return found or _raise_unknown(turn_id)
+
+    async def wait(self, receipt: Receipt) -> Outcome:
+        """Return the outcome of the turn that answers a message, when it has one."""
+        if receipt.told is not None:
+            return Outcome(receipt.turn_id, receipt.agent_id, TurnState.DONE, receipt.told)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Outcome] = loop.create_future()
+        waiting = self._waiting.setdefault(receipt.turn_id, [])
+        waiting.append(future)
+        try:
+            if receipt.turn_id not in self._unsettled:
+                known = await self._outcome_after(receipt)
+                if known is not None:
+                    return known
+            if not self._database.distributed:
+                return await future
+            while True:
+                # A notice can be lost with the connection that listens, so it is not relied upon.
+                done, _ = await asyncio.wait([future], timeout=LOOK_AGAIN)
+                known = future.result() if done else await self._outcome_after(receipt)
+                if known is not None:
+                    return known
+        finally:
+            waiting.remove(future)
+            if not waiting and self._waiting.get(receipt.turn_id) is waiting:
+                del self._waiting[receipt.turn_id]
+
+    async def _outcome_after(self, receipt: Receipt) -> Outcome | None:
+        """Return how a turn stands, or None if it has yet to get to what the receipt is for."""
+
+        async def read(tx: Connection) -> Outcome | None:
+            item = await inbox.find(tx, receipt.message_id)
+            if item is not None and item.stopped is None:
+                return None
+            return await _outcome_at_rest(tx, receipt.turn_id)
+
+        known = await self._database.read(read)
+        return None if known is not None and known.state is TurnState.OPEN else known
+
+    async def stop_anywhere(self, turn_id: str, reason: str) -> Outcome | None:
+        """End a turn that is under way in any process, or waits to begin or to be taken up again.
+
+        Return how it stands instead if it is none of these.
+        """
+        if turn_id in self._running:
+            self.stop_turn(turn_id, reason)
+            return None
+        kept = plain(reason)
+
+        async def work(tx: Connection) -> Outcome | None:
+            agent_id = await inbox.stop(tx, message_id_for(turn_id), kept)
+            if agent_id is not None:
+                # A lane that has it in memory takes it from the store instead, where it is marked.
+                await tx.notify("lane", agent_id)
+                if self._database.distributed:
+                    await tx.notify("turn", turn_id)
+            elif not await journal.stop_turn(tx, turn_id, kept):
+                return await _outcome_at_rest(tx, turn_id) or _raise_unknown(turn_id)
+            if self._database.distributed:
+                # Whoever works at it may have written nothing of it yet.
+                await tx.notify("stop", f"{turn_id} {kept[:_MOST_OF_A_REASON]}")
+            return None
+
+        stands = await self._database.write(work)
+        if stands is None:
+            self._unsettled.discard(turn_id)
+            self._heard_turn(turn_id)
+        return stands
+
+    def stop_turn(self, turn_id: str, reason: str) -> None:
+        """End a turn that is under way here."""
+        found = self._running.get(turn_id)
+        if found is not None:
+            turn, task = found
+            if turn.stop_reason is None and not turn.ending:
+                turn.stop_reason = reason
+                task.cancel()
+
+    async def _stand_still(self) -> None:
+        """Stop the turns under way, if everything was halted; not the one that did it."""
+        halt = await self._halting.stands()
+        if halt is not None:
+            for turn_id in [one for one in self._running if one != halt.turn_id]:
+                self.stop_turn(turn_id, f"Everything was halted: {halt.reason}")
+
+    def is_running(self, turn_id: str) -> bool:
+        """Tell whether a turn is under way in this process."""
+        return turn_id in self._running
+
+    def _stop_here(self, said: str) -> None:
+        turn_id, _, reason = said.partition(" ")
+        self.stop_turn(turn_id, reason)
+
+    def _settle(self, outcome: Outcome) -> None:
+        self._unsettled.discard(outcome.turn_id)
+        for future in self._waiting.get(outcome.turn_id, ()):
+            if not future.done():
+                future.set_result(outcome)
+
+    def _heard_turn(self, turn_id: str) -> None:
+        if turn_id in self._waiting:
+            self._in_background(self._tell_waiting(turn_id))
+
+    async def _tell_waiting(self, turn_id: str) -> None:
+        outcome = await self.outcome(turn_id)
+        if outcome.state not in (TurnState.WAITING, TurnState.OPEN):
+            self._settle(outcome)
+
+
+def _raise_unknown(turn_id: str) -> NoReturn:
+    raise NotFound(f'There is no turn {turn_id!r}. "asterism turn list" shows the latest ones.')
+
+
+def _check_fields(message: Message) -> None:
+    """Raise `InvalidInput` unless all that stands beside a message's text can be kept as it is."""
+    origin = message.origin
+    check_field("channel", origin.channel)
+    check_field("external_id", message.external_id)
+    check_field("sender", origin.sender)
+    check_field("reply_to", origin.reply_to)
+    check_field("room", origin.room)
+    for name in message.participants:
+        check_field("present", name)
+
+
+def _participants_of(entries: list[Entry] | None) -> str | None:
+    """Return who was present when a turn was opened."""
+    for entry in entries or ():
+        if entry.key == "in":
+            kept: dict[str, Any] = orjson.loads(entry.meta) if entry.meta else {}
+            return kept.get("participants")
+    return None
+
+
+async def _turn_with_entries(tx: Connection, turn_id: str) -> tuple[TurnRecord | None, list[Entry]]:
+    record = await journal.turn(tx, turn_id)
+    return record, await journal.entries_of(tx, record) if record else []
+
+
+async def _first_to_do(
+    tx: Connection, agent_id: str
+) -> tuple[TurnRecord | None, list[Entry] | None, InboxItem | None]:
+    """Return the interrupted turn of an agent, or else the item that has waited longest."""
+    record = await journal.interrupted(tx, agent_id)
+    if record is not None:
+        return record, await journal.entries_of(tx, record), None
+    item = await inbox.first(tx, agent_id)
+    if item is not None and item.kind == InboxKind.DECISION:
+        parked, entries = await _turn_with_entries(tx, item.turn_id)
+        return parked, entries, item
+    return None, None, item
+
+
+async def _outcome_at_rest(tx: Connection, turn_id: str) -> Outcome | None:
+    record = await journal.turn(tx, turn_id)
+    if record is None:
+        item = await inbox.find(tx, message_id_for(turn_id))
+        if item is None:
+            return None
+        if item.stopped is not None:
+            return Outcome(turn_id, item.agent_id, TurnState.STOPPED, item.stopped)
+        return Outcome(turn_id, item.agent_id, TurnState.WAITING, "")
+    text = record.error or ""
+    if record.state is TurnState.DONE:
+        entry = await journal.last_reply(tx, record)
+        if entry is not None:
+            text = Reply.from_entry(entry.body, entry.meta).text or EMPTY_ANSWER
+    elif record.state is TurnState.PARKED:
+        waiting = [one for one in await approvals.of_turn(tx, turn_id) if one.decided_at is None]
+        text = "\n".join(f"{one.question} (approval {one.id})" for one in waiting)
+    return Outcome(turn_id, record.agent_id, record.state, text, record.usage)
+
+
+"""Seconds after which workers that share a database look again: a notice can be lost."""
+
+
+class Halting:
+    """Knows of halts by notices, and reads the store only when it may not know."""
+
+    def __init__(self, database: Database, constellation: str) -> None:
+        self._database = database
+        self._constellation = constellation
+        self._halt: Halt | None = None
+        self._known = False
+        self._looked = 0.0
+
+    async def start(self) -> None:
+        """Begin to listen."""
+        await self._database.listen(agents.TOPIC, self._heard)
+
+    def _heard(self, constellation: str) -> None:
+        if constellation == self._constellation:
+            self._known = False
+
+    async def stands(self) -> Halt | None:
+        """Return the halt that keeps turns from being taken, if there is one."""
+        late = self._database.distributed and time.monotonic() - self._looked > LOOK_AGAIN
+        if self._known and self._halt is None and not late:
+            return None
+        self._known, self._looked = True, time.monotonic()
+        self._halt = await self._database.read(self._read)
+        return self._halt
+
+    async def _read(self, tx: Connection) -> Halt | None:
+        return await agents.current_halt(tx, self._constellation)

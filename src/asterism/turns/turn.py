@@ -1,0 +1,691 @@
+"""One message answered: think and act, step by step, each step an entry in the journal.
+
+What has happened is *staged* and written with the next `flush`; nothing outside is touched before
+the flush that records why. So a plain turn costs one commit at its end, and a crash at any instant
+finds in the journal either that a step happened or that it has no effect yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import orjson
+
+from asterism.config import Settings
+from asterism.config.documents import Contacts
+from asterism.errors import LaneLost, StoreUnavailable
+from asterism.permissions import Authority
+from asterism.permissions.readings import is_quoted_from
+from asterism.ports import Clock, Profile, Question
+from asterism.store import agents, approvals, epochs, events, inbox, journal, outbox
+from asterism.store.approvals import Use
+from asterism.store.database import Connection, Database
+from asterism.store.epochs import Epoch
+from asterism.store.journal import Draft
+from asterism.telemetry import Telemetry
+from asterism.telemetry.redaction import redact, redact_json
+from asterism.tools.tool import Toolbox
+from asterism.turns.context import LiveAgent, Note
+from asterism.turns.rules import Course
+from asterism.turns.spending import Spending, TurnPurse
+from asterism.types.agents import new_id
+from asterism.types.approvals import PRESENT, Approval, announcement
+from asterism.types.effects import Effect, EffectKind
+from asterism.types.events import Event
+from asterism.types.memory import Source
+from asterism.types.people import (
+    OWNER,
+    Audience,
+    Label,
+    Participants,
+    Trust,
+    planned_for,
+)
+from asterism.types.search import Found, Query
+from asterism.types.spending import Charge, Payer
+from asterism.types.turns import (
+    MARK,
+    WIRE_KINDS,
+    Call,
+    Delivery,
+    Entry,
+    EntryKind,
+    Folds,
+    InboxItem,
+    Notice,
+    Outcome,
+    Reply,
+    ResultMeta,
+    TurnRecord,
+    TurnState,
+    Usage,
+    message_wire,
+    plain,
+    text_of,
+    unmarked,
+    unmarked_wire,
+)
+
+T = TypeVar("T")
+
+_FIRST_WAIT, _LONGEST_WAIT = 0.25, 5.0
+EMPTY_ANSWER = "(The model gave an empty answer.)"
+WITHHELD = (
+    f"{MARK} It is time for something that you had planned, but not everyone who is here now "
+    "may hear it. The owner has been told."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What turns work with."""
+
+    database: Database
+    toolbox: Toolbox
+    chain: Callable[[str], tuple[str, ...]]
+    """From an agent's model to those that are asked, as `vendor:name`."""
+    ask: Callable[[Question], Awaitable[Reply]]
+    """Puts a question to the models of a chain."""
+    watched: Callable[[str], bool]
+    publish: Callable[[str, str, str, dict[str, Any]], None]
+    """Show watchers of an agent a turn's signal: agent, turn, kind, data."""
+    clock: Clock
+    telemetry: Telemetry = field(default_factory=Telemetry)
+    spending: Spending | None = None
+    """Prices and caps; None where no money can be spent."""
+    authority: Callable[[], Authority] = Authority
+    """What the owner has decided beforehand about writing to memory."""
+    folding: Callable[[], Folds] = Folds
+    """How a past that has become too long is folded."""
+    profile: Callable[[str], Profile] = lambda _: Profile()
+    """What a model, as `vendor:name`, can take in."""
+    context_tokens: Callable[[], int] = lambda: 100_000
+    """How much a model may be given to read."""
+    search: Callable[[str, Query, Participants], Awaitable[Found]] | None = None
+    """Searches an agent's memory for those present; None where there is nothing to search."""
+    settings: Callable[[], Settings] = Settings
+    """The configuration in use."""
+    channels: Callable[[], Collection[str]] = tuple
+    """The names of the channels there are."""
+    contacts: Callable[[], Contacts] = Contacts
+    """Where people are reached."""
+    resolve: Callable[[str], str] = str
+    """Returns the stored key that `secret:NAME` names, and any other text as it is."""
+    forgotten: Callable[[], Callable[[str], str] | None] = lambda: None
+    """Returns what takes out of a text what was forgotten before; None where nothing was."""
+
+
+@dataclass(slots=True)
+class Page:
+    """What the next flush writes in one transaction."""
+
+    drafts: list[Draft] = field(default_factory=list[Draft])
+    notices: list[Notice] = field(default_factory=list[Notice])
+    approvals: list[Approval] = field(default_factory=list[Approval])
+    deliveries: list[Delivery] = field(default_factory=list[Delivery])
+    charges: list[Charge] = field(default_factory=list[Charge])
+    events: list[Event] = field(default_factory=list[Event])
+    granted: list[str] = field(default_factory=list[str])
+    """Grants that calls were made on."""
+    uses: list[Use] = field(default_factory=list[Use])
+    state: TurnState = TurnState.OPEN
+    error: str | None = None
+    ran: dict[str, int] = field(default_factory=dict[str, int])
+    """When tools have succeeded that rules look back at."""
+    inside: Callable[[Connection], Awaitable[Draft]] | None = None
+    """A transactional call: has its effect in the same transaction and returns its result."""
+
+
+class _AlreadyWritten(Exception):
+    """A commit had gone through although its confirmation was lost."""
+
+
+class StoppedBefore(LaneLost):
+    """A person had stopped the turn before it wrote anything; it is to be ended as such."""
+
+
+class Turn:
+    """A turn under way."""
+
+    def __init__(
+        self,
+        live: LiveAgent,
+        means: Means,
+        *,
+        item: InboxItem | None = None,
+        record: TurnRecord | None = None,
+        entries: list[Entry] | None = None,
+        trust: Trust = Trust.OWNER,
+        people: frozenset[str] = frozenset({OWNER}),
+        notes: Sequence[Note] = (),
+        opened_at: int | None = None,
+    ) -> None:
+        """Begin the turn of an item, or (with its record and entries) take one up again.
+
+        Args:
+            live: The agent, which sees the context of those who are present.
+            means: What turns work with.
+            item: What opens the turn, or the decision that it goes on with.
+            record: The turn as the store knows it.
+            entries: What the journal has of it.
+            trust: How far whoever opens it is trusted.
+            people: Whoever opens it, in every way that a policy may name them.
+            notes: What is told before the message.
+            opened_at: When its work began, if it is new; None: now.
+        """
+        self.live = live
+        self.context = live.context
+        self.agent = live.agent
+        self.means = means
+        self.item = item
+        self.record = record
+        self.recorded: dict[str, Entry | Draft] = {entry.key: entry for entry in entries or ()}
+        self.attempted: set[str] = set()
+        """Calls that were really started in this process."""
+        self.stop_reason: str | None = record.stopping if record is not None else None
+        self.ending = False
+        """Whether it is too late to stop it."""
+        self._ending: Outcome | None = None
+        if record is not None:
+            self.id, self.channel, self.reply_to = record.id, record.channel, record.reply_to
+            self.opened_at, self.arrived_at = record.opened_at, record.arrived_at
+        else:
+            assert item is not None
+            self.id, self.channel, self.reply_to = item.turn_id, item.channel, item.reply_to
+            self.opened_at = means.clock() if opened_at is None else opened_at
+            self.arrived_at = item.at
+            self.stop_reason = item.stopped
+        self.usage = Usage()
+        self.payments: dict[str, tuple[Effect, ...]] = {}
+        """What calls pay that were let pass in this turn, by the call's key."""
+        self.thoughts: dict[bytes, tuple[str, bytes]] = {}
+        """By the wire form of a reply, who said it and the vendor's record of its reasoning."""
+        self.call_ids: set[str] = set()
+        self.squeezed = 0
+        """How often its past was shortened because a model found it too long."""
+        self.sent: tuple[int, bool] = (0, False)
+        """Where in the tail the latest request began, and whether it was for a small model."""
+        self.ends_at = float("inf")
+        self._page = Page()
+        self._purse: TurnPurse | None = None
+        self._flushing: asyncio.Task[Draft | None] | None = None
+        self.people = people
+        self.speaker_trust = trust
+        """How far the message that opened it is trusted."""
+        self.course = Course(
+            self.agent.rules,
+            means.toolbox.names(self.agent.tools) if self.agent.rules else (),
+            meant=means.toolbox.resolve_call,
+        )
+        """What the agent's rules for tools say to how the turn goes."""
+        self.context.learn(Label(trust))
+        self._open(notes)
+        schema = self._told_at_opening().get("schema")
+        self.schema: dict[str, Any] | None = orjson.loads(schema) if schema else None
+        """The JSON schema that the answer must fulfil."""
+        for entry in entries or ():
+            self._learn_again(entry)
+
+    def _open(self, notes: Sequence[Note]) -> None:
+        """Stage what opens the turn, or the decision that it goes on with."""
+        for note in notes:
+            self.tell(note.key, note.text)
+        item = self.item
+        if self.record is None and item is not None:
+            self.stage(EntryKind.MESSAGE, "in", self._body(item), meta=_opening(item), at=item.at)
+        elif item is not None:
+            decision: dict[str, Any] = orjson.loads(item.body)
+            self.stage(EntryKind.ONCE, f"{decision['key']}/decision", item.body, at=item.at)
+
+    def _learn_again(self, entry: Entry) -> None:
+        """Know of a result from before a crash how far it is trusted, and who may hear it."""
+        if entry.meta and (entry.kind is EntryKind.RESULT or entry.key.endswith("/effect")):
+            kept = ResultMeta.from_json(entry.meta)
+            self.context.learn(
+                *map(Label, kept.trust_levels),
+                *(Label(audience=Audience.read(one)) for one in kept.audiences),
+            )
+
+    @property
+    def seconds_left(self) -> float:
+        """How long the turn may go on."""
+        return max(1.0, min(self.agent.limits.seconds, self.ends_at - time.monotonic()))
+
+    @property
+    def source(self) -> Source:
+        """What whatever is written in this turn comes from, who may hear it, how trusted it is."""
+        context = self.context
+        return Source((), context.participants.after(context.label.audience), context.label.trust)
+
+    def source_of(self, effects: Sequence[Effect]) -> Source:
+        """Return what a call with these effects writes from.
+
+        What it remembers is trusted as far as everything that its model was shown. But where the
+        one who speaks has said it word by word, it is theirs, whatever else was read.
+        """
+        source = self.source
+        opening = self.recorded.get("in")
+        texts = [text for one in effects for text in one.content]
+        if opening is None or not texts or source.trust is self.speaker_trust:
+            return source
+        if any(one.kind is not EffectKind.REMEMBER or one.amends for one in effects):
+            return source
+        said = text_of(opening.body)
+        if all(is_quoted_from(text, said) for text in texts):
+            return replace(source, trust=self.speaker_trust)
+        return source
+
+    def _body(self, item: InboxItem) -> bytes:
+        """Return what opens the turn; what was planned among fewer people is not told to all."""
+        planned = planned_for(item.participants)
+        if planned is None or self.context.participants.can_see(planned):
+            if planned is not None:
+                self.context.learn(Label(audience=planned))
+            # Whoever hands something in, only the system speaks as the system.
+            return unmarked_wire(item.body)
+        self.notify_owner(
+            "plan.withheld",
+            f"{self.agent.name} was not told what it had planned, since others are in the room "
+            f"now who may not hear it: {text_of(item.body)}",
+        )
+        return message_wire("user", WITHHELD)
+
+    # -- money ---------------------------------------------------------------------------------
+
+    @property
+    def purse(self) -> TurnPurse | None:
+        """The money of this turn; None where none can be spent."""
+        spending = self.means.spending
+        if self._purse is None and spending is not None:
+            agent = self.agent
+            self._purse = TurnPurse(
+                spending,
+                self.means.database,
+                self.means.clock,
+                turn_id=self.id,
+                payer=Payer(agent.id, agent.name, self._person()),
+                seconds=agent.limits.seconds,
+                write=lambda work: self._patiently(lambda: self.means.database.write(work)),
+            )
+        return self._purse
+
+    def _person(self) -> str | None:
+        """Return the account that opened the turn."""
+        sender = self._told_at_opening().get("sender")
+        return f"{self.channel}:{sender}" if sender else None
+
+    def _told_at_opening(self) -> dict[str, Any]:
+        opening = self.recorded.get("in")
+        return orjson.loads(opening.meta) if opening is not None and opening.meta else {}
+
+    # -- the journal ---------------------------------------------------------------------------
+
+    def stage(
+        self, kind: EntryKind, key: str, body: bytes, *, meta: str | None = None, at: int = 0
+    ) -> Draft:
+        """Note an entry; the next flush writes it."""
+        draft = Draft(kind, key, body, at or self.means.clock(), meta)
+        self._page.drafts.append(draft)
+        self._note(draft)
+        return draft
+
+    @property
+    def staged(self) -> Sequence[Draft]:
+        """What the next flush writes."""
+        return self._page.drafts
+
+    def _note(self, draft: Draft) -> None:
+        self.recorded[draft.key] = draft
+        if draft.kind in WIRE_KINDS:
+            self.context.tail.append(draft.kind, draft.body)
+
+    async def once(self, key: str, ask: Callable[[], Awaitable[Reply]]) -> Reply:
+        """Return the recorded reply of this step, or ask for it and stage it.
+
+        What it holds of known keys is taken out first: the call that is recorded is the one that
+        is judged and carried out, and no model knows a key by right.
+        """
+        entry = self.recorded.get(key)
+        if entry is not None:
+            reply = Reply.from_entry(entry.body, entry.meta)
+        else:
+            reply = without_secrets(await ask())
+            if not self.context.saved:
+                await self.written()  # which may give its epoch another number
+            seen = (self.context.epoch.number, self.sent[0], self.sent[1])
+            meta = reply.meta(seen, self.context.label.trust)
+            entry = self.stage(EntryKind.REPLY, key, reply.wire(), meta=meta)
+        self.usage += reply.usage
+        if reply.calls:
+            self.call_ids.update(call.id for call in reply.calls)
+            if reply.thought:
+                self.thoughts[entry.body] = (reply.model, reply.thought)
+        return reply
+
+    def notify_owner(self, kind: str, text: str) -> None:
+        """Tell the owner something with the next flush."""
+        self._page.notices.append(
+            Notice(
+                new_id("note"),
+                self.agent.id,
+                self.id,
+                kind,
+                plain(redact(text)),
+                self.means.clock(),
+            )
+        )
+
+    def note(self, event: Event) -> None:
+        """Write an event into the audit log with the next flush."""
+        self._page.events.append(event)
+
+    def use_grant(self, grant_id: str) -> None:
+        """Count a call that a grant covers, with the next flush."""
+        self._page.granted.append(grant_id)
+
+    def use_quota(self, use: Use) -> None:
+        """Count a call that a policy's quota covers, with the next flush."""
+        self._page.uses.append(use)
+
+    @property
+    def granted(self) -> Sequence[str]:
+        """Grants that calls were made on and that the store does not know of yet."""
+        return self._page.granted
+
+    @property
+    def uses(self) -> Sequence[Use]:
+        """What counts for quotas and the store does not know of yet."""
+        return self._page.uses
+
+    def ask_person(self, approval: Approval) -> None:
+        """Put a question to a person with the next flush."""
+        self._page.approvals.append(approval)
+        text = f"{approval.question} (approval {approval.id})"
+        answers_here = not self.people.isdisjoint((OWNER, *approval.reviewers))
+        if answers_here or PRESENT in approval.reviewers:
+            # Who may answer it there must see all of it; others are told no more than needed.
+            text = announcement(approval)
+        self.deliver(approval.id, text)
+
+    def deliver(self, name: str, text: str) -> None:
+        """Send a text to where the matter came from, with the next flush."""
+        if self.reply_to is None:
+            return
+        now = self.means.clock()
+        self._page.deliveries.append(
+            Delivery(
+                key=f"{self.id}/{name}",
+                agent_id=self.agent.id,
+                turn_id=self.id,
+                channel=self.channel,
+                target=self.reply_to,
+                text=plain(text),
+                next_at=now,
+                created_at=now,
+            )
+        )
+
+    async def flush(
+        self,
+        state: TurnState = TurnState.OPEN,
+        *,
+        error: str | None = None,
+        inside: Callable[[Connection], Awaitable[Draft]] | None = None,
+    ) -> Draft | None:
+        """Write what is staged and return when it is durable; with `inside`, return its result."""
+        await self.written()
+        page = self._page
+        page.state, page.inside = state, inside
+        page.error = plain(error) if error else None
+        if not page.drafts and state is TurnState.OPEN and inside is None and not page.notices:
+            return None
+        self._page = Page()
+        if state is not TurnState.OPEN and self.course.looks_back:
+            self.course.read(self.recorded)
+            page.ran = self.course.lasting
+        if self._purse is not None:
+            page.charges = self._purse.take(ended=state not in (TurnState.OPEN, TurnState.PARKED))
+        # A task of its own, so that stopping the turn cannot leave a write half awaited.
+        self._flushing = asyncio.create_task(self._write(page))
+        result = await asyncio.shield(self._flushing)
+        self._flushing = None
+        return result
+
+    async def written(self) -> None:
+        """Wait for a write under way."""
+        if self._flushing is not None:
+            await asyncio.shield(self._flushing)
+            self._flushing = None
+
+    def flush_meanwhile(self) -> None:
+        """Start to write what is staged; the next flush waits for it.
+
+        For results of calls: they become durable while the model thinks about them, and the reply
+        to them is not acted upon before.
+        """
+        if self._page.drafts and self._flushing is None:
+            page, self._page = self._page, Page()
+            if self._purse is not None:
+                page.charges = self._purse.take()
+            self._flushing = asyncio.create_task(self._write(page))
+
+    async def _write(self, page: Page) -> Draft | None:
+        return await self._patiently(lambda: self._commit(page))
+
+    async def _patiently(self, write: Callable[[], Awaitable[T]]) -> T:
+        wait = _FIRST_WAIT
+        while True:
+            try:
+                return await write()
+            except StoreUnavailable as problem:
+                # The turn pauses and nothing of it is lost: it goes on when there is room again.
+                self.publish("waiting", {"why": problem.message})
+                await asyncio.sleep(wait)
+                wait = min(wait * 2, _LONGEST_WAIT)
+
+    async def _commit(self, page: Page) -> Draft | None:
+        live, base = self.live, self.live.length
+        context = self.context
+        audience = None if context.participants.owner_alone else str(self.source.audience)
+        epoch = None if context.saved else context.epoch
+        least = context.label.trust
+        trust = None if least is Trust.OWNER else least.value
+        if page.state is TurnState.OPEN or trust is not None:
+            self._keep_trust_of_message(page)
+        now = self.means.clock()
+        ended_at = None if page.state in (TurnState.OPEN, TurnState.PARKED) else now
+        record, item = self.record, self.item
+        opened = TurnRecord(
+            id=self.id,
+            agent_id=self.agent.id,
+            state=page.state,
+            channel=self.channel,
+            reply_to=self.reply_to,
+            first_seq=base + 1,
+            last_seq=base,
+            opened_at=self.opened_at,
+            ended_at=ended_at,
+            usage=self.usage,
+            error=page.error,
+            audience=audience,
+            trust=trust,
+            arrived_at=self.arrived_at,
+        )
+
+        async def work(tx: Connection) -> tuple[Draft | None, Epoch | None]:
+            result = await page.inside(tx) if page.inside is not None else None
+            drafts = page.drafts if result is None else [*page.drafts, result]
+            begun = await epochs.begin(tx, epoch) if epoch is not None else None
+            if begun is not None and begun != epoch:
+                drafts = [one.in_epoch(begun.number) for one in drafts]
+            if not await journal.append(tx, live.claim, base, self.id, drafts):
+                raise _AlreadyWritten
+            last = base + len(drafts)
+            stopped = page.state is TurnState.STOPPED
+            if item is not None and not await inbox.take(tx, item, stopped=stopped):
+                if not stopped and await inbox.find(tx, item.id) is not None:
+                    raise StoppedBefore(f"{item.id} was stopped before its turn wrote anything.")
+                raise LaneLost(f"{item.id} was taken by another worker; it is answered there.")
+            if record is None:
+                await journal.open_turn(tx, opened, last)
+            else:
+                stands = replace(opened, id=self.id, last_seq=last)
+                await journal.update_turn(tx, stands)
+            await self._send_off(tx, page)
+            return result, begun
+
+        count = len(page.drafts) + (page.inside is not None)
+        try:
+            result, begun = await self.means.database.write(work)
+        except _AlreadyWritten:
+            result = await self._result_at(base + count) if page.inside is not None else None
+            begun = await self._stored(epoch)
+        live.length = context.upto = base + count
+        if epoch is context.epoch:
+            context.epoch, context.saved = begun or context.epoch, True
+        self.record = record or opened
+        self.item = None
+        if result is not None:
+            self._note(result)
+        return result
+
+    def _keep_trust_of_message(self, page: Page) -> None:
+        """Note how far the message is trusted by itself, where its turn may be trusted less."""
+        for place, draft in enumerate(page.drafts):
+            if draft.key == "in":
+                page.drafts[place] = draft.trusted(self.speaker_trust)
+
+    async def _send_off(self, tx: Connection, page: Page) -> None:
+        """Write what others are to hear of a page, and what it cost."""
+        for notice in page.notices:
+            await agents.put_notice(tx, notice)
+        for approval in page.approvals:
+            await approvals.put(tx, approval)
+        for delivery in page.deliveries:
+            await outbox.put(tx, delivery)
+        for grant_id in page.granted:
+            await approvals.use_grant(tx, grant_id)
+        for use in page.uses:
+            await approvals.put_quota(tx, use)
+        if page.events:
+            await events.append(tx, self.agent.id, page.events)
+        if page.ran:
+            await agents.have_run(tx, self.agent.id, page.ran)
+        if page.charges and self._purse is not None:
+            await self._purse.record(tx, page.charges)
+        if page.state is not TurnState.OPEN and self.means.database.distributed:
+            await tx.notify("turn", self.id)
+
+    async def _result_at(self, seq: int) -> Draft:
+        entry = await self.means.database.read(lambda tx: journal.entry_at(tx, self.agent.id, seq))
+        assert entry is not None
+        return Draft(entry.kind, entry.key, entry.body, entry.at, entry.meta)
+
+    async def _stored(self, epoch: Epoch | None) -> Epoch | None:
+        if epoch is None:
+            return None
+        return await self.means.database.read(lambda tx: epochs.stored(tx, epoch))
+
+    # -- endings -------------------------------------------------------------------------------
+
+    async def wind_up(self) -> None:
+        """Take no more stops, and wait for a write under way: then it is known which calls ran."""
+        self.ending = True
+        await self.written()
+
+    async def finish(self, reply: Reply) -> Outcome:
+        """End the turn with its answer."""
+        text = reply.text or EMPTY_ANSWER
+        self.deliver("answer", text)
+        return await self._end(TurnState.DONE, text, None)
+
+    async def park(self, questions: list[str]) -> Outcome:
+        """Leave the turn at rest until a person has decided."""
+        return await self._end(TurnState.PARKED, "\n".join(questions), None)
+
+    async def fail(self, explanation: str) -> Outcome:
+        """End the turn with an explanation instead of an answer."""
+        explanation = redact(explanation)
+        if self._ending is None:
+            self.deliver("answer", explanation)
+        return await self._end(TurnState.FAILED, explanation, explanation)
+
+    async def stop(self) -> Outcome:
+        """End the turn because a person said so."""
+        text = self.stop_reason or "Stopped."
+        if self._ending is None:
+            self.deliver("answer", text)
+        return await self._end(TurnState.STOPPED, text, text)
+
+    async def _end(self, state: TurnState, text: str, error: str | None) -> Outcome:
+        # A limit or a stop that comes while the end is being written comes too late.
+        self.ending = True
+        if self._ending is None:
+            self._ending = Outcome(self.id, self.agent.id, state, text, self.usage)
+            await self.flush(state, error=error)
+        else:
+            await self.flush()
+        ending = self._ending
+        kind = "parked" if ending.state is TurnState.PARKED else "ended"
+        self.publish(kind, {"state": ending.state.value, "text": ending.text})
+        return ending
+
+    async def let_go(self) -> None:
+        """Wait for a write under way, or give it up if the store does not take it."""
+        if self._flushing is not None:
+            done, _ = await asyncio.wait([self._flushing], timeout=1.0)
+            if not done:
+                self._flushing.cancel()
+            await asyncio.gather(self._flushing, return_exceptions=True)
+        purse, self._purse = self._purse, None
+        if purse is not None:
+            # It writes by way of the turn: let go of, neither keeps the other alive.
+            await purse.close()
+
+    def publish(self, kind: str, data: dict[str, Any]) -> None:
+        """Show watchers what is going on."""
+        if self.means.watched(self.agent.id):
+            self.means.publish(self.agent.id, self.id, kind, data)
+
+    def tell(self, key: str, text: str, *, meta: str | None = None) -> None:
+        """Say something to the agent in the middle of its turn."""
+        told = f"{MARK} {unmarked(text)}"  # it may quote others
+        self.stage(EntryKind.MESSAGE, key, message_wire("user", told), meta=meta)
+
+
+def without_secrets(reply: Reply) -> Reply:
+    """Return a reply without known keys; the very same one if it holds none."""
+    text, reasoning = redact(reply.text), redact(reply.reasoning)
+    calls = tuple(map(_call_without_secrets, reply.calls)) if reply.calls else ()
+    thought = reply.thought
+    if thought and redact_json(said := thought.decode("utf-8", "replace")) != said:
+        # A vendor takes its own record back unchanged or not at all.
+        thought = b""
+    if (text, reasoning, calls, thought) == (
+        reply.text,
+        reply.reasoning,
+        reply.calls,
+        reply.thought,
+    ):
+        return reply
+    return replace(reply, text=text, reasoning=reasoning, calls=calls, thought=thought)
+
+
+def _call_without_secrets(call: Call) -> Call:
+    name, arguments = redact(call.name), redact_json(call.arguments)
+    if name != call.name:
+        # Vendors take names of letters, digits, dashes and underscores back, and no others.
+        name = re.sub(r"[^A-Za-z0-9_-]+", "_", name).strip("_")
+    return Call(call.id, name, arguments)
+
+
+def _opening(item: InboxItem) -> str | None:
+    """Return what is kept beside the message that opens a turn, as JSON."""
+    kept = {"sender": item.sender, "schema": item.schema, "participants": item.participants}
+    kept = {name: value for name, value in kept.items() if value}
+    return orjson.dumps(kept).decode() if kept else None
