@@ -100,7 +100,7 @@ class Hybrid:
 
 def minilm() -> Encode:
     """Return the encoder that comes with asterism, by itself."""
-    from asterism.memory.search.encoders.minilm import MiniLM
+    from asterism.search.encode import MiniLM
 
     return MiniLM().encode_here
 

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from asterism.memory.documents import Document
-from asterism.memory.search.dates import days_in, span_of
-from asterism.memory.search.question import read
+from asterism.memory.content import Parts
+from asterism.memory.edits import BlockContent
 from asterism.models.anthropic import Anthropic
 from asterism.ports import ModelRequest
+from asterism.search.dates import days_in, span_of
+from asterism.search.query import read
 from asterism.telemetry.redaction import KnownSecrets, RedactingStream
 from asterism.types.memory import EditRange, SetText, TextSchema
 from asterism.types.turns import message_wire, unmarked
@@ -121,16 +122,16 @@ def marks() -> list[Case]:
 def documents() -> list[Case]:
     """A block that was edited ten times and one that was edited thousands of times."""
 
-    def after(edits: int) -> bytes:
-        document = Document.new(TextSchema(), 7)
+    def after(edits: int) -> Parts:
+        document = BlockContent(TextSchema(), {})
         document.apply(SetText("\n".join(f"line {number}" for number in range(50))))
         for number in range(edits):
             document.apply(EditRange(number % 50 + 1, number % 50 + 1, f"line {number}"))
-        return document.snapshot()
+        return document.parts
 
-    def load(snapshot: bytes) -> None:
+    def load(parts: Parts) -> None:
         for _ in range(20):
-            Document.load(TextSchema(), snapshot, 7)
+            BlockContent(TextSchema(), parts)
 
     return [Case("load a block", load, after(10), after(3_000), MAX_SAME)]
 

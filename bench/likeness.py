@@ -16,8 +16,7 @@ from pathlib import Path
 from asterism.memory.facts import facts_in
 from asterism.memory.likeness import Relation, compare
 from asterism.memory.statements import parse_text
-from asterism.memory.vectors import cosine, embed, nearest
-from asterism.memory.words import digest, words
+from asterism.memory.words import cosine, digest, embed, nearest, words
 
 _DATA = Path(__file__).parents[1] / "tests" / "data"
 _SETS = ("tuned", "held_out")
@@ -26,7 +25,7 @@ import time
 def resident():
     with open('/proc/self/statm') as file:
         return int(file.read().split()[1]) * 4096
-from asterism.memory.vectors import embed
+from asterism.memory.words import embed
 before, start = resident(), time.perf_counter()
 embed(['hello'])
 print(time.perf_counter() - start, (resident() - before) / 1e6)

@@ -3,7 +3,7 @@
 Needs files of conversations with questions and the ids of the messages that answer them, in the
 form of `bench/README.md`; the weights that are shipped were fitted on the development halves of
 LoCoMo and BEAM, which are not. One weight a signal, by listwise softmax with a penalty for large
-ones; each file counts the same, whatever its size. Figures are by five-fold cross-validation over
+ones; each file counts the same, whatever its size. Figures are by five-index cross-validation over
 conversations, so that no question is judged by weights that have seen its conversation.
 """
 
@@ -24,15 +24,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asterism.app.engine import make_encoder
-from asterism.memory.search.encoders import encode_question
-from asterism.memory.search.encoders.names import names_for
-from asterism.memory.search.search import Encoded, begin
+from asterism.search.encode import encode_question, names_for
+from asterism.search.search import QueryVector, prepare
 from asterism.types.people import OWNER_ALONE
 from asterism.types.search import Query
 from bench.adapters.memory import Memory, milliseconds
 from bench.dialogues import APART, Conversation, load
 
-WEIGHTS = Path(__file__).parent.parent / "src/asterism/memory/search/weights.json"
+WEIGHTS = Path(__file__).parent.parent / "src/asterism/search/weights.json"
 FOLDS = 5
 _CANDIDATES = 150
 """Per question, those that any reasonable weights would put first; others only cost time."""
@@ -97,10 +96,10 @@ async def _tables(
     for one in conversation.questions:
         vector = None
         if encoder is not None:
-            vector = Encoded(encoder.name, await encode_question(encoder, one.text, names))
+            vector = QueryVector(encoder.name, await encode_question(encoder, one.text, names))
 
-        async def read(tx: Any, one: Any = one, vector: Encoded | None = vector) -> Any:
-            looking = await begin(
+        async def read(tx: Any, one: Any = one, vector: QueryVector | None = vector) -> Any:
+            looking = await prepare(
                 tx,
                 constellation,
                 agent.id,
@@ -108,7 +107,7 @@ async def _tables(
                 participants=OWNER_ALONE,
                 now=now,
             )
-            return looking.held.texts.numbers, await looking.table(vector)
+            return looking.candidates.texts.numbers, await looking.signal_table(vector)
 
         numbers, table = await home.database.read(read)
         signals = list(table)
@@ -220,7 +219,7 @@ def _curved(
 
 
 def folds(asked: Sequence[Asked]) -> list[int]:
-    """Return a fold for each question; those of one conversation have the same."""
+    """Return a index for each question; those of one conversation have the same."""
     fold: dict[tuple[str, str], int] = {}
     for file in sorted({one.file for one in asked}):
         names = sorted({one.conversation for one in asked if one.file == file})

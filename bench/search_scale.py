@@ -1,7 +1,7 @@
 """`python -m bench.search_scale`: the index of search over many agents with many messages.
 
 Messages are made of invented words whose frequencies follow Zipf's law; their static vectors are
-made up, but for the figures that say how fast texts are folded.
+made up, but for the figures that say how fast texts are indexed.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from asterism.memory.search import across, analysis, folding, index, places, stored
-from asterism.memory.search.search import search
-from asterism.memory.search.texts import WIDTH
-from asterism.memory.vectors import SIZE, Reading
+from asterism.memory.words import SIZE, TokenSummary
+from asterism.search import build, index, postings, texts
+from asterism.search.search import search
+from asterism.search.texts import WIDTH
 from asterism.store import agents
 from asterism.store.database import Connection
-from asterism.store.shelves import JOURNAL
+from asterism.store.search_index import JOURNAL
 from asterism.store.sqlite import SQLite, open_sqlite
 from asterism.types.agents import Agent, now_ms
 from asterism.types.people import OWNER_ALONE
@@ -35,7 +35,7 @@ VOCABULARY = 60_000
 LENGTH = 20
 """Words of a message; half of them are stop words, as in English."""
 ROUNDS = 200
-_STOPS = sorted(analysis.STOP_WORDS)
+_STOPS = sorted(texts.STOP_WORDS)
 _SYLLABLES = [a + b for a in "bdfgklmnprstvz" for b in "aeiou"]
 
 
@@ -93,7 +93,7 @@ class Babble:
 
     def query(self, terms: int) -> list[str]:
         """Return terms of a question: some that are frequent, some that are rare."""
-        return analysis.terms_of(self.spoken(terms))
+        return texts.terms_of(self.spoken(terms))
 
 
 async def put_messages(tx: Connection, agent_id: str, texts: Sequence[str], start: int) -> None:
@@ -111,12 +111,12 @@ async def put_messages(tx: Connection, agent_id: str, texts: Sequence[str], star
     await tx.run("UPDATE agents SET length = ? WHERE id = ?", (start + len(texts) - 1, agent_id))
 
 
-async def fold(database: SQLite, agent_id: str) -> None:
-    """Fold all that there is, as it is done in the background."""
-    for one in await database.read(lambda tx: folding.pending(tx, JOURNAL, agent_id)):
-        read = await database.read(lambda tx, one=one: folding.read_range(tx, one))
-        made = folding.analysed(read)
-        assert await database.write(lambda tx, made=made: folding.fold(tx, made))
+async def build_all(database: SQLite, agent_id: str) -> None:
+    """Index all that there is, as it is done in the background."""
+    for one in await database.read(lambda tx: build.pending_segments(tx, JOURNAL, agent_id)):
+        read = await database.read(lambda tx, one=one: build.read_segment_texts(tx, one))
+        made = build.build_segment(read)
+        assert await database.write(lambda tx, made=made: build.store_segment(tx, made))
 
 
 async def timed(count: int, work: Callable[[int], Awaitable[object]]) -> list[float]:
@@ -140,7 +140,7 @@ async def one_agent(database: SQLite, babble: Babble, count: int) -> list[Figure
     texts = babble.texts(count)
     await database.write(lambda tx: put_messages(tx, "single", texts, 1))
     begun = time.perf_counter()
-    await fold(database, "single")
+    await build_all(database, "single")
     rate = count / (time.perf_counter() - begun)
     asked = [babble.query(10) for _ in range(ROUNDS)]
 
@@ -152,7 +152,7 @@ async def one_agent(database: SQLite, babble: Babble, count: int) -> list[Figure
 
     loads: list[float] = []
     finds: list[float] = []
-    index.kept.clear()
+    index.cache.clear()
     cold = await timed(1, load)
     loads.clear()
     await timed(ROUNDS, load)
@@ -160,7 +160,7 @@ async def one_agent(database: SQLite, babble: Babble, count: int) -> list[Figure
     loads.sort()
     finds.sort()
     return [
-        Figure(f"folding {count:,} texts, with static vectors", rate, "texts/s", fewest=5_000),
+        Figure(f"indexing {count:,} texts, with static vectors", rate, "texts/s", fewest=5_000),
         Figure(f"load of {count:,} texts, cold", cold[0], "ms"),
         Figure(f"load of {count:,} texts, warm, p50", statistics.median(loads), "ms", most=0.5),
         Figure(f"load of {count:,} texts, warm, p95", p95(loads), "ms"),
@@ -180,7 +180,7 @@ async def _timed_places(
 ) -> None:
     loaded = await index.load(tx, JOURNAL, agent_id)
     begun = time.perf_counter()
-    await places.places(tx, [loaded], terms)
+    await postings.places(tx, [loaded], terms)
     taken.append((time.perf_counter() - begun) * 1e3)
 
 
@@ -210,12 +210,12 @@ async def many_agents(
     entries = _size(place) - before
     begun = time.perf_counter()
     for agent_id in ids:
-        await fold(database, agent_id)
-    folded_in = time.perf_counter() - begun
+        await build_all(database, agent_id)
+    built_in = time.perf_counter() - begun
     indexed = _size(place) - before - entries
     total = count * each
-    index.kept.clear()
-    whose = [(JOURNAL, one) for one in ids]
+    index.cache.clear()
+    index_key = [(JOURNAL, one) for one in ids]
     chance = random.Random(5)
     asked = [(chance.choice(ids), babble.query(10)) for _ in range(ROUNDS)]
 
@@ -224,17 +224,19 @@ async def many_agents(
 
         async def look(tx: Connection) -> None:
             loaded = await index.load(tx, JOURNAL, agent_id)
-            await places.places(tx, [loaded], terms)
+            await postings.places(tx, [loaded], terms)
 
         return await database.read(look)
 
     async def all_of_them(number: int) -> object:
-        return await database.read(lambda tx: across.across(tx, whose, asked[number][1]))
+        return await database.read(
+            lambda tx: postings.best_indexes(tx, index_key, asked[number][1])
+        )
 
     async def both(number: int) -> object:
         async def look(tx: Connection) -> None:
-            best = await across.across(tx, whose, asked[number][1])
-            await places.places(tx, await index.load_many(tx, best), asked[number][1])
+            best = await postings.best_indexes(tx, index_key, asked[number][1])
+            await postings.places(tx, await index.load_indexes(tx, best), asked[number][1])
 
         return await database.read(look)
 
@@ -254,7 +256,7 @@ async def many_agents(
         return await searched(number, None)
 
     cold, warm = await timed(ROUNDS, own), await timed(ROUNDS, own)
-    index.kept.clear()
+    index.cache.clear()
     cold_search, warm_search = await timed(ROUNDS, search_own), await timed(ROUNDS, search_own)
     await timed(2, search_all)
     wide_search = await timed(50, search_all)
@@ -263,7 +265,7 @@ async def many_agents(
     whole = await timed(50, both)
     return [
         Figure(f"storing {total:,} messages", total / stored_in, "texts/s"),
-        Figure("folding them, made-up vectors", total / folded_in, "texts/s"),
+        Figure("indexing them, made-up vectors", total / built_in, "texts/s"),
         Figure(
             "index, a message of 20 words, without vectors", indexed / total - WIDTH, "bytes", 90
         ),
@@ -295,11 +297,11 @@ async def measure(place: Path, agents_count: int, each: int, single: int) -> lis
     await database.close()
     chance = random.Random(2)
 
-    def made_up(text: str) -> Reading:
-        return Reading(chance.randbytes(SIZE), 1.0, len(text) // 4)
+    def made_up(text: str) -> TokenSummary:
+        return TokenSummary(chance.randbytes(SIZE), 1.0, len(text) // 4)
 
-    analysis.read_tokens = made_up
-    stored.clear()
+    texts.read_tokens = made_up
+    texts.clear()
     database = await open_sqlite(place / "many")
     figures += await many_agents(database, babble, agents_count, each, place / "many")
     await database.close()

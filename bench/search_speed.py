@@ -24,7 +24,7 @@ _BATCH = 1_000
 _WORDS = 20
 _ASKED = 300
 _SLOW_MS = 200.0
-_INDEX_TABLES = ("shelves", "segments", "postings", "embeddings")
+_INDEX_TABLES = ("search_indexes", "segments", "postings", "embeddings")
 MOST_MS, MOST_MS_ENCODED, LEAST_RATE, MOST_DISK = 4.0, 20.0, 5_000.0, 3.0
 """The goals, at 10,000 messages of one agent."""
 
@@ -83,7 +83,7 @@ def _ours(
     with tempfile.TemporaryDirectory(prefix="asterism-search-") as place:
         memory = Memory(place, encoder)
         taken = _timed(lambda: [memory.ingest(one) for one in sessions])
-        folded = _timed(memory.finish)
+        indexing_time = _timed(memory.finish)
         memory.search(asked[0], 10)
         times = memory.run(_awaited(memory.find, asked))
         disk = memory.disk_bytes()
@@ -91,7 +91,7 @@ def _ours(
         memory.close()
     _line(title, times, floor)
     print(f"  taken in      {count / taken:10,.0f} messages/s, found by their words at once")
-    print(f"  then indexed  {count / folded:10,.0f} messages/s")
+    print(f"  then indexed  {count / indexing_time:10,.0f} messages/s")
     index = sum(tables.get(one, 0) for one in _INDEX_TABLES)
     largest = ", ".join(f"{one} {size / count:.0f}" for one, size in list(tables.items())[:6])
     journal = sum(tables.get(one, 0) for one in ("entries", "turns"))

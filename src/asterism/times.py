@@ -43,18 +43,17 @@ MONTH_PATTERN = "|".join(sorted(MONTH_NUMBERS, key=len, reverse=True))
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
-_DURATION = re.compile(
+# Compiled when they are first used: every start imports this module, and few read a time.
+_DURATION = (
     r"(?P<count>\d+\.?\d*|\.\d+)\s*"
     r"(?P<unit>s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?|w|wks?|weeks?)?"
 )
-_NAMED_DAY = re.compile(
-    r"(?P<day>today|yesterday)(?:\s+(?:at\s+)?(?P<clock>\d{1,2}:\d{2}(?::\d{2})?))?"
-)
-_CLOCK = re.compile(r"\d{1,2}:\d{2}(?::\d{2})?")
-_MILLISECONDS = re.compile(r"\d{12,14}")
-_WHOLE_DAY = re.compile(r"today|yesterday|\d{4}-\d{2}-\d{2}|\d{8}")
-_TO_THE_SECOND = re.compile(r"\d{1,2}:\d{2}:\d{2}$")
-_HOURS = re.compile(r"(\d{1,2}:\d{2})\s*-\s*(\d{1,2}:\d{2})")
+_NAMED_DAY = r"(?P<day>today|yesterday)(?:\s+(?:at\s+)?(?P<clock>\d{1,2}:\d{2}(?::\d{2})?))?"
+_CLOCK = r"\d{1,2}:\d{2}(?::\d{2})?"
+_MILLISECONDS = r"\d{12,14}"
+_WHOLE_DAY = r"today|yesterday|\d{4}-\d{2}-\d{2}|\d{8}"
+_TO_THE_SECOND = r"\d{1,2}:\d{2}:\d{2}$"
+_HOURS = r"(\d{1,2}:\d{2})\s*-\s*(\d{1,2}:\d{2})"
 
 PhraseReader = Callable[[str, int], tuple[int, int] | None]
 """Returns the first and last millisecond of a phrase such as "last week", in days of UTC."""
@@ -84,7 +83,7 @@ def read_duration(text: str, default_unit: str | None = None) -> float:
     A number without a unit is in the default unit, if there is one. Raises `ValueError` for
     anything else.
     """
-    found = _DURATION.fullmatch(text.strip().lower())
+    found = re.fullmatch(_DURATION, text.strip().lower())
     unit = (found["unit"] or default_unit) if found is not None else None
     if found is None or unit is None:
         raise ValueError(f"{text[:80]!r} is not a duration.")
@@ -107,7 +106,7 @@ def read_iso(text: str, zone: tzinfo | None = None) -> datetime:
 
 def read_hours(text: str) -> tuple[time, time]:
     """Return two times of the day, such as `08:00-22:00`; raise `ValueError` for anything else."""
-    found = _HOURS.fullmatch(text.strip())
+    found = re.fullmatch(_HOURS, text.strip())
     first, last = (_read_clock(found[1]), _read_clock(found[2])) if found else (None, None)
     if first is None or last is None or first == last:
         raise ValueError(f"{text[:80]!r} is not a pair of different times of the day.")
@@ -122,7 +121,7 @@ def read_moment(text: str, now: datetime | None = None) -> int:
     """
     written = _normalize(text)
     here = now or datetime.now().astimezone()
-    if _MILLISECONDS.fullmatch(written):
+    if re.fullmatch(_MILLISECONDS, written):
         return int(written)
     if written == "now":
         return to_ms(here)
@@ -137,7 +136,7 @@ def read_moment(text: str, now: datetime | None = None) -> int:
             f"{text!r} is not a valid time. Write one such as 2026-11-16T04:00, 04:00, yesterday "
             'or "1 hour ago". Nothing was done.'
         ) from None
-    return moment + 999 if _TO_THE_SECOND.search(written) else moment
+    return moment + 999 if re.search(_TO_THE_SECOND, written) else moment
 
 
 def read_range(
@@ -157,7 +156,7 @@ def read_range(
         if found is None:
             raise
         return found[0] - ahead, found[1] - ahead
-    if not _WHOLE_DAY.fullmatch(_normalize(text)):
+    if not re.fullmatch(_WHOLE_DAY, _normalize(text)):
         return first, first
     return first, to_ms(_at_clock(_local(first) + timedelta(days=1), time())) - 1
 
@@ -167,10 +166,10 @@ def _normalize(text: str) -> str:
 
 
 def _read_local(written: str, here: datetime) -> datetime:
-    if found := _NAMED_DAY.fullmatch(written):
+    if found := re.fullmatch(_NAMED_DAY, written):
         day = here - timedelta(days=found["day"] == "yesterday")
         return _at_clock(day, _read_clock(found["clock"] or "0:00"))
-    if _CLOCK.fullmatch(written):
+    if re.fullmatch(_CLOCK, written):
         return _at_clock(here, _read_clock(written))
     return read_iso(written)
 

@@ -25,7 +25,7 @@ from loro import LoroDoc, VersionVector
 from asterism.memory import history
 from asterism.memory.forgetting import ForgetReceipt
 from asterism.memory.forgetting.columns import TABLES
-from asterism.memory.gate import blocks, passages
+from asterism.memory.gate import blocks, passages, replicas
 from asterism.memory.gate.writer import Writer
 from asterism.store import agents, events
 from asterism.store.database import Connection, Database
@@ -323,13 +323,16 @@ async def plant_memory(tx: Connection, text: str) -> None:
         Append(f"still {text}"),
     ):
         await blocks.write(tx, told, human.id, edit, era=4)
+        await replicas.export_updates(tx, told, human.id)  # its Loro document holds it all, too
     await blocks.create(tx, told, "agent_aria", f"x{text}", content="labelled")
     fields = (Field("phone", default=text), Field("n", FieldType.NUMBER))
     partner = await blocks.create(tx, told, "", "partner", schema=MapSchema(fields))
     await blocks.write(tx, told, partner.id, SetField("phone", f"was {text}"))
+    await replicas.export_updates(tx, told, partner.id)
     await blocks.write(tx, told, partner.id, SetField("phone", f"is {text} now, as all know"))
     log = await blocks.create(tx, told, "agent_bela", "log", schema=LogSchema())
     await blocks.write(tx, told, log.id, Append(f"noted {text}"))
+    await replicas.export_updates(tx, told, log.id)
     await blocks.write(tx, told, log.id, Describe(description="said nothing"))
     stored = await passages.write(
         tx,

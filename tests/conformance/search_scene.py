@@ -5,7 +5,7 @@ from typing import Any
 
 from asterism.memory.gate import passages as gate
 from asterism.memory.gate.passages import NewPassage
-from asterism.memory.search.search import search
+from asterism.search.search import search
 from asterism.store.database import Connection, Database
 from asterism.types.memory import Insert, Origin, OriginKind, Source
 from asterism.types.people import OWNER, OWNER_ALONE, PUBLIC, Participant, Participants, Trust

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from asterism.errors import AsterismError, Conflict
 from asterism.memory import blocks, history
 from asterism.memory.gate import blocks as gate
+from asterism.memory.gate import replicas
 from asterism.memory.gate.writer import Writer
 from asterism.store.database import Database
 from asterism.types.memory import (
@@ -145,7 +146,9 @@ class Replica:
         return "\n".join(line.text for line in await self.lines(block))
 
     async def ops(self, block: Block) -> bytes:
-        return await self.database.read(lambda tx: history.ops_of(tx, block.id, None))
+        return await self.database.write(
+            lambda tx: replicas.export_updates(tx, as_owner(), block.id, None)
+        )
 
 
 class World:

@@ -28,13 +28,13 @@ from hypothesis import strategies as st
 
 from asterism.errors import InvalidInput, NotAllowed
 from asterism.memory import archive, history
-from asterism.memory.documents import History
 from asterism.memory.forgetting import Forgetting, forget, replay
 from asterism.memory.forgetting.blocks import sweep_blocks
 from asterism.memory.forgetting.columns import TABLES, How
 from asterism.memory.forgetting.redaction import Redactor, TextMatcher, find_spans
-from asterism.memory.gate import blocks, passages
+from asterism.memory.gate import blocks, passages, replicas
 from asterism.memory.gate.writer import Writer
+from asterism.memory.schemas import read_schema
 from asterism.permissions import Actor
 from asterism.store import agents, postgres
 from asterism.store.database import Connection, Database
@@ -42,9 +42,18 @@ from asterism.store.events import verify
 from asterism.store.sqlite import open_sqlite
 from asterism.types.agents import Agent
 from asterism.types.memory import (
+    Add,
     Append,
+    CompositeSchema,
     Insert,
+    ListSchema,
     Merge,
+    RemoveItem,
+    Replace,
+    Schema,
+    SectionSchema,
+    SetField,
+    SetItem,
     SetText,
     TextSchema,
     Undo,
@@ -67,6 +76,7 @@ from tests.conformance.forget_scene import (
     versions_of,
 )
 from tests.conformance.memory_scene import put_turn
+from tests.elsewhere import Elsewhere
 
 
 @pytest.fixture(params=ENGINES)
@@ -346,16 +356,16 @@ async def test_history_goes_on_afterwards(engine: Engine, database: Database, ca
     )
     lines = [Append(f"line {number}") for number in range(9)]
     await database.write(lambda tx: write(tx, *lines, Append(f"it is {canary}!"), Append("end")))
-    updates = await database.read(lambda tx: history.ops_of(tx, block.id, None))
-    replica = History.load(TextSchema(), None, [updates], 77)
-    both = replica.document.version
-    replica.document.apply(Append("from elsewhere"))
+    updates = await database.write(lambda tx: replicas.export_updates(tx, OWNER, block.id))
+    replica = Elsewhere(TextSchema(), updates)
+    both = replica.replica.version
+    replica.edit(Append("from elsewhere"))
     await forget(database, engine.data, OWNER, Forgetting(texts=(canary,)))
     # A replica that still knows it all cannot bring it back.
-    whole = replica.document.ops_since(history.empty_version())
+    whole = replica.updates()
     with pytest.raises(InvalidInput):
         await database.write(lambda tx: write(tx, Merge(whole)))
-    theirs = replica.document.ops_since(both)
+    theirs = replica.updates(both)
     merged = await database.write(lambda tx: write(tx, Merge(theirs)))
     said = [line.text for line in merged]
     assert "from elsewhere" in said
@@ -365,6 +375,70 @@ async def test_history_goes_on_afterwards(engine: Engine, database: Database, ca
     assert undone[1].edits == (2,)
     old = await database.read(lambda tx: history.lines_at(tx, block.id, version=4))
     assert [line.text for line in old] == ["first", "line 0", "line 1", "line 2"]
+
+
+async def test_replicas_of_every_kind_still_merge_afterwards(
+    engine: Engine, database: Database, canary: str
+) -> None:
+    """Of a Loro document, what the block says stays and the rest is covered under its ids."""
+    kinds: list[tuple[Schema, list[Any], Any]] = [
+        (
+            TextSchema(),
+            [Append(f"is {canary}"), Append("tea"), Replace("tea", "cake")],
+            Append("x"),
+        ),
+        (
+            read_schema("partner"),
+            [
+                SetField("name", canary),
+                SetField("preferences", ["tea", canary]),
+                SetField("preferences", ["tea", canary, "quiet"]),
+                Add("energy_level", 2),
+            ],
+            Add("energy_level", 1),
+        ),
+        (
+            read_schema("tasks"),
+            [Append(canary), Append("milk"), SetItem(2, {"title": "oats"}), RemoveItem(1)],
+            SetItem(1, {"done": True}),
+        ),
+        (
+            CompositeSchema((SectionSchema("a", TextSchema()), SectionSchema("b", ListSchema()))),
+            [Append(canary, "a"), Append("kept", "b"), Append(canary, "b")],
+            Append("more", "b"),
+        ),
+    ]
+    for number, (schema, edits, elsewhere) in enumerate(kinds):
+
+        async def plant_block(
+            tx: Connection,
+            schema: Schema = schema,
+            edits: list[Any] = edits,
+            label: str = f"b{number}",
+        ) -> tuple[str, bytes]:
+            block = await blocks.create(tx, OWNER, "agent_aria", label, schema=schema)
+            updates = b""
+            for edit in edits:
+                await blocks.write(tx, OWNER, block.id, edit)
+                updates = await replicas.export_updates(tx, OWNER, block.id)
+            return block.id, updates
+
+        async def merge(tx: Connection, block_id: str, updates: bytes) -> str:
+            return (await blocks.write(tx, OWNER, block_id, Merge(updates))).text
+
+        block_id, updates = await database.write(plant_block)
+        other = Elsewhere(schema, updates)
+        both = other.replica.version
+        other.edit(elsewhere)
+        await forget(database, engine.data, OWNER, Forgetting(texts=(canary,)))
+        assert await columns_with(database, canary) == set()
+        text = await database.write(
+            lambda tx, block_id=block_id, theirs=other.updates(both): merge(tx, block_id, theirs)
+        )
+        said = other.content.lines()
+        assert [line for line in said if canary not in line] == [
+            line for line in text.split("\n") if line in said
+        ]
 
 
 async def test_others_keep_theirs(engine: Engine, database: Database, canary: str) -> None:
@@ -394,7 +468,7 @@ async def test_names_are_left_and_told(engine: Engine, database: Database) -> No
 
 async def test_a_damaged_block_is_told(engine: Engine, database: Database, canary: str) -> None:
     await plant(database, engine, canary)
-    await database.write(lambda tx: tx.run("UPDATE block_eras SET ops = ?", (b"broken",)))
+    await database.write(lambda tx: tx.run("UPDATE block_eras SET content = ?", (b"broken",)))
     receipt = await forget(database, engine.data, OWNER, Forgetting(texts=(canary,)))
     assert len(receipt.unreached) == 1
     assert "could not be written anew" in receipt.unreached[0]

@@ -1,4 +1,4 @@
-"""Indexing: texts are folded and encoded in the background, whatever comes between."""
+"""Indexing: texts are indexed and encoded in the background, whatever comes between."""
 
 import asyncio
 import logging
@@ -14,11 +14,11 @@ import pytest
 
 from asterism import Asterism
 from asterism.errors import ConfigError, ModelUnavailable
-from asterism.memory.search import folding, index
-from asterism.memory.search.encoders.asking import serving
 from asterism.ports import Encoder
 from asterism.runtime.indexing import Indexing
-from asterism.store import agents, people, shelves
+from asterism.search import index
+from asterism.search.encode import encoder_in_use
+from asterism.store import agents, people, search_index
 from asterism.store.database import Connection, Database
 from asterism.store.sqlite import open_sqlite
 from asterism.testing.clock import ManualClock
@@ -26,8 +26,8 @@ from asterism.testing.scripted import ScriptedModel
 from asterism.types.agents import now_ms
 from asterism.types.people import Person, Trust
 from asterism.types.turns import Reply
+from tests.conformance.index_scene import say
 from tests.conformance.memory_scene import ENGINES, HOME, opened, put_agent
-from tests.conformance.shelf_scene import say
 from tests.servers.openai_server import OpenAIServer, status
 
 SIZE = 8
@@ -35,7 +35,7 @@ SIZE = 8
 
 @pytest.fixture(params=ENGINES)
 async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
-    index.kept.clear()
+    index.cache.clear()
     async with opened(request.param, tmp_path) as database:
         yield database
 
@@ -92,7 +92,7 @@ async def vectors(database: Database, agent_id: str, encoder: str) -> list[bool]
         found = await index.encoded(tx, [await index.load(tx, "journal", agent_id)], encoder)
         return None if found is None else [bool(one) for one in found[1]]
 
-    index.kept.clear()
+    index.cache.clear()
     return await database.read(read)
 
 
@@ -102,7 +102,7 @@ async def until(indexing: Indexing, reached: tuple[int, int]) -> None:
 
 
 async def served(database: Database, agent_id: str, wanted: str) -> str | None:
-    return await database.read(lambda tx: serving(tx, [("journal", agent_id)], wanted))
+    return await database.read(lambda tx: encoder_in_use(tx, [("journal", agent_id)], wanted))
 
 
 @pytest.mark.promise("M15")
@@ -242,7 +242,7 @@ async def test_another_encoder_takes_over_when_it_has_encoded_all(
     clock.forward(seconds=61)
     await indexing.catch_up()
     assert await served(database, agent_id, "latter") == "latter"
-    there = await database.read(lambda tx: folding.encoders_of(tx, "journal", agent_id))
+    there = await database.read(lambda tx: index.encoder_counts(tx, "journal", agent_id))
     assert there == {"latter": 200}
 
 
@@ -253,7 +253,7 @@ async def test_what_is_taken_off_while_it_is_encoded_is_not_stored(
     encoder = Counting()
 
     async def drop() -> None:
-        await database.write(lambda tx: shelves.drop(tx, "journal", agent_id, [1]))
+        await database.write(lambda tx: search_index.drop(tx, "journal", agent_id, [1]))
 
     encoder.meet = lambda call: drop() if call == 2 else None
     indexing = made(database, encoder, clock)
@@ -276,7 +276,7 @@ async def test_what_comes_meanwhile_does_not_wait_for_a_long_shelf(
     encoder.meet = lambda call: more() if call == 1 else None
     await indexing.catch_up()
     assert len(encoder.seen) == 1_700
-    # The second of three segments of the long shelf has yet to be encoded.
+    # The second of three segments of the long index has yet to be encoded.
     assert encoder.seen.index("Reply 5049") < encoder.seen.index("Reply 799")
     assert encoder.seen.index("Reply 5049") < 900
 
@@ -303,7 +303,7 @@ async def test_indexing_begins_by_itself_when_an_agent_is_quiet(database: Databa
 async def test_a_home_encodes_with_the_server_that_is_configured(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
-    index.kept.clear()
+    index.cache.clear()
     async with OpenAIServer() as server:
         given = {
             "search.encoder": "ours:embedder",

@@ -10,12 +10,13 @@ from asterism.errors import InvalidInput, NotFound
 from asterism.memory.gate import blocks as block_gate
 from asterism.memory.gate import passages as gate
 from asterism.memory.gate.passages import NewPassage
-from asterism.memory.search.caches import let_go
 from asterism.memory.why import why
+from asterism.search import clear_caches
 from asterism.store.database import Connection, Database
 from asterism.types.memory import Retract
 from asterism.types.people import Participant, Participants, Trust
 from asterism.types.search import HitKind, ReasonKind
+from tests.conformance.index_scene import fold_all, say
 from tests.conformance.memory_scene import (
     ENGINES,
     HOME,
@@ -36,7 +37,6 @@ from tests.conformance.search_scene import (
     put_summary,
     texts,
 )
-from tests.conformance.shelf_scene import fold_all, say
 
 
 @pytest.fixture(params=ENGINES)
@@ -160,11 +160,11 @@ async def test_words_are_found_in_any_script_and_case(database: Database, aria: 
     await database.write(put)
     for text in said.values():
         await insert(database, aria, text)
-    for folded in (False, True):
+    for indexed in (False, True):
         for query, text in said.items():
             found = await find(database, aria, query)
-            assert {hit.kind.value for hit in found[:2]} == {"passage", "message"}, (query, folded)
-            assert {hit.text for hit in found[:2]} == {text}, (query, folded)
+            assert {hit.kind.value for hit in found[:2]} == {"passage", "message"}, (query, indexed)
+            assert {hit.text for hit in found[:2]} == {text}, (query, indexed)
         for kind in ("journal", "archive"):
             await fold_all(database, kind, aria)
 
@@ -333,7 +333,7 @@ async def test_a_search_over_many_agents_says_that_some_are_left_out(database: D
         return ids
 
     # Databases that are copies of one another have agents of the same ids.
-    let_go()
+    clear_caches()
     ids = await database.write(put)
     of_all = "Only 12 of 60 agents and sources were searched closely, those whose texts fit best"
     (note,) = (await ask(database, None, "newt")).notes

@@ -12,14 +12,14 @@ from asterism.memory import people
 from asterism.memory.gate import blocks as block_gate
 from asterism.memory.gate import passages as gate
 from asterism.memory.gate.passages import NewPassage
-from asterism.memory.search import index, looking
+from asterism.search import index, rank
 from asterism.store.database import Connection, Database
 from asterism.types.memory import AppendPassage, Insert, Retract
 from asterism.types.people import OWNER_ALONE, Account, Participant, Participants
 from asterism.types.search import DOMAINS, Found
+from tests.conformance.index_scene import fold_all, say
 from tests.conformance.memory_scene import HOME, HOUR, NOW, as_agent, as_owner, opened, put_agent
 from tests.conformance.search_scene import ANNA, DAY, ask, attach, put_source, put_summary
-from tests.conformance.shelf_scene import fold_all, say
 from tests.conftest import TORTURE
 
 WORDS = (
@@ -129,8 +129,8 @@ def _questions(seed: int, count: int) -> list[tuple[str | None, str, Participant
         ):
             if rng.random() < 0.15:
                 filters[name] = rng.choice(values)
-        whose = rng.choice(["agent_home_aria", "agent_home_aria", "agent_home_Bea", None])
-        made.append((whose, text, rng.choice([OWNER_ALONE, OWNER_ALONE, ANNA, both]), filters))
+        index_key = rng.choice(["agent_home_aria", "agent_home_aria", "agent_home_Bea", None])
+        made.append((index_key, text, rng.choice([OWNER_ALONE, OWNER_ALONE, ANNA, both]), filters))
     return made
 
 
@@ -151,12 +151,12 @@ async def test_the_answers_are_the_same(tmp_path: Path, monkeypatch: pytest.Monk
             monkeypatch.setattr(people, "new_id", new_id)
             database = await stack.enter_async_context(opened(engine, tmp_path))
             await _furnish(database, seed)
-            looking.views.clear()
-            index.kept.clear()
+            rank.views.clear()
+            index.cache.clear()
             told.append(
                 [
-                    await ask(database, whose, text, participants, **filters)
-                    for whose, text, participants, filters in asked
+                    await ask(database, index_key, text, participants, **filters)
+                    for index_key, text, participants, filters in asked
                 ]
             )
     for question, on_sqlite, on_postgres in zip(asked, *told, strict=True):

@@ -1,4 +1,4 @@
-"""Those present find what they may hear, and the rest is as if it were not there."""
+"""Those present find what they may see, and the rest is as if it were not there."""
 
 import itertools
 import random
@@ -13,11 +13,12 @@ from asterism.memory import people
 from asterism.memory.gate import blocks as block_gate
 from asterism.memory.gate import passages as gate
 from asterism.memory.gate.passages import NewPassage
-from asterism.memory.search import looking
+from asterism.search import rank
 from asterism.store.database import Connection, Database
 from asterism.types.memory import Append, Origin, OriginKind, Source
 from asterism.types.people import OWNER, PUBLIC, Account, Audience, Participant, Participants, Trust
 from asterism.types.search import Found
+from tests.conformance.index_scene import fold_all, say
 from tests.conformance.memory_scene import (
     ENGINES,
     HOME,
@@ -29,7 +30,6 @@ from tests.conformance.memory_scene import (
     put_turn,
 )
 from tests.conformance.search_scene import ANNA, DAY, ask, find, insert, put_summary, texts
-from tests.conformance.shelf_scene import fold_all, say
 from tests.conftest import TORTURE
 
 
@@ -208,7 +208,7 @@ async def _put_hidden(tx: Connection, aria: str) -> None:
 _SECRET = Source((Origin(OriginKind.IMPORT, "test"),), Audience.read(OWNER), Trust.OWNER)
 
 
-def _told(found: Found) -> tuple[Any, ...]:
+def _signals(found: Found) -> tuple[Any, ...]:
     """Return all that a search tells, but for the numbers of turns."""
 
     def named(id: str) -> str:
@@ -225,27 +225,27 @@ def _told(found: Found) -> tuple[Any, ...]:
     return hits, found.total, found.more, found.notes
 
 
-@pytest.mark.parametrize("folded", [False, True])
+@pytest.mark.parametrize("indexed", [False, True])
 @pytest.mark.promise("M9", "M6")
 async def test_what_is_hidden_changes_nothing_for_those_present(
-    database: Database, aria: str, folded: bool
+    database: Database, aria: str, indexed: bool
 ):
     """The answers are the same, to the last digit of a score, with and without it."""
     await database.write(lambda tx: _put_heard(tx, aria))
 
     async def answers() -> list[tuple[Any, ...]]:
         return [
-            _told(await ask(database, aria, query, ANNA, now=NOW, limit=50, neighbours=2))
+            _signals(await ask(database, aria, query, ANNA, now=NOW, limit=50, neighbours=2))
             for query in _QUERIES
         ]
 
     before = await answers()
     assert all(hits for hits, *_ in before[:6])
     await database.write(lambda tx: _put_hidden(tx, aria))
-    if folded:
+    if indexed:
         for kind in ("journal", "archive"):
             await fold_all(database, kind, aria)
-    looking.views.clear()
+    rank.views.clear()
     for query, told, then in zip(_QUERIES, await answers(), before, strict=True):
         assert told == then, query
 

@@ -12,11 +12,12 @@ from asterism.memory.forgetting import Forgetting, forget
 from asterism.memory.gate import blocks as block_gate
 from asterism.memory.gate import passages as gate
 from asterism.memory.gate.passages import NewPassage
-from asterism.memory.search.search import search
+from asterism.search.search import search
 from asterism.store.database import Connection, Database
 from asterism.types.memory import Append, AppendPassage, Insert, Retract
 from asterism.types.people import OWNER_ALONE, Account
 from asterism.types.search import HitKind, Query, ReasonKind
+from tests.conformance.index_scene import fold_all, say
 from tests.conformance.memory_scene import (
     ENGINES,
     HOME,
@@ -36,7 +37,6 @@ from tests.conformance.search_scene import (
     put_summary,
     texts,
 )
-from tests.conformance.shelf_scene import fold_all, say
 
 
 @pytest.fixture(params=ENGINES)
@@ -209,13 +209,13 @@ async def test_a_text_is_found_in_the_transaction_that_stores_it(database: Datab
     ]
 
 
-@pytest.mark.parametrize("folded", [False, True])
+@pytest.mark.parametrize("indexed", [False, True])
 @pytest.mark.promise("M6", "M8")
 async def test_a_changed_passage_is_found_by_the_words_it_had(
-    database: Database, aria: str, folded: bool
+    database: Database, aria: str, indexed: bool
 ):
     rows = await insert(database, aria, "Anna rows.")
-    if folded:
+    if indexed:
         await fold_all(database, "archive", aria)
     await database.write(
         lambda tx: gate.write(
@@ -230,12 +230,12 @@ async def test_a_changed_passage_is_found_by_the_words_it_had(
     assert await find(database, aria, "skates ice", moment=NOW + HOUR) == []
 
 
-@pytest.mark.parametrize("folded", [False, True])
+@pytest.mark.parametrize("indexed", [False, True])
 async def test_what_was_taken_back_is_found_only_as_of_before(
-    database: Database, aria: str, folded: bool
+    database: Database, aria: str, indexed: bool
 ):
     gone = await insert(database, aria, "The zebra is called Zoe.")
-    if folded:
+    if indexed:
         await fold_all(database, "archive", aria)
     await database.write(lambda tx: gate.write(tx, as_agent(aria, NOW + DAY), aria, Retract(gone)))
     found = await ask(database, aria, "zebra")

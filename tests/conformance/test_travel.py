@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from asterism.errors import Conflict, InvalidInput, NotAllowed, NotFound
 from asterism.memory import history
 from asterism.memory.archive import listing
-from asterism.memory.blocks import blame, seen_by
+from asterism.memory.blocks import seen_by
 from asterism.memory.forgetting import Forgetting, forget
 from asterism.memory.gate import blocks, passages
-from asterism.memory.gate import travel as gate
+from asterism.memory.gate import undo as gate
 from asterism.memory.gate.copies import Forked, fork_memory
 from asterism.memory.gate.writer import NeedsConsent, Writer
-from asterism.memory.search.search import search
-from asterism.memory.travel import Effects, MemoryAt, as_of, written_by
+from asterism.memory.history import MemoryAt, TurnWrites, as_of, blame, written_by
+from asterism.search.search import search
 from asterism.store import blocks as rows
 from asterism.store import documents
 from asterism.store.database import Connection, Database
@@ -67,7 +67,7 @@ from tests.conformance.travel_script import ERA, TURNS, Life, Turn, World, world
 from tests.conftest import longer_in_torture
 
 
-async def take_back(life: Life, turn_id: str) -> Effects | None:
+async def take_back(life: Life, turn_id: str) -> TurnWrites | None:
     """Take a turn back as the owner; None: there was nothing to take back."""
     writer = life.owner()
     try:
@@ -225,7 +225,7 @@ class Home:
         )
         return written.passage
 
-    async def take_back(self, writer: Writer, turn_id: str) -> Effects:
+    async def take_back(self, writer: Writer, turn_id: str) -> TurnWrites:
         return await self.database.write(lambda tx: gate.revert_turn(tx, writer, turn_id))
 
     async def text(self, block: Block) -> str:
@@ -399,7 +399,7 @@ async def test_later_words_of_others_stay_in_a_passage(home: Home):
     assert held.text == "Anna rows.\nShe lives in Bern."
     assert held.tags == ("anna", "bern")
     assert Origin(OriginKind.MESSAGE, "turn_1") not in held.source.origins
-    # Who may hear what is left is not known any more, so that it stays with the fewer.
+    # Who may see what is left is not known any more, so that it stays with the fewer.
     assert held.source.audience == turn.source.audience
 
     async def find(text: str, moment: int | None = None) -> list[Hit]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from asterism.errors import AsterismError
 from asterism.memory import archive, blocks
-from asterism.memory.blocks import Seen, wrapped
+from asterism.memory.blocks import VisibleBlock, wrapped
 from asterism.memory.gate import blocks as gate
 from asterism.memory.gate import passages as archives
 from asterism.memory.gate.writer import NeedsConsent, Writer
@@ -294,10 +294,10 @@ class Life:
         """Keep what both see at this moment."""
         self.moments[self.now] = await self.seen()
 
-    async def seen(self) -> dict[str, tuple[list[Seen], list[Passage]]]:
+    async def seen(self) -> dict[str, tuple[list[VisibleBlock], list[Passage]]]:
         """Return all that the agents see: blocks and passages that hold."""
 
-        async def work(tx: Connection) -> dict[str, tuple[list[Seen], list[Passage]]]:
+        async def work(tx: Connection) -> dict[str, tuple[list[VisibleBlock], list[Passage]]]:
             return {
                 name: (
                     await blocks.seen_by(tx, self.constellation, agent_id),

@@ -20,10 +20,10 @@ def text_of(page: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "page", ["docs/adr/0010-a-block-is-lines-with-an-origin.md", "docs/explanation/memory.md"]
+    "page", ["docs/adr/0050-blocks-with-one-representation.md", "docs/explanation/memory.md"]
 )
-def test_how_many_edits_are_folded(page: str) -> None:
-    assert f"the oldest {ERA} are folded" in text_of(page)
+def test_how_many_edits_are_squashed(page: str) -> None:
+    assert f"the oldest {ERA} are squashed" in text_of(page)
 
 
 def test_the_form_of_a_sandbox_plan() -> None:

@@ -19,7 +19,7 @@ from unittest import mock
 
 import typer.main
 
-from asterism.memory.search import caches
+from asterism.search import clear_caches
 from asterism.telemetry.redaction import SECRETS, KnownSecrets
 
 # The same at each run, and building it takes longer than most commands.
@@ -47,12 +47,12 @@ def as_new_process(
         time.tzset()
         umask = os.umask(0)
         os.umask(umask)
-        caches.let_go()
+        clear_caches()
         try:
             yield
         finally:
             os.umask(umask)
-            caches.let_go()
+            clear_caches()
     time.tzset()
 
 

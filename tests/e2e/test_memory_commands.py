@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from asterism.memory.documents import History
-from asterism.memory.history import empty_version
 from asterism.types.memory import Append, TextSchema
 from tests.documents import make_pdf
 from tests.e2e.command import EXECUTABLE, Command, ModelServer
+from tests.elsewhere import Elsewhere
 
 TEXT = "Likes tea.\nHas a cat."
 TURN = (
@@ -161,10 +160,10 @@ def test_replicas_are_merged(aria: Command, tmp_path: Path):
     assert "there already" in refused(
         aria, "block", "export-updates", "human", str(updates), code=2
     )
-    elsewhere = History.load(TextSchema(), None, [updates.read_bytes()], peer=77).document
-    elsewhere.apply(Append("Written elsewhere."))
+    elsewhere = Elsewhere(TextSchema(), updates.read_bytes())
+    elsewhere.edit(Append("Written elsewhere."))
     aria.ok("block", "edit", "human", "--replace", "tea", "coffee")
-    updates.write_bytes(elsewhere.ops_since(empty_version()))
+    updates.write_bytes(elsewhere.updates())
     aria.ok("block", "merge", "human", str(updates))
     merged = "Likes coffee.\nHas a cat.\nWritten elsewhere."
     assert said(aria) == merged
@@ -329,7 +328,7 @@ def test_what_archives_cannot_be_told(aria: Command):
         (2, ("archive", "add"), "Give one of TEXT and --file"),
         (2, ("archive", "add", "  "), "Nothing"),
         (2, ("archive", "add", "x", "--audience", "everybody"), "names no audience"),
-        (2, ("archive", "add", "x", "--true-from", "soon"), "no moment"),
+        (2, ("archive", "add", "x", "--true-from", "soon"), "not a valid time"),
         (2, ("archive", "search", "x", "--in", "dreams"), "dreams"),
         (1, ("archive", "search", "x", "--present", "Nobody"), "Nobody"),
         (2, ("archive", "tag", "pas_0"), "--none"),
@@ -519,7 +518,7 @@ def test_a_turn_is_taken_back_and_memory_is_told_as_of_before(talked: Command):
         (1, ("memory", "revert", "turn_0"), "There is no turn"),
         (1, ("memory", "revert", "--block", "human", "--edit", "99"), "no edit 99"),
         (2, ("memory", "revert"), "Name a turn"),
-        (2, ("memory", "as-of", "aria", "then"), "no moment"),
+        (2, ("memory", "as-of", "aria", "then"), "not a valid time"),
         (1, ("memory", "as-of", "nobody", "now"), "nobody"),
     ):
         assert word in refused(talked, *arguments, code=code), arguments

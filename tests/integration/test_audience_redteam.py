@@ -15,7 +15,7 @@ import pytest
 from asterism import Asterism
 from asterism.app.search import Search
 from asterism.memory import archive, blocks
-from asterism.memory.blocks import Seen
+from asterism.memory.blocks import VisibleBlock
 from asterism.testing.clock import ManualClock
 from asterism.testing.postgres import postgres_server
 from asterism.types.memory import BlockType, Describe, Passage
@@ -73,7 +73,7 @@ def one_may_hear(self: Participants, audience: Audience) -> bool:
     )
 
 
-def all_lines(seen: Seen, participants: Participants) -> Sequence[str]:
+def all_lines(seen: VisibleBlock, participants: Participants) -> Sequence[str]:
     del participants
     return [line.text for line in seen.lines]
 

@@ -12,7 +12,7 @@ import pytest
 from asterism import TurnState
 from asterism.errors import ToolError
 from asterism.memory import blocks
-from asterism.memory.blocks import Seen
+from asterism.memory.blocks import VisibleBlock
 from asterism.memory.gate import blocks as gate
 from asterism.store import agents
 from asterism.store.database import Connection, Database
@@ -83,7 +83,7 @@ class Scene:
         by = self.agent.id if owner is None else owner
         return await self.database.write(lambda tx: gate.create(tx, as_owner(), by, label, **given))
 
-    async def find(self, label: str) -> Seen:
+    async def find(self, label: str) -> VisibleBlock:
         return await self.database.read(lambda tx: blocks.find(tx, HOME, self.agent.id, label))
 
 

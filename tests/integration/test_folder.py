@@ -24,7 +24,7 @@ from asterism.store.database import Connection, Database, Row, Work
 from asterism.store.postgres import open_postgres
 from asterism.store.sqlite import open_sqlite
 from asterism.testing.postgres import postgres_server
-from asterism.types.documents import Document, DocumentSource, DocumentState
+from asterism.types.documents import DocumentSource, DocumentState, SourceDocument
 from asterism.types.memory import Origin, OriginKind
 from asterism.types.people import Audience, Trust
 from tests.documents import make_docx, make_epub, make_pdf, paragraph
@@ -100,7 +100,7 @@ async def seen(database: Database) -> dict[str, list[str]]:
     return texts
 
 
-async def states(database: Database) -> dict[str, Document]:
+async def states(database: Database) -> dict[str, SourceDocument]:
     found = await database.read(lambda tx: documents.documents(tx, SOURCE, most=1_000))
     return {one.path: one for one in found}
 

@@ -6,8 +6,8 @@ import pytest
 
 from asterism import Asterism
 from asterism.memory.forgetting import Forgetting
-from asterism.memory.search import index, looking
-from asterism.memory.search.stored import analysis_of
+from asterism.search import index, rank
+from asterism.search.texts import cached_analysis
 from asterism.types.turns import PastMessage
 
 TEXT = "The zebrafinch sang at dawn."
@@ -19,12 +19,12 @@ async def test_what_is_kept_to_search_quickly_goes_with_what_is_forgotten(tmp_pa
         aria = await home.ensure_agent("aria")
         await home.import_messages(aria, [PastMessage("user", TEXT)])
         (hit,) = (await home.search(aria, "zebrafinch")).hits
-        kept = analysis_of(TEXT, hit.at)
-        assert len(index.kept)
-        assert len(looking.views)
-        assert analysis_of(TEXT, hit.at) is kept
+        kept = cached_analysis(TEXT, hit.at)
+        assert len(index.cache)
+        assert len(rank.views)
+        assert cached_analysis(TEXT, hit.at) is kept
         await home.memory.forget(Forgetting(texts=("zebrafinch",)))
-        assert not len(index.kept)
-        assert not len(looking.views)
-        assert analysis_of(TEXT, hit.at) is not kept
+        assert not len(index.cache)
+        assert not len(rank.views)
+        assert cached_analysis(TEXT, hit.at) is not kept
         assert not (await home.search(aria, "zebrafinch")).hits

@@ -210,7 +210,7 @@ TELLING: dict[str, Look] = {
     "block.at": lambda home, it: home.blocks.at("aria", "menu", version=1),
     "block.diff": lambda home, it: home.blocks.diff("aria", "menu", 1),
     "block.blame": lambda home, it: home.blocks.blame("aria", "shared"),
-    "block.updates": lambda home, it: home.blocks.updates("aria", "menu"),
+    "block.updates": lambda home, it: home.blocks.updates("aria", "shared"),
     "passage.list": lambda home, it: home.archive.list("aria"),
     "passage.get": lambda home, it: home.archive.get(it.passage),
     "passage.search": lambda home, it: home.archive.search("aria", SECRET.lower()),

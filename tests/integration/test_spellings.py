@@ -10,7 +10,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from asterism import Asterism
-from asterism.memory.vectors import TOKENIZER_FILE
+from asterism.memory.words import TOKENIZER_FILE
 from asterism.store import journal
 from asterism.testing.clock import ManualClock
 from asterism.testing.scripted import ScriptedModel

@@ -158,6 +158,7 @@ def test_what_is_refused_says_why(expression: str, said: str):
         calculated(expression)
 
 
+@pytest.mark.timeout(30)
 @pytest.mark.parametrize(
     ("expression", "result"),
     [

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from asterism.errors import InvalidInput, NotFound
-from asterism.memory.documents import Document, DocumentEdit, History, fold, read_schema
+from asterism.memory.content import Change, Parts, change_between
+from asterism.memory.edits import BlockContent, ContentEdit
+from asterism.memory.gate.replicas import Replica
+from asterism.memory.history import EditRun, read_era, write_era
+from asterism.memory.schemas import read_schema
+from asterism.store.blocks import EditRow
 from asterism.types.memory import (
     Add,
     Append,
@@ -45,7 +51,7 @@ numbers = st.integers(-5, 5)
 places = st.integers(1, 6)
 
 
-def text_edits(section: str | None = None) -> st.SearchStrategy[DocumentEdit]:
+def text_edits(section: str | None = None) -> st.SearchStrategy[ContentEdit]:
     return st.one_of(
         words.map(lambda one: Append(one, section)),
         st.builds(
@@ -60,7 +66,7 @@ def text_edits(section: str | None = None) -> st.SearchStrategy[DocumentEdit]:
     )
 
 
-def map_edits(section: str | None = None) -> st.SearchStrategy[DocumentEdit]:
+def map_edits(section: str | None = None) -> st.SearchStrategy[ContentEdit]:
     return st.one_of(
         st.builds(SetField, st.just("name"), words | st.none(), section=st.just(section)),
         st.builds(
@@ -74,7 +80,7 @@ def map_edits(section: str | None = None) -> st.SearchStrategy[DocumentEdit]:
     )
 
 
-def list_edits(section: str | None = None) -> st.SearchStrategy[DocumentEdit]:
+def list_edits(section: str | None = None) -> st.SearchStrategy[ContentEdit]:
     item = st.fixed_dictionaries(
         {"title": words}, optional={"done": st.booleans(), "priority": numbers}
     )
@@ -89,11 +95,11 @@ def list_edits(section: str | None = None) -> st.SearchStrategy[DocumentEdit]:
     )
 
 
-def log_edits(section: str | None = None) -> st.SearchStrategy[DocumentEdit]:
+def log_edits(section: str | None = None) -> st.SearchStrategy[ContentEdit]:
     return words.map(lambda one: Append(json.dumps({"observation": one}), section))
 
 
-EDITS: dict[str, st.SearchStrategy[DocumentEdit]] = {
+EDITS: dict[str, st.SearchStrategy[ContentEdit]] = {
     "text": text_edits(),
     "map": map_edits(),
     "list": list_edits(),
@@ -110,63 +116,80 @@ often = settings(
 )
 
 
-class Replica:
-    """A block as a store keeps it: the latest snapshot, and an update and a version per edit."""
+class Kept:
+    """A block as a store keeps it: what it says after each edit, and a Loro document beside it."""
 
-    def __init__(self, schema: Schema, peer: int, first: bytes | None = None) -> None:
+    def __init__(self, schema: Schema, updates: bytes | None = None) -> None:
         self.schema = schema
-        self.peer = peer
-        document = Document.new(schema, peer)
-        self.ops = [first or document.ops_since(b"\0")]
-        latest = self.history().document
-        self.snapshot = latest.snapshot()
-        self.versions = [latest.version]
-        self.texts = [latest.text]
+        content = BlockContent.new(schema)
+        if updates is None:
+            self.replica = Replica.new(schema)
+        else:
+            self.replica = Replica.read(schema, updates)
+            content.write(self.replica.state)
+        self.states = [content.parts]
+        self.texts = [content.text]
         self.now = 0
 
-    def history(self) -> History:
-        return History.load(self.schema, None, self.ops, self.peer)
+    @property
+    def content(self) -> BlockContent:
+        return BlockContent(self.schema, self.states[-1])
 
-    def keep(self, document: Document) -> None:
-        self.ops.append(document.ops_since(self.versions[-1]))
-        self.versions.append(document.version)
-        self.texts.append(document.text)
-        self.snapshot = document.snapshot()
+    def keep(self, content: BlockContent) -> None:
+        self.states.append(content.parts)
+        self.texts.append(content.text)
 
-    def edit(self, edit: DocumentEdit) -> None:
-        document = Document.load(self.schema, self.snapshot, self.peer)
-        before = (document.version, document.text)
+    def edit(self, edit: ContentEdit) -> None:
+        content = self.content
+        before = (content.parts, content.text)
         self.now += 1000
         try:
-            document.apply(edit, now=self.now)
+            content.apply(edit, now=self.now)
         except (InvalidInput, NotFound):
-            assert (document.version, document.text) == before
+            assert (content.parts, content.text) == before
         else:
-            self.keep(document)
+            self.keep(content)
 
     def take(self, updates: bytes) -> None:
-        history = self.history()
-        history.merge(updates)
-        self.keep(history.document)
+        self.replica.write(self.content.state)
+        self.replica.merge(updates)
+        content = self.content
+        content.write(self.replica.state)
+        self.keep(content)
 
     def all_updates(self) -> bytes:
-        return self.history().document.ops_since(b"\0")
+        self.replica.write(self.content.state)
+        return self.replica.updates()
+
+    def changes(self, first: int = 0) -> list[Change]:
+        return [change_between(*both) for both in pairwise(self.states[first:])]
 
     def revert(self, number: int) -> None:
-        history = self.history()
-        history.revert(self.versions[number - 1], self.versions[number])
-        self.keep(history.document)
+        content = self.content
+        content.take_back(self.states[number - 1], self.states[number], self.changes(number))
+        self.keep(content)
+
+    def run(self, first: int, last: int) -> EditRun:
+        """The edits after one, up to another, as a store keeps them."""
+        edits = [
+            EditRow(number, "edit", "owner", None, "", "{}", None, None, number, json.dumps(change))
+            for number, change in enumerate(self.changes(first)[: last - first], first + 1)
+        ]
+        return EditRun(first + 1, self.states[first], "", [], edits)
+
+    def text_of(self, parts: Parts) -> str:
+        return BlockContent(self.schema, parts).text
 
     @property
     def text(self) -> str:
         return self.texts[-1]
 
 
-def scripted(kind: str, edits: Sequence[DocumentEdit]) -> Replica:
-    replica = Replica(SCHEMAS[kind], 1)
+def scripted(kind: str, edits: Sequence[ContentEdit]) -> Kept:
+    block = Kept(SCHEMAS[kind])
     for edit in edits:
-        replica.edit(edit)
-    return replica
+        block.edit(edit)
+    return block
 
 
 @kinds
@@ -176,24 +199,25 @@ def test_three_authors_on_two_replicas_converge(kind: str) -> None:
 
     @often
     @given(st.lists(step, max_size=12))
-    def run(steps: list[tuple[str, DocumentEdit]]) -> None:
-        here = Replica(SCHEMAS[kind], 1)
-        there = Replica(SCHEMAS[kind], 2, here.ops[0])
+    def run(steps: list[tuple[str, ContentEdit]]) -> None:
+        here = Kept(SCHEMAS[kind])
+        there = Kept(SCHEMAS[kind], here.all_updates())
         for author, edit in steps:
             where = there if author == "ben" else here
             if author == "sync":
                 there.take(here.all_updates())
             elif author == "undo":
-                there.revert(len(there.versions) - 1) if len(there.versions) > 1 else None
+                there.revert(len(there.states) - 1) if len(there.states) > 1 else None
             else:
                 where.edit(edit)
         here.take(there.all_updates())
         there.take(here.all_updates())
         assert here.text == there.text
-        assert here.history().document.value() == there.history().document.value()
-        # What is loaded from the snapshot is what the whole history leads to.
+        assert here.content.value() == there.content.value()
+        # What is stored is what the whole history leads to.
         for one in (here, there):
-            assert Document.load(one.schema, one.snapshot, one.peer).text == one.text
+            run = one.run(0, len(one.states) - 1)
+            assert one.text_of(run.parts_at(len(run.edits))) == one.text
 
     run()
 
@@ -203,18 +227,18 @@ def test_three_authors_on_two_replicas_converge(kind: str) -> None:
 def test_undoing_all_and_redoing_all_leads_back_over_the_same_states(kind: str) -> None:
     @often
     @given(st.lists(EDITS[kind], max_size=6))
-    def run(edits: list[DocumentEdit]) -> None:
-        replica = scripted(kind, edits)
-        past = list(replica.texts)
+    def run(edits: list[ContentEdit]) -> None:
+        block = scripted(kind, edits)
+        past = list(block.texts)
         count = len(past) - 1
         undone: list[int] = []
         for number in range(count, 0, -1):
-            replica.revert(number)
-            undone.append(len(replica.versions) - 1)
-            assert replica.text == past[number - 1]
+            block.revert(number)
+            undone.append(len(block.states) - 1)
+            assert block.text == past[number - 1]
         for number, undo in zip(range(1, count + 1), reversed(undone), strict=True):
-            replica.revert(undo)
-            assert replica.text == past[number]
+            block.revert(undo)
+            assert block.text == past[number]
 
     run()
 
@@ -224,46 +248,43 @@ def test_undoing_all_and_redoing_all_leads_back_over_the_same_states(kind: str) 
 def test_each_version_is_found_and_restored_as_it_was(kind: str) -> None:
     @often
     @given(st.lists(EDITS[kind], max_size=6), st.data())
-    def run(edits: list[DocumentEdit], data: st.DataObject) -> None:
-        replica = scripted(kind, edits)
-        number = data.draw(st.integers(0, len(replica.versions) - 1))
-        history = replica.history()
-        for version, text in zip(replica.versions, replica.texts, strict=True):
-            assert history.at(version).text == text
-        history.restore(replica.versions[number])
-        assert history.document.text == replica.texts[number]
-        assert history.at(replica.versions[-1]).text == replica.text
+    def run(edits: list[ContentEdit], data: st.DataObject) -> None:
+        block = scripted(kind, edits)
+        number = data.draw(st.integers(0, len(block.states) - 1))
+        last = len(block.states) - 1
+        run = block.run(0, last)
+        for version, text in enumerate(block.texts):
+            assert block.text_of(run.parts_at(version)) == text
+        content = block.content
+        content.write(BlockContent(block.schema, run.parts_at(number)).state)
+        assert content.text == block.texts[number]
+        assert block.text_of(run.parts_at(last)) == block.text
 
     run()
 
 
 @kinds
 @pytest.mark.promise("M3")
-def test_folding_keeps_the_past_and_what_can_be_done_with_it(kind: str) -> None:
+def test_squashing_keeps_the_past_and_what_can_be_done_with_it(kind: str) -> None:
     @often
     @given(st.lists(EDITS[kind], min_size=2, max_size=8), st.data())
-    def run(edits: list[DocumentEdit], data: st.DataObject) -> None:
-        replica = scripted(kind, edits)
-        cut = data.draw(st.integers(0, len(replica.versions) - 1))
-        update, snapshot = fold(replica.schema, None, replica.ops[: cut + 1], replica.versions[cut])
-        older = History.load(replica.schema, None, [update], 1)
-        newer = History.load(replica.schema, snapshot, replica.ops[cut + 1 :], 1)
-        for number, (version, text) in enumerate(zip(replica.versions, replica.texts, strict=True)):
+    def run(edits: list[ContentEdit], data: st.DataObject) -> None:
+        block = scripted(kind, edits)
+        cut = data.draw(st.integers(0, len(block.states) - 1))
+        last = len(block.states) - 1
+        older = read_era(write_era(block.run(0, cut), cut))
+        newer = read_era(write_era(block.run(cut, last), last))
+        for number, text in enumerate(block.texts):
             if number <= cut:
-                assert older.at(version).text == text
+                assert block.text_of(older.parts_at(number)) == text
             if number >= cut:
-                assert newer.at(version).text == text
-        last = len(replica.versions) - 1
+                assert block.text_of(newer.parts_at(number)) == text
         if last > cut:
-            newer.revert(replica.versions[last - 1], replica.versions[last])
-            assert newer.document.text == replica.texts[last - 1]
-            again, end = fold(
-                replica.schema, snapshot, replica.ops[cut + 1 :], replica.versions[last]
-            )
-            assert Document.load(replica.schema, end, 1).text == replica.text
-            assert History.load(replica.schema, snapshot, [again], 1).document.text == replica.text
-        both = History.load(replica.schema, None, [update, *replica.ops[cut + 1 :]], 1)
-        assert both.document.text == replica.text
+            content = BlockContent(block.schema, newer.parts_at(last))
+            content.take_back(newer.parts_at(last - 1), newer.parts_at(last), [])
+            assert content.text == block.texts[last - 1]
+        both = read_era(write_era(block.run(0, last), last))
+        assert block.text_of(both.parts_at(last)) == block.text
 
     run()
 
@@ -274,14 +295,14 @@ def test_folding_keeps_the_past_and_what_can_be_done_with_it(kind: str) -> None:
 def test_what_came_after_an_edit_stays_when_it_is_taken_back(
     before: list[list[str]], data: st.DataObject
 ) -> None:
-    replica = scripted("text", [SetText("\n".join(some)) for some in before])
-    number = data.draw(st.integers(0, len(replica.versions) - 1))
+    block = scripted("text", [SetText("\n".join(some)) for some in before])
+    number = data.draw(st.integers(0, len(block.states) - 1))
     later = [f"later {count}" for count in range(3)]
     for line in later:
-        replica.edit(Append(line))
+        block.edit(Append(line))
     if number:
-        replica.revert(number)
-    assert [line for line in replica.text.split("\n") if line in later] == later
+        block.revert(number)
+    assert [line for line in block.text.split("\n") if line in later] == later
 
 
 @kinds
@@ -289,9 +310,9 @@ def test_what_came_after_an_edit_stays_when_it_is_taken_back(
 def test_what_an_author_does_not_see_stays_and_is_not_told(kind: str) -> None:
     @often
     @given(st.lists(EDITS[kind], max_size=5), EDITS[kind], st.data())
-    def run(edits: list[DocumentEdit], last: DocumentEdit, data: st.DataObject) -> None:
-        replica = scripted(kind, edits)
-        document = Document.load(replica.schema, replica.snapshot, 1)
+    def run(edits: list[ContentEdit], last: ContentEdit, data: st.DataObject) -> None:
+        block = scripted(kind, edits)
+        document = block.content
         lines = document.lines()
         seen = [
             line.startswith("## ") or data.draw(st.booleans(), label=f"sees {line}")

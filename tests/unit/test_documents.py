@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import time
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from asterism.errors import AsterismError, InvalidInput, NotFound, StoreDamaged
-from asterism.memory.documents import Document, DocumentEdit, read_schema, render
+from asterism.memory.content import Parts, render
+from asterism.memory.edits import BlockContent, ContentEdit
+from asterism.memory.gate.replicas import Replica
+from asterism.memory.schemas import read_schema
 from asterism.types.memory import (
     Add,
     Append,
@@ -55,23 +59,23 @@ COMPOSITE = CompositeSchema(
 )
 
 
-def made(schema: Schema, *edits: DocumentEdit) -> Document:
-    document = Document.new(schema, 7)
+def made(schema: Schema, *edits: ContentEdit) -> BlockContent:
+    document = BlockContent.new(schema)
     for edit in edits:
         document.apply(edit, now=NOW)
     return document
 
 
-def text(content: str) -> Document:
+def text(content: str) -> BlockContent:
     return made(TextSchema(), SetText(content)) if content else made(TextSchema())
 
 
-def refused(document: Document, edit: DocumentEdit, *said: str) -> AsterismError:
+def refused(document: BlockContent, edit: ContentEdit, *said: str) -> AsterismError:
     """Expect one sentence that says this, and that nothing was changed."""
-    before = (document.version, document.text, document.snapshot())
+    before = (document.text, document.parts)
     with pytest.raises((InvalidInput, NotFound)) as caught:
         document.apply(edit, now=NOW)
-    assert (document.version, document.text, document.snapshot()) == before
+    assert (document.text, document.parts) == before
     for one in said:
         assert one in caught.value.message
     assert "othing was changed." in caught.value.message
@@ -97,7 +101,7 @@ def test_appended_text_has_a_line_of_its_own(before: str, content: str, after: s
     document.apply(Append(content))
     assert document.text == after
     assert document.size == len(after)
-    assert Document.load(TextSchema(), document.snapshot(), 7).text == after
+    assert BlockContent(TextSchema(), document.parts).text == after
 
 
 @pytest.mark.parametrize(
@@ -136,14 +140,15 @@ def test_replace_says_what_is_there_instead() -> None:
     refused(document, Replace("a" * 501, "x", Which.REGEX), "501 characters")
 
 
-@pytest.mark.timeout(30)
 @pytest.mark.parametrize(
     "pattern",
     [r"(a+)+$", r"(a|a)*b", r"(a*)*(a*)*b", r"a*a*a*a*a*a*a*a*b", r"(?:(?:a{1,99}){1,99}){1,99}b"],
 )
 def test_a_pattern_that_would_run_forever_is_stopped(pattern: str) -> None:
     document = text("a" * 4_000 + "c")
+    began = time.monotonic()
     refused(document, Replace(pattern, "x", Which.REGEX))
+    assert time.monotonic() - began < 5
 
 
 def test_whole_lines() -> None:
@@ -216,7 +221,7 @@ def test_a_patch_that_does_not_fit_says_which_line() -> None:
     "edit",
     [Append("a\0b"), SetText("\ud800"), Replace("x", "\0"), EditRange(1, 1, "\udfff"), Append("")],
 )
-def test_what_no_text_may_hold_is_refused(edit: DocumentEdit) -> None:
+def test_what_no_text_may_hold_is_refused(edit: ContentEdit) -> None:
     refused(text("x"), edit)
 
 
@@ -266,7 +271,7 @@ def test_fields_of_a_map() -> None:
     document.apply(SetField("energy", 1))
     assert document.lines()[4:6] == ["born:", "energy: 1"]
     assert "born: (not set: day of birth)" in render(MAP, document.lines())
-    again = Document.load(MAP, document.snapshot(), 7)
+    again = BlockContent(MAP, document.parts)
     assert again.value() == document.value()
 
 
@@ -287,7 +292,7 @@ def test_fields_of_a_map() -> None:
         (SetField("born", "yesterday"), "ISO 8601"),
         (SetField("energy", "much"), "takes a number"),
         (Add("energy", float("inf")), "takes a number"),
-        (Add("age", 1), "is no counter"),
+        (Add("age", 1), "is not a counter"),
         (Add("luck", 1), "There is no field 'luck'"),
         (Append("x"), "'append' does not go with a map; set_field, add, set_text would"),
         (Replace("a", "b"), "does not go with a map"),
@@ -300,7 +305,7 @@ def test_fields_of_a_map() -> None:
         (SetField("name", "x", section="facts"), "has no sections"),
     ],
 )
-def test_what_a_map_does_not_take(edit: DocumentEdit, said: str) -> None:
+def test_what_a_map_does_not_take(edit: ContentEdit, said: str) -> None:
     refused(made(MAP, SetField("name", "Anna")), edit, said)
 
 
@@ -308,7 +313,7 @@ def test_what_a_map_does_not_take(edit: DocumentEdit, said: str) -> None:
     "schema", [MAP, read_schema("tasks"), read_schema("observations"), COMPOSITE]
 )
 def test_what_is_given_to_an_editor_can_be_given_back(schema: Schema) -> None:
-    edits: dict[int, list[DocumentEdit]] = {
+    edits: dict[int, list[ContentEdit]] = {
         id(MAP): [SetField("name", "Anna"), SetField("likes", ["tea"])],
         id(COMPOSITE): [
             Append("a note", "notes"),
@@ -317,9 +322,9 @@ def test_what_is_given_to_an_editor_can_be_given_back(schema: Schema) -> None:
         ],
     }
     document = made(schema, *edits.get(id(schema), [Append("one"), Append("two")]))
-    before, version = document.text, document.version
+    before, parts = document.text, document.parts
     document.apply(SetText(document.editable()))
-    assert (document.text, document.version) == (before, version)
+    assert (document.text, document.parts) == (before, parts)
 
 
 # -- lists and logs --------------------------------------------------------------------------------
@@ -364,7 +369,7 @@ def test_a_list_of_tasks() -> None:
         (SetText("{}"), "A list is needed"),
     ],
 )
-def test_what_a_list_does_not_take(edit: DocumentEdit, said: str) -> None:
+def test_what_a_list_does_not_take(edit: ContentEdit, said: str) -> None:
     refused(made(read_schema("tasks"), Append("one")), edit, said)
 
 
@@ -393,7 +398,7 @@ def test_rewriting_a_list_keeps_the_items_that_are_still_there() -> None:
 @pytest.mark.promise("M1")
 def test_a_log_has_times_and_shows_the_newest_first() -> None:
     schema = LogSchema(shown=2)
-    document = Document.new(schema, 7)
+    document = BlockContent.new(schema)
     for number in range(3):
         document.apply(Append(f"entry {number}"), now=NOW + number * 1000)
     assert document.lines()[0] == "2026-09-21T14:13:20Z entry 0"
@@ -444,7 +449,7 @@ def test_a_composite() -> None:
         "1. pen",
         "2. ## law",
     ]
-    assert Document.load(COMPOSITE, document.snapshot(), 7).value() == document.value()
+    assert BlockContent(COMPOSITE, document.parts).value() == document.value()
     refused(document, Append("x"), "Say which one is meant: 'notes'")
     refused(document, Append("x", "note"), "Did you mean 'notes'?")
     refused(document, Append("x", "facts"), "does not go with a map")
@@ -480,7 +485,7 @@ def test_a_composite() -> None:
     ],
 )
 def test_read_only_parts_are_known_before_they_are_written(
-    edit: DocumentEdit, part: str | None
+    edit: ContentEdit, part: str | None
 ) -> None:
     document = made(COMPOSITE, SetField("name", "Anna", "facts"))
     before = document.text
@@ -553,41 +558,41 @@ def test_a_viewport(schema: TextSchema, count: int, shown: str) -> None:
 # -- at rest ---------------------------------------------------------------------------------------
 
 
-def test_what_is_no_document_is_said_to_be_damaged() -> None:
+def test_what_is_no_content_is_said_to_be_damaged() -> None:
     with pytest.raises(StoreDamaged, match="cannot be read"):
-        Document.load(TextSchema(), b"no document", 7)
-    snapshot = text("x").snapshot()
+        BlockContent(ListSchema(), {":rows": "no content"})
+    stored = made(MAP, SetField("name", "Anna")).parts[":fields"]
     with pytest.raises(StoreDamaged, match="cannot be read"):
-        Document.load(TextSchema(), snapshot[:-4] + b"abcd", 7)
+        BlockContent(MAP, {":fields": stored[:-4] + "abcd"})
 
 
-def test_a_snapshot_holds_nothing_that_was_taken_out() -> None:
+def test_what_is_stored_holds_nothing_that_was_taken_out() -> None:
     document = text("keep CANARY keep")
     document.apply(Replace("CANARY ", ""))
     document.apply(Append("more"))
-    assert b"CANARY" not in document.snapshot()
+    assert "CANARY" not in json.dumps(dict(document.parts))
     assert document.text == "keep keep\nmore"
 
 
-def test_updates_from_a_version_that_is_not_known() -> None:
-    document = Document.load(TextSchema(), text("x").snapshot(), 7)
-    for version in (b"junk", text("y").version):
-        with pytest.raises(NotFound, match="does not know the version"):
-            document.ops_since(version)
+def test_updates_from_a_version_that_is_not_known_are_all_of_them() -> None:
+    replica, other = Replica.new(TextSchema()), Replica.new(TextSchema())
+    replica.write("x")
+    for version in (b"junk", other.version):
+        assert Replica.read(TextSchema(), replica.updates(version)).state == "x"
 
 
 @pytest.mark.promise("M3")
-def test_a_snapshot_grows_little_with_many_edits() -> None:
+def test_what_is_stored_grows_little_with_many_edits() -> None:
     """`python -m bench.growth` has the time of loading it."""
 
-    def after(edits: int) -> bytes:
+    def after(edits: int) -> Parts:
         document = text("\n".join(f"line {number}" for number in range(50)))
         for number in range(edits):
             document.apply(EditRange(number % 50 + 1, number % 50 + 1, f"line {number}"))
-        return document.snapshot()
+        return document.parts
 
     few, many = after(10), after(3_000)
-    assert len(many) < 3 * len(few)
+    assert len(json.dumps(dict(many))) < 3 * len(json.dumps(dict(few)))
 
 
 def test_values_of_any_json_are_refused_or_taken_never_broken() -> None:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
-from asterism.errors import InvalidInput, NotFound, StoreDamaged
-from asterism.memory.documents import Document, DocumentEdit, History, fold, read_schema
-from asterism.memory.documents.history import StartTooLate
+from asterism.errors import InvalidInput, StoreDamaged
+from asterism.memory.content import Change, change_between
+from asterism.memory.edits import BlockContent, ContentEdit
+from asterism.memory.gate.replicas import Replica
+from asterism.memory.history import EditRun, read_era, write_era
+from asterism.memory.schemas import read_schema
+from asterism.store.blocks import EditRow
 from asterism.types.memory import (
     Add,
     Append,
@@ -22,6 +29,7 @@ from asterism.types.memory import (
     SetText,
     TextSchema,
 )
+from tests.elsewhere import Elsewhere
 
 TEXT = TextSchema()
 PARTNER = read_schema("partner")
@@ -30,37 +38,49 @@ LOG = read_schema("observations")
 
 
 class Past:
-    """A history and the version after each of its edits; 0: the new document."""
+    """Content and what it was after each of its edits; 0: the new content."""
 
-    def __init__(self, schema: Schema, *edits: DocumentEdit, peer: int = 1) -> None:
+    def __init__(self, schema: Schema, *edits: ContentEdit) -> None:
         self.schema = schema
-        self.peer = peer
-        first = Document.new(schema, peer)
-        self.ops = [first.ops_since(b"\0")]
-        self.history = History.load(schema, None, self.ops, peer)
-        self.versions = [first.version]
+        self.content = BlockContent.new(schema)
+        self.states = [self.content.parts]
         for edit in edits:
             self.do(edit)
 
-    def do(self, edit: DocumentEdit) -> None:
-        self.history.document.apply(edit, now=len(self.versions) * 1000)
+    def do(self, edit: ContentEdit) -> None:
+        self.content.apply(edit, now=len(self.states) * 1000)
         self.keep()
 
     def keep(self) -> None:
-        document = self.history.document
-        self.ops.append(document.ops_since(self.versions[-1]))
-        self.versions.append(document.version)
+        self.states.append(self.content.parts)
+
+    def since(self, number: int) -> list[Change]:
+        return [change_between(*both) for both in pairwise(self.states[number:])]
 
     def revert(self, number: int) -> None:
-        self.history.revert(self.versions[number - 1], self.versions[number])
+        self.content.take_back(self.states[number - 1], self.states[number], self.since(number))
         self.keep()
 
     @property
     def text(self) -> str:
-        return self.history.document.text
+        return self.content.text
 
-    def replica(self, peer: int) -> History:
-        return History.load(self.schema, None, self.ops, peer)
+    def run(self, first: int = 0) -> EditRun:
+        """The edits from one on, as a store keeps them."""
+        edits = [
+            EditRow(number, "append", "owner", None, "", "{}", None, None, number, _json(change))
+            for number, change in enumerate(self.since(first), first + 1)
+        ]
+        return EditRun(first + 1, self.states[first], "", [], edits)
+
+    def replica(self) -> Replica:
+        replica = Replica.new(self.schema)
+        replica.write(self.content.state)
+        return replica
+
+
+def _json(change: Change) -> str:
+    return json.dumps(change)
 
 
 @pytest.mark.promise("M8")
@@ -77,7 +97,7 @@ def test_one_edit_is_taken_back_and_what_came_after_it_stays() -> None:
 @pytest.mark.promise("M3")
 def test_what_was_undone_and_redone_can_be_undone_again() -> None:
     past = Past(TEXT, SetText("one\ntwo"), EditRange(1, 1, ""), Append("three"))
-    past.revert(2)  # 4: line one is back, as new text to Loro
+    past.revert(2)  # 4: line one is back, as new text
     assert past.text == "one\ntwo\nthree"
     past.do(Append("four"))
     past.revert(1)
@@ -92,9 +112,9 @@ def test_a_later_change_of_the_same_words_stays() -> None:
         PARTNER, SetField("name", "Ann"), SetField("name", "Anna"), SetField("name", "Anne")
     )
     fields.revert(2)
-    assert fields.history.document.value()["name"] == "Anne"
+    assert fields.content.value()["name"] == "Anne"
     fields.revert(3)
-    assert fields.history.document.value()["name"] == "Anna"
+    assert fields.content.value()["name"] == "Anna"
 
 
 def test_no_letters_of_later_text_are_taken_out() -> None:
@@ -113,7 +133,7 @@ def test_counters_lists_and_items_are_taken_back_one_by_one() -> None:
     )
     past.revert(1)
     past.revert(3)
-    value = past.history.document.value()
+    value = past.content.value()
     assert (value["energy_level"], value["preferences"]) == (9, ["quiet"])
     tasks = Past(
         TASKS, Append("a"), Append("b"), SetItem(1, {"done": True}), RemoveItem(1), Append("c")
@@ -129,29 +149,30 @@ def test_counters_lists_and_items_are_taken_back_one_by_one() -> None:
 @pytest.mark.promise("M8")
 def test_any_version_is_there_and_can_be_restored() -> None:
     past = Past(TEXT, SetText("one"), Append("two"), SetText("three"))
-    past.history.restore(past.versions[2])
+    past.content.write(BlockContent(TEXT, past.states[2]).state)
     past.keep()
     assert past.text == "one\ntwo"
-    assert [past.history.at(version).text for version in past.versions] == [
+    run = past.run()
+    assert [BlockContent(TEXT, run.parts_at(number)).text for number in range(5)] == [
         "",
         "one",
         "one\ntwo",
         "three",
         "one\ntwo",
     ]
-    for version in (b"junk", Document.new(TEXT, 5).version):
-        with pytest.raises(NotFound, match="not in the history at hand"):
-            past.history.at(version)
 
 
 @pytest.mark.promise("M3")
 def test_writing_against_an_older_version_keeps_what_was_written_since() -> None:
     past = Past(TEXT, SetText("one\ntwo\nthree"), Replace("two", "zwei"), Append("four"))
-    past.history.write_at(past.versions[1], SetText("one\ntwo\ntrois\nthree and a half"))
+    past.content.write_against(
+        past.states[1], SetText("one\ntwo\ntrois\nthree and a half"), past.since(1)
+    )
     assert past.text == "one\nzwei\ntrois\nthree and a half\nfour"
     tasks = Past(TASKS, Append("a"), Append("b"), SetItem(1, {"done": True}), Append("c"))
-    tasks.history.write_at(
-        tasks.versions[2], SetText('[{"title": "a", "priority": 1}, {"title": "d"}]')
+    since = tasks.since(2)
+    tasks.content.write_against(
+        tasks.states[2], SetText('[{"title": "a", "priority": 1}, {"title": "d"}]'), since
     )
     assert tasks.text.split("\n") == [
         "[x] a (priority: 1)",
@@ -159,13 +180,13 @@ def test_writing_against_an_older_version_keeps_what_was_written_since() -> None
         "[ ] c (priority: 3)",
     ]
     with pytest.raises(InvalidInput):
-        tasks.history.write_at(tasks.versions[2], SetText("no JSON"))
+        tasks.content.write_against(tasks.states[2], SetText("no JSON"), since)
 
 
 # -- replicas --------------------------------------------------------------------------------------
 
 CONCURRENT: list[
-    tuple[Schema, list[DocumentEdit], DocumentEdit, DocumentEdit, Callable[[str], bool]]
+    tuple[Schema, list[ContentEdit], ContentEdit, ContentEdit, Callable[[str], bool]]
 ] = [
     (TEXT, [SetText("a b c")], Replace("a", "x"), Replace("c", "z"), lambda text: text == "x b z"),
     (
@@ -226,132 +247,135 @@ CONCURRENT: list[
 @pytest.mark.parametrize(("schema", "before", "mine", "yours", "holds"), CONCURRENT)
 def test_what_two_replicas_write_at_once_is_merged(
     schema: Schema,
-    before: list[DocumentEdit],
-    mine: DocumentEdit,
-    yours: DocumentEdit,
+    before: list[ContentEdit],
+    mine: ContentEdit,
+    yours: ContentEdit,
     holds: Callable[[str], bool],
 ) -> None:
-    past = Past(schema, *before)
-    here, there = past.replica(1), past.replica(2)
-    since = past.versions[-1]
-    here.document.apply(mine, now=5000)
-    there.document.apply(yours, now=6000)
-    from_here, from_there = here.document.ops_since(since), there.document.ops_since(since)
-    here.merge(from_there)
-    there.merge(from_here)
-    assert here.document.text == there.document.text
-    assert holds(here.document.text)
-    here.merge(from_there)  # once more does no harm
-    assert here.document.text == there.document.text
+    base = Past(schema, *before).replica()
+    here, there = Elsewhere(schema, base.updates()), Elsewhere(schema, base.updates())
+    here.edit(mine, now=5000)
+    there.edit(yours, now=6000)
+    from_here, from_there = here.updates(base.version), there.updates(base.version)
+    here.replica.merge(from_there)
+    there.replica.merge(from_here)
+    assert here.content.text == there.content.text
+    assert holds(here.content.text)
+    here.replica.merge(from_there)  # once more does no harm
+    assert here.content.text == there.content.text
 
 
 def test_updates_that_cannot_be_merged_change_nothing() -> None:
-    past = Past(TEXT, SetText("one"), Append("two"))
-    there = past.replica(2)
-    there.document.apply(Append("three"))
-    middle = there.document.version
-    there.document.apply(Append("four"))
-    alien = Past(TEXT, SetText("a longer text of another block with the same peer"), Append("x"))
-    broken = there.document.ops_since(past.versions[-1])
+    replica = Past(TEXT, SetText("one"), Append("two")).replica()
+    there = Elsewhere(TEXT, replica.updates())
+    there.edit(Append("three"))
+    middle = there.replica.version
+    there.edit(Append("four"))
+    alien = Past(TEXT, SetText("a longer text of another block"), Append("x")).replica()
+    whole = alien.version
+    alien.write("another text")
+    broken = there.updates(replica.version)
+    from loro import ExportMode, LoroDoc
+
+    document = LoroDoc()
+    document.import_(there.updates())
+    shallow = document.export(ExportMode.ShallowSnapshot(document.oplog_frontiers))
     for updates, said in (
-        (b"", "no Loro updates"),
-        (b"no updates at all", "no Loro updates"),
-        (broken[:-3], "no Loro updates"),
-        (broken[:30] + b"\0\1" + broken[32:], "no Loro updates"),
-        (there.document.ops_since(middle), "build on others that are not here"),
-        (alien.history.document.ops_since(b"\0"), "of another document"),
-        (alien.ops[2], "build on others that are not here"),
-        (there.document.snapshot(), "snapshot without history"),
+        (b"", "not Loro updates"),
+        (b"no updates at all", "not Loro updates"),
+        (broken[:-3], "not Loro updates"),
+        (broken[:30] + b"\0\1" + broken[32:], "not Loro updates"),
+        (there.updates(middle), "build on others that are not here"),
+        (alien.updates(), "of another document"),
+        (alien.updates(whole), "build on others that are not here"),
+        (shallow, "snapshot without history"),
     ):
-        version = past.history.document.version
+        version = replica.version
         with pytest.raises(InvalidInput, match=said) as caught:
-            past.history.merge(updates)
+            replica.merge(updates)
         assert "othing was changed." in caught.value.message
-        assert (past.text, past.history.document.version) == ("one\ntwo", version)
-    past.history.merge(broken)
-    assert past.text == "one\ntwo\nthree\nfour"
+        assert (replica.state, replica.version) == ("one\ntwo", version)
+    replica.merge(broken)
+    assert replica.state == "one\ntwo\nthree\nfour"
 
 
 def test_updates_with_values_that_the_schema_does_not_take() -> None:
-    past = Past(PARTNER, SetField("name", "Anna"))
+    replica = Past(PARTNER, SetField("name", "Anna")).replica()
     from loro import ExportMode, LoroDoc
 
     rogue = LoroDoc()
-    rogue.import_(past.history.document.ops_since(b"\0"))
+    rogue.import_(replica.updates())
     since = rogue.oplog_vv
     rogue.get_map(":fields").insert("name", {"not": "a text"})
     rogue.commit()
     with pytest.raises(InvalidInput, match="schema does not take: field 'name'"):
-        past.history.merge(rogue.export(ExportMode.Updates(since)))
-    assert past.history.document.value()["name"] == "Anna"
-    tasks = Past(TASKS, Append("a"))
+        replica.merge(rogue.export(ExportMode.Updates(since)))
+    assert replica.state["name"] == "Anna"
+    tasks = Past(TASKS, Append("a")).replica()
     other = LoroDoc()
-    other.import_(tasks.history.document.ops_since(b"\0"))
+    other.import_(tasks.updates())
     since = other.oplog_vv
     other.get_movable_list(":rows").push("no row")
     other.commit()
     with pytest.raises(InvalidInput, match="a row without an id"):
-        tasks.history.merge(other.export(ExportMode.Updates(since)))
+        tasks.merge(other.export(ExportMode.Updates(since)))
+
+
+@pytest.mark.promise("M3")
+def test_a_late_replica_is_merged_whatever_was_written_since_it_left() -> None:
+    replica = Past(TEXT, SetText("one")).replica()
+    late = Elsewhere(TEXT, replica.updates())
+    both = replica.version
+    late.edit(Append("late"))
+    for text in ("one\ntwo", "one\ntwo\nthree"):
+        replica.write(text)
+    replica.merge(late.updates(both))
+    assert sorted(replica.state.split("\n")) == ["late", "one", "three", "two"]
+    again = Replica.load(TEXT, replica.snapshot())
+    assert again.state == replica.state
+
+
+def test_a_document_that_cannot_be_read_is_said_to_be_damaged() -> None:
+    with pytest.raises(StoreDamaged, match="cannot be read"):
+        Replica.load(TEXT, b"junk")
 
 
 # -- eras ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.promise("M3")
-def test_a_late_replica_needs_a_start_from_before_it_left() -> None:
-    past = Past(TEXT, SetText("one"), Append("two"), Append("three"))
-    late = History.load(TEXT, None, past.ops[:2], 2)
-    late.document.apply(Append("late"))
-    updates = late.document.ops_since(past.versions[1])
-    first, start = fold(TEXT, None, past.ops[:3], past.versions[2])
-    recent = History.load(TEXT, start, past.ops[3:], 1)
-    with pytest.raises(StartTooLate):
-        recent.merge(updates)
-    whole = History.load(TEXT, None, [first, *past.ops[3:]], 1)
-    whole.merge(updates)
-    merged = whole.document.ops_since(past.versions[3])
-    assert sorted(whole.document.lines()) == ["late", "one", "three", "two"]
-    # From then on the later era is not to be had without the earlier one.
-    with pytest.raises(StartTooLate):
-        History.load(TEXT, start, [past.ops[3], merged], 1)
-    with pytest.raises(StartTooLate):
-        fold(TEXT, start, [past.ops[3], merged], whole.document.version)
-    update, end = fold(TEXT, None, [first, past.ops[3], merged], whole.document.version)
-    assert Document.load(TEXT, end, 1).text == whole.document.text
-    again = History.load(TEXT, None, [update], 1)
-    assert again.document.text == whole.document.text
-    assert again.at(past.versions[2]).text == "one\ntwo"
-
-
-def test_an_era_is_smaller_than_its_edits_and_older_versions_are_elsewhere() -> None:
+def test_an_era_is_smaller_than_its_edits_and_goes_on_from_where_it_starts() -> None:
     past = Past(TEXT, *(Append(f"line {number} of the usual length, say") for number in range(100)))
-    update, start = fold(TEXT, None, past.ops[:51], past.versions[50])
-    assert len(update) < sum(map(len, past.ops[:51])) / 2
-    later = History.load(TEXT, start, past.ops[51:], 1)
-    assert later.document.text == past.text
-    assert later.at(past.versions[50]).text.endswith("line 49 of the usual length, say")
-    with pytest.raises(NotFound, match="not in the history at hand"):
-        later.at(past.versions[49])
-    later.revert(past.versions[60], past.versions[61])
-    assert "line 60 " not in later.document.text
-    assert len(later.document.lines()) == 99
+    whole = past.run()
+    older = replace(whole, edits=whole.edits[:50])
+    era = write_era(older, 50)
+    assert len(era.content) + len(era.edits) < sum(len(edit.change) for edit in older.edits) / 2
+    assert read_era(era) == older
+    later = read_era(write_era(past.run(50), 100))
+    assert later.parts_at(100) == past.content.parts
+    assert BlockContent(TEXT, later.parts_at(50)).text.endswith("line 49 of the usual length, say")
+    content = BlockContent(TEXT, later.parts_at(100))
+    since = [json.loads(edit.change) for edit in later.edits[11:]]
+    content.take_back(later.parts_at(60), later.parts_at(61), since)
+    assert "line 60 " not in content.text
+    assert len(content.lines()) == 99
 
 
 def test_a_history_that_cannot_be_read_is_said_to_be_damaged() -> None:
-    past = Past(TEXT, SetText("one"), Append("two"))
-    for start, ops in ((b"junk", []), (None, [past.ops[0], past.ops[2]]), (None, [b"junk"])):
+    era = write_era(Past(TEXT, SetText("one"), Append("two")).run(), 2)
+    for broken in (era._replace(content=b"junk"), era._replace(edits=era.edits[:-4])):
         with pytest.raises(StoreDamaged, match="cannot be read"):
-            History.load(TEXT, start, ops, 1)
+            read_era(broken)
 
 
 def test_a_list_that_two_put_back_at_once_has_the_item_once() -> None:
     past = Past(ListSchema(), Append("a"), Append("b"), RemoveItem(1))
-    here, there = past.replica(1), past.replica(2)
-    since = past.versions[-1]
+    base = past.replica()
+    here, there = Elsewhere(ListSchema(), base.updates()), Elsewhere(ListSchema(), base.updates())
+    past.revert(3)
     for one in (here, there):
-        one.revert(past.versions[2], past.versions[3])
-    here.merge(there.document.ops_since(since))
-    assert here.document.value() == ["a", "b"]
-    here.document.apply(RemoveItem(1))
-    assert here.document.value() == ["b"]
-    assert Document.load(ListSchema(), here.document.snapshot(), 1).value() == ["b"]
+        one.replica.write(past.content.state)
+    here.replica.merge(there.updates(base.version))
+    assert here.content.value() == ["a", "b"]
+    here.edit(RemoveItem(1))
+    assert here.content.value() == ["b"]
+    assert Replica.load(ListSchema(), here.replica.snapshot()).state == here.content.state

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from asterism.errors import InvalidInput
-from asterism.memory.documents import TEMPLATES, read_schema, schema_wire
+from asterism.memory.schemas import TEMPLATES, read_schema, schema_wire
 from asterism.types.memory import (
     CompositeSchema,
     Field,

@@ -15,16 +15,20 @@ import pytest
 from asterism.app.engine import Parts, make_encoder
 from asterism.config import Settings
 from asterism.errors import AsterismError, ConfigError, ModelGarbled, ModelRefused
-from asterism.memory.search.encoders import (
+from asterism.ports import Encoder
+from asterism.search.encode import (
+    PACKAGE,
+    SIZE,
+    WEIGHTS_FILE,
+    MiniLM,
+    QueryEncoder,
     encode_question,
     encode_texts,
     pieces,
     quantised,
+    tokenizer,
     without,
 )
-from asterism.memory.search.encoders.asking import Asking
-from asterism.memory.search.encoders.minilm import PACKAGE, SIZE, WEIGHTS_FILE, MiniLM, tokenizer
-from asterism.ports import Encoder
 from tests.conformance.vendor_server import VendorServer
 from tests.servers.openai_server import HTML, Fault, OpenAIServer, Raw, embeddings, status
 
@@ -347,14 +351,14 @@ async def test_parts_make_an_encoder_once_and_anew_when_its_settings_change():
 async def test_a_question_is_encoded_once_and_without_names():
     async with OpenAIServer() as server:
         encoder = make_encoder(settings(server.base_url), "ours:m")
-        asking = Asking(lambda name: encoder if name == "ours:m" else None)
-        first = await asking.vector("ours:m", "What did Anna row?", ["Anna"])
-        again = await asking.vector("ours:m", "What did  row?")
+        query_encoder = QueryEncoder(lambda name: encoder if name == "ours:m" else None)
+        first = await query_encoder.vector("ours:m", "What did Anna row?", ["Anna"])
+        again = await query_encoder.vector("ours:m", "What did  row?")
         assert first is not None
         assert again is first
         assert [one.body["input"] for one in server.requests] == [["What did row?"]]
-        assert await asking.vector(None, "What?") is None
-        assert await asking.vector("none", "What?") is None
+        assert await query_encoder.vector(None, "What?") is None
+        assert await query_encoder.vector("none", "What?") is None
         await encoder.close()
 
 
@@ -374,9 +378,9 @@ async def test_a_search_does_not_wait_for_an_encoder_that_cannot_answer(
 
     broken = Broken()
     encoder: Encoder = broken
-    asking = Asking(lambda _: encoder)
+    query_encoder = QueryEncoder(lambda _: encoder)
     for number in range(3):
-        assert await asking.vector("broken", f"What? {number}") is None
+        assert await query_encoder.vector("broken", f"What? {number}") is None
     assert broken.calls == 1
     (told,) = caplog.messages
     assert told.startswith("The encoder is out of order. Searches go on by words")

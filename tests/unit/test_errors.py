@@ -16,7 +16,7 @@ _READS = frozenset(
 )
 FOREIGN = {
     ("tools/mcp/clients.py", "is_unknown_session"): "the library has one code for several refusals",
-    ("memory/documents/storage.py", "loro_errors"): "Loro raises bare exceptions",
+    ("memory/gate/replicas.py", "loro_errors"): "Loro raises bare exceptions",
 }
 """Where the error of a library is told apart by its words, since it has nothing else."""
 

@@ -14,12 +14,12 @@ import pytest
 import asterism
 import asterism.memory.gate
 from asterism.errors import NotAllowed, NotFound
-from asterism.memory import history
-from asterism.memory.documents import Document
-from asterism.memory.gate import acts, blocks, passages
+from asterism.memory import edits, history
+from asterism.memory.edits import BlockContent
+from asterism.memory.gate import blocks, passages, replicas
 from asterism.memory.gate.passages import NewPassage
 from asterism.memory.gate.writer import NeedsConsent, Writer
-from asterism.memory.travel import Effects
+from asterism.memory.history import TurnWrites
 from asterism.permissions import Act, Actor, Authority
 from asterism.store.database import Connection, Database
 from asterism.types.memory import (
@@ -163,16 +163,19 @@ async def prepared(
         block = await blocks.write(tx, owner, block.id, Append("more"))
         write = Revert(block.version)
     if isinstance(write, Merge):
-        ops = await history.ops_of(tx, block.id, None)
+        ops = await replicas.export_updates(tx, owner, block.id)
         twin = await blocks.create(tx, owner, BOB, "twin", schema=schema, updates=ops)
         await blocks.write(tx, owner, twin.id, Append("from the twin"))
-        write = Merge(await history.ops_of(tx, twin.id, None))
+        write = Merge(await replicas.export_updates(tx, owner, twin.id))
     return block, write
 
 
 async def state_of(tx: Connection) -> list[Any]:
     """Everything that a write could change."""
-    tables = ("blocks", "block_edits", "block_eras", "block_agents", "passages", "agents")
+    tables = (
+        *("blocks", "block_edits", "block_eras", "block_replicas", "block_agents"),
+        *("passages", "agents"),
+    )
     return [sorted(await tx.all(f"SELECT * FROM {table}"), key=repr) for table in tables]
 
 
@@ -210,7 +213,7 @@ async def in_a_draft(database: Database, work: Callable[[Connection], Awaitable[
 
 def test_every_kind_of_write_has_an_act_and_a_place_in_the_matrix() -> None:
     kinds = set(get_args(BlockWrite))
-    assert set(acts.ACTS) == kinds
+    assert set(edits.OPERATIONS) == kinds
     assert {type(write) for _, _, write in WRITES} == kinds
     assert set(EXPECTED) == set(Permission)
 
@@ -221,9 +224,9 @@ def test_a_kind_without_an_act_stops_the_import(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr("asterism.types.memory.BlockWrite", BlockWrite | Smuggle)
     with pytest.raises(TypeError, match="Smuggle"):
-        importlib.reload(acts)
+        importlib.reload(edits)
     monkeypatch.undo()
-    importlib.reload(acts)
+    importlib.reload(edits)
 
 
 @pytest.mark.promise("M2", "M4")
@@ -339,7 +342,10 @@ async def test_who_may_make_a_block(
 
 # -- no path is left out ---------------------------------------------------------------------------
 
-INNER = {"blocks.keep", "blocks.resource_for", "block_past.row_of", "drafts.draft"}
+INNER = {
+    *("blocks.store_edit", "blocks.prepare", "writer.resource_for"),
+    *("replicas.replica_of", "replicas.store"),
+}
 """Public within the gate: what they are given was judged before, or they change nothing."""
 
 
@@ -360,7 +366,7 @@ PATHS = {name: one for name, one in gate_functions().items() if name not in INNE
 
 def test_the_gate_is_looked_at() -> None:
     assert {"blocks.create", "blocks.ensure", "blocks.write", "passages.write"} <= set(PATHS)
-    assert {"blocks.keep"} <= set(gate_functions())
+    assert {"blocks.store_edit"} <= set(gate_functions())
 
 
 @pytest.mark.promise("M2")
@@ -378,8 +384,8 @@ async def test_no_path_lets_an_agent_write_to_what_is_not_its(
         theirs = await blocks.create(tx, owner, BOB, "theirs", content="x")
         await blocks.write(tx, owner, theirs.id, Append("y"))
         stored = await passages.write(tx, owner, BOB, Insert("Bob lives in Bern"))
-        stretch = await history.stretch_with(tx, theirs.id, 2)
-        assert stretch is not None
+        run = await history.run_with(tx, theirs.id, 2)
+        assert run is not None
         known: dict[str, Any] = {
             "owner_id": BOB,
             "label": "theirs" if path == "blocks.ensure" else "new",
@@ -391,17 +397,17 @@ async def test_no_path_lets_an_agent_write_to_what_is_not_its(
             "document": "a.txt",
             "rows": [NewPassage("words of a stranger")],
             "number": 2,
-            "edit": stretch.edit(2),
+            "edit": run.edit(2),
             "era": blocks.ERA,
             "left": [],
             "kind": "import",
             "lines": [],
-            "effects": Effects("turn_1", inserted=(stored.passage,)),
-            "taken": Effects("turn_1"),
+            "effects": TurnWrites("turn_1", inserted=(stored.passage,)),
+            "taken": TurnWrites("turn_1"),
             "write": Append("x") if module == "blocks" else Insert("words of a stranger"),
         }
         if module == "copies":
-            known["write"] = Document.snapshot  # anything that takes a document
+            known["write"] = BlockContent.value  # anything that takes a content
         needed = [
             name
             for name, one in parameters.items()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asterism.memory.search.hints import has_number, names_place, states_wish
+from asterism.search.texts import has_number, names_place, states_wish
 
 YES: dict[Callable[[str], bool], list[str]] = {
     has_number: ["I have 3 cats", "we own three boats", "Twice a day", "route 66", "10km"],

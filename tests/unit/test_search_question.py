@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asterism.memory.search.question import MOST_CHARACTERS, Asks, Question, read
+from asterism.search.query import MAX_CHARACTERS, Asks, Question, read
 
 NOW = int(datetime(2023, 6, 9, 15, 30, tzinfo=UTC).timestamp() * 1000)
 NAMES = {
@@ -196,7 +196,7 @@ HOSTILE = [
 @pytest.mark.parametrize("query", HOSTILE)
 def test_any_text_is_a_question(query: str) -> None:
     found = asked(query)
-    assert len(found.text) <= MOST_CHARACTERS
+    assert len(found.text) <= MAX_CHARACTERS
     assert "\0" not in found.text
     found.bare.encode()
     assert all(term.strip() for term in found.terms)
@@ -207,7 +207,7 @@ def test_any_text_is_a_question(query: str) -> None:
 def test_of_a_megabyte_a_page_is_read(query: str) -> None:
     """`python -m bench.growth` has the times of both."""
     whole = query * (1_000_000 // len(query))
-    assert len(asked(whole).text) <= MOST_CHARACTERS
+    assert len(asked(whole).text) <= MAX_CHARACTERS
 
 
 @given(

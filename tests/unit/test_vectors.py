@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from asterism.memory.vectors import (
+from asterism.memory.words import (
     SIZE,
     TOKENIZER_FILE,
     WEIGHTS_FILE,
-    Encoder,
+    StaticEncoder,
     cosine,
     embed,
     nearest,
@@ -114,7 +114,7 @@ def test_a_vector_is_the_mean_of_its_tokens_and_a_byte_for_each_number_loses_lit
 
 
 def test_threads_share_one_encoder():
-    encoder = Encoder()
+    encoder = StaticEncoder()
 
     def make(_number: int) -> list[bytes] | None:
         return encoder.embed([ANNA])
@@ -127,7 +127,7 @@ def test_threads_share_one_encoder():
 def test_without_the_weights_there_are_no_vectors_and_it_is_said_once(
     caplog: pytest.LogCaptureFixture,
 ):
-    encoder = Encoder("a_package_that_is_not_there")
+    encoder = StaticEncoder("a_package_that_is_not_there")
     assert encoder.embed([ANNA]) is None
     assert encoder.embed([ANNA]) is None
     assert len(caplog.records) == 1
@@ -153,15 +153,15 @@ def test_broken_weights_are_said_and_not_raised(
         place.write_bytes(content)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     importlib.invalidate_caches()
-    assert Encoder(name).embed([ANNA]) is None
+    assert StaticEncoder(name).embed([ANNA]) is None
     (tmp_path / name / TOKENIZER_FILE).write_bytes(b"no tokenizer")
-    assert Encoder(name).embed([ANNA]) is None
+    assert StaticEncoder(name).embed([ANNA]) is None
     assert caplog.text.count("cannot be read") == 2
 
 
 def test_nothing_is_loaded_before_it_is_needed_and_the_package_itself_is_never_run():
     code = (
-        "import sys, asterism.memory.vectors as v;"
+        "import sys, asterism.memory.words as v;"
         "assert not {'numpy', 'tokenizers', 'wordllama'} & set(sys.modules);"
         "assert v.embed(['hello']);"
         "assert 'numpy' in sys.modules and 'wordllama' not in sys.modules"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asterism.memory.words import STOP_WORDS, digest, fold, terms, words
+from asterism.memory.words import STOP_WORDS, digest, singular, terms, words
 
 HARD = ["", " ", "\0", "\0" * 50, "😀", "\ud800", "e" + "\u0301" * 99, "שלום\u200f עולם", "'" * 9]
 
@@ -41,7 +41,7 @@ def test_words_of_any_script(text: str, expected: list[str]):
     ],
 )  # fmt: skip
 def test_fold_takes_off_no_more_than_an_ending(word: str, expected: str):
-    assert fold(word) == expected
+    assert singular(word) == expected
 
 
 def test_terms_are_words_that_carry_meaning():

@@ -13,8 +13,7 @@ from asterism.app.session import AnyText, Session, verbs
 from asterism.errors import BudgetReached, ModelError
 from asterism.memory import archive, people
 from asterism.memory.gate import passages as gate
-from asterism.memory.gate.form import check_tags
-from asterism.memory.gate.passages import NewPassage, Written
+from asterism.memory.gate.passages import NewPassage, Written, check_tags
 from asterism.memory.likeness import Relation, judge_prompt, parse_verdict
 from asterism.permissions import Act
 from asterism.store.database import Connection

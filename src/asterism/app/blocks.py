@@ -9,11 +9,11 @@ from asterism.app.audit import note
 from asterism.app.session import Session, verbs
 from asterism.errors import NotAllowed, NotFound
 from asterism.memory import blocks, history, people
-from asterism.memory import travel as memory_travel
-from asterism.memory.blocks import Seen
-from asterism.memory.documents import Document, read_schema
+from asterism.memory.blocks import VisibleBlock
+from asterism.memory.edits import BlockContent
 from asterism.memory.gate import blocks as gate
-from asterism.memory.gate import travel
+from asterism.memory.gate import replicas, undo
+from asterism.memory.schemas import read_schema
 from asterism.permissions import Act
 from asterism.store import blocks as rows
 from asterism.store.database import Connection
@@ -56,28 +56,28 @@ class Blocks:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    async def list(self, agent: Whose = None) -> list[Seen]:
+    async def list(self, agent: Whose = None) -> list[VisibleBlock]:
         """Return the blocks that an agent sees; without one, all blocks there are."""
         agent_id = await self._session.agent_id(agent) or None
 
-        async def read(tx: Connection) -> list[Seen]:
+        async def read(tx: Connection) -> list[VisibleBlock]:
             participants = await self._session.participants(tx)
             found = await blocks.seen_by(tx, self._session.constellation, agent_id)
-            heard = (blocks.heard_by(one, participants) for one in found)
+            heard = (blocks.visible_to(one, participants) for one in found)
             return [one for one in heard if one is not None]
 
         return await self._session.database.read(read)
 
-    async def get(self, agent: Whose, label: str) -> Seen:
+    async def get(self, agent: Whose, label: str) -> VisibleBlock:
         """Return a block that an agent sees by its label; `owner/label` for one of another's."""
         agent_id = await self._session.agent_id(agent) or None
         return await self._session.database.read(lambda tx: self._heard(tx, agent_id, label))
 
-    async def _heard(self, tx: Connection, agent_id: str | None, label: str) -> Seen:
+    async def _heard(self, tx: Connection, agent_id: str | None, label: str) -> VisibleBlock:
         """Return a block as whoever acts may see it."""
         participants = await self._session.participants(tx)
         seen = await blocks.find(tx, self._session.constellation, agent_id, label, participants)
-        heard = blocks.heard_by(seen, participants)
+        heard = blocks.visible_to(seen, participants)
         assert heard is not None, "what they may not hear was not found"
         return heard
 
@@ -181,12 +181,12 @@ class Blocks:
                 reason=reason,
             )
             if isinstance(write, Revert):  # an owner may take back what was said of a block, too
-                return await travel.revert_edit(tx, writer, seen.block.id, write.edit)
+                return await undo.revert_edit(tx, writer, seen.block.id, write.edit)
             return await gate.write(tx, writer, seen.block.id, write)
 
         return await session.database.write(work)
 
-    async def _writable(self, tx: Connection, agent_id: str | None, label: str) -> Seen:
+    async def _writable(self, tx: Connection, agent_id: str | None, label: str) -> VisibleBlock:
         """Return a block that whoever acts may write, since they hear all of it."""
         found = await self._heard(tx, agent_id, label)
         row = await rows.get(tx, found.block.id)
@@ -205,7 +205,7 @@ class Blocks:
         block = blocks.block_of(row)
         if block.text != seen.block.text:
             return seen.block, seen.block.text
-        return block, Document.load(block.schema, row.snapshot, 1).editable()
+        return block, BlockContent(block.schema, rows.read_parts(row)).editable()
 
     async def shares(self, agent: Whose, label: str) -> dict[str, Permission]:
         """Return the agents that a block is shared with, by name, and what each may do to it."""
@@ -222,9 +222,7 @@ class Blocks:
         async def read(tx: Connection) -> list[EditRecord]:
             if self._session.sees_all:
                 return await history.edits(tx, block.id, limit=limit, before=before)
-            heard = await memory_travel.visible_edits(
-                tx, block.id, await self._session.participants(tx)
-            )
+            heard = await history.visible_edits(tx, block.id, await self._session.participants(tx))
             newest = sorted((one for one in heard if before is None or one < before), reverse=True)
             return [history.record_of(block.id, heard[one][0]) for one in newest[:limit]]
 
@@ -248,9 +246,7 @@ class Blocks:
         async def read(tx: Connection) -> int:
             if self._session.sees_all:
                 return await history.version_at(tx, block.id, moment)
-            heard = await memory_travel.visible_edits(
-                tx, block.id, await self._session.participants(tx)
-            )
+            heard = await history.visible_edits(tx, block.id, await self._session.participants(tx))
             return max((one for one, (edit, _) in heard.items() if edit.at <= moment), default=0)
 
         return await self._session.database.read(read)
@@ -268,7 +264,7 @@ class Blocks:
             participants = await self._session.participants(tx)
             if version == 0:
                 return []
-            return await memory_travel.visible_lines_at(tx, block, version, participants)
+            return await history.visible_lines_at(tx, block, version, participants)
 
         found = await self._session.database.read(read)
         if found is None:
@@ -280,7 +276,7 @@ class Blocks:
         seen = await self.get(agent, label)
 
         async def read(tx: Connection) -> list[tuple[Line, list[EditRecord]]]:
-            return await memory_travel.blame_for(tx, seen, await self._session.participants(tx))
+            return await history.blame_for(tx, seen, await self._session.participants(tx))
 
         return await self._session.database.read(read)
 
@@ -289,10 +285,16 @@ class Blocks:
         block = (await self.get(agent, label)).block
         if not self._session.sees_all:
             raise NotAllowed(
-                f"The updates of block {label!r} hold its whole past, which only the owner and an "
-                "admin may see. Read it with `get`. Nothing was read."
+                f"The updates of block {label!r} hold all of it, and what it said when it was "
+                "exported before, which only the owner and an admin may see. Read it with `get`. "
+                "Nothing was read."
             )
-        return await self._session.database.read(lambda tx: history.ops_of(tx, block.id, since))
+
+        async def work(tx: Connection) -> bytes:
+            writer = await self._session.writer(tx, "api")
+            return await replicas.export_updates(tx, writer, block.id, since)
+
+        return await self._session.database.write(work)
 
 
 async def _create(*given: Any, **named: Any) -> tuple[Block, bool]:

@@ -27,7 +27,6 @@ from asterism.config import ContextSettings, LiveSettings, Settings
 from asterism.errors import AsterismError, ConfigError, NotFound
 from asterism.gate import policies_of
 from asterism.memory.forgetting import ForgottenTexts
-from asterism.memory.search.caches import let_go
 from asterism.models.chain import Chain, ChainLink, RateLimiter, VendorState
 from asterism.models.prices import Prices
 from asterism.permissions import Act, Authority
@@ -43,6 +42,7 @@ from asterism.ports import (
 )
 from asterism.private import make_directory
 from asterism.runtime.indexing import Indexing
+from asterism.search import clear_caches
 from asterism.store import events
 from asterism.store.database import Database
 from asterism.store.sqlite import open_sqlite
@@ -65,8 +65,8 @@ from asterism.types.turns import Folds, Strategy
 
 if TYPE_CHECKING:
     from asterism.app.mcp import McpServers
-    from asterism.memory.search.encoders.asking import Asking
     from asterism.models.cassette import Cassette
+    from asterism.search.encode import QueryEncoder
 
 
 class Engine:
@@ -202,17 +202,17 @@ class Engine:
         return "mcp" in vars(self)
 
     @cached_property
-    def asking(self) -> Asking:
+    def query_encoder(self) -> QueryEncoder:
         """What asks encoders for the vectors of queries."""
-        from asterism.memory.search.encoders.asking import Asking
+        from asterism.search.encode import QueryEncoder
 
-        return Asking(self.parts.encoder)
+        return QueryEncoder(self.parts.encoder)
 
     async def _find(self, agent_id: str, query: Query, participants: Participants) -> Found:
         """Search for an agent in a turn; the verb is imported when it is first used."""
         from asterism.app.search import Search
 
-        search = Search(self.session, self.asking, lambda: self.settings.search.encoder)
+        search = Search(self.session, self.query_encoder, lambda: self.settings.search.encoder)
         return await search.find(agent_id, query, participants)
 
     # -- what changes ----------------------------------------------------------------------------
@@ -220,7 +220,7 @@ class Engine:
     def clear(self) -> None:
         """Drop what this process keeps in memory of texts."""
         self._forgotten.changed()
-        let_go()
+        clear_caches()
         self.workshop.clear()
 
     def _key_changed(self, name: str) -> None:
@@ -420,7 +420,7 @@ def make_encoder(
 ) -> Encoder:
     """Return an encoder: `minilm`, or one of a vendor's such as `ollama:nomic-embed-text`."""
     if ":" not in name:
-        from asterism.memory.search.encoders.minilm import NAME, MiniLM
+        from asterism.search.encode import NAME, MiniLM
 
         if name != NAME:
             raise ConfigError(

@@ -11,7 +11,7 @@ import orjson
 from asterism.app.audit import note
 from asterism.app.session import Session, verbs
 from asterism.config import RetentionSettings
-from asterism.memory import export, health, travel
+from asterism.memory import export, health, history
 from asterism.memory import why as provenance
 from asterism.memory.export import Report
 from asterism.memory.forgetting import ForgetReceipt, Forgetting, forget, replay
@@ -21,10 +21,10 @@ from asterism.memory.forgetting.retention import (
     RetentionRule,
     enforce_retention,
 )
-from asterism.memory.gate import travel as gate
+from asterism.memory.gate import undo as gate
 from asterism.memory.gate.copies import Forked, fork_memory
 from asterism.memory.health import Health
-from asterism.memory.travel import Effects, MemoryAt
+from asterism.memory.history import MemoryAt, TurnWrites
 from asterism.memory.why import Trace
 from asterism.permissions import Act
 from asterism.store import forgetting as forgetting_at_rest
@@ -66,27 +66,27 @@ class Memory:
 
         async def read(tx: Connection) -> MemoryAt:
             participants = await self._session.participants(tx)
-            return await travel.as_of(
+            return await history.as_of(
                 tx, self._home, agent_id, moment, most=most, participants=participants
             )
 
         return await self._session.database.read(read)
 
-    async def written_by(self, turn_id: str) -> Effects:
+    async def written_by(self, turn_id: str) -> TurnWrites:
         """Return what a turn wrote to memory."""
 
-        async def read(tx: Connection) -> Effects:
+        async def read(tx: Connection) -> TurnWrites:
             if not await self._session.visible_turns(tx, [turn_id]):
-                return Effects(turn_id)
+                return TurnWrites(turn_id)
             participants = await self._session.participants(tx)
-            return await travel.written_by(tx, self._home, turn_id, participants=participants)
+            return await history.written_by(tx, self._home, turn_id, participants=participants)
 
         return await self._session.database.read(read)
 
-    async def revert_turn(self, turn_id: str, *, reason: str = "", by: str = "api") -> Effects:
+    async def revert_turn(self, turn_id: str, *, reason: str = "", by: str = "api") -> TurnWrites:
         """Take back everything that one turn wrote to memory; what came after it stays."""
 
-        async def work(tx: Connection) -> Effects:
+        async def work(tx: Connection) -> TurnWrites:
             writer = await self._session.writer(tx, by, reason)
             effects = await gate.revert_turn(tx, writer, turn_id)
             await note(tx, self._session, "memory.reverted", by=by, turn_id=turn_id, reason=reason)

@@ -95,7 +95,7 @@ class Nouns:
         from asterism.app.search import Search
 
         engine = self._engine
-        return Search(self._session, engine.asking, lambda: engine.settings.search.encoder)
+        return Search(self._session, engine.query_encoder, lambda: engine.settings.search.encoder)
 
     @cached_property
     def people(self) -> People:

@@ -59,9 +59,9 @@ class _Deck(Cassette):
         self.chosen: Exchange | None = None
         self.body = b""
 
-    def play(self, asked: RecordedRequest) -> Playback:
+    def play(self, request: RecordedRequest) -> Playback:
         """Return the chosen exchange."""
-        self.body = asked.body
+        self.body = request.body
         if self.chosen is None:
             raise _Composed
         return Playback(self.chosen, 0.0)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from asterism.app.session import AnyText, Session, verbs
-from asterism.memory.search.encoders.asking import Asking, serving
-from asterism.memory.search.encoders.names import names_for
-from asterism.memory.search.question import MOST_CHARACTERS
-from asterism.memory.search.search import Encoded, search
 from asterism.permissions import Act
+from asterism.search.encode import QueryEncoder, encoder_in_use, names_for
+from asterism.search.query import MAX_CHARACTERS
+from asterism.search.search import QueryVector, search
 from asterism.store import agents
 from asterism.store.database import Connection
-from asterism.store.shelves import ARCHIVE, JOURNAL
+from asterism.store.search_index import ARCHIVE, JOURNAL
 from asterism.types.agents import Agent
 from asterism.types.people import OWNER_ALONE, Participants
 from asterism.types.search import DOMAINS, Found, Query
@@ -22,16 +21,18 @@ from asterism.types.search import DOMAINS, Found, Query
 class Search:
     """Search over all that agents remember; call it."""
 
-    def __init__(self, session: Session, asking: Asking, wanted: Callable[[], str]) -> None:
+    def __init__(
+        self, session: Session, query_encoder: QueryEncoder, wanted: Callable[[], str]
+    ) -> None:
         """Make the verb.
 
         Args:
             session: What is searched, and who searches.
-            asking: Asks encoders for the vectors of queries.
+            query_encoder: Asks encoders for the vectors of queries.
             wanted: Returns the name of the encoder that is configured.
         """
         self._session = session
-        self._asking = asking
+        self._query_encoder = query_encoder
         self._wanted = wanted
 
     async def __call__(
@@ -64,7 +65,7 @@ class Search:
             until: Only what is of this moment or earlier.
             tags: Only passages that have all of these.
             source: Only documents of the source with this name or id.
-            participants: Those present; what one of them may not hear is not there.
+            participants: Those present; what one of them may not see is not there.
             limit: How many hits.
             offset: How many of the best are left out: the pages before.
             moment: As memory was then; None: now.
@@ -106,7 +107,7 @@ class Search:
 
         return await self._session.database.read(read)
 
-    async def _asked(self, agent_id: str | None, query: Query) -> Encoded | None:
+    async def _asked(self, agent_id: str | None, query: Query) -> QueryVector | None:
         """Return the query's vector, or None where no encoder is wanted or it cannot answer."""
         wanted = self._wanted()
         if wanted == "none" or not query.text.strip():
@@ -117,12 +118,12 @@ class Search:
             found = [agent_id]
             if agent_id is None:
                 found = await agents.ids(tx, constellation)
-            shelves = [(kind, one) for one in found if one for kind in (JOURNAL, ARCHIVE)]
+            shelves = [(kind, key) for key in found if key for kind in (JOURNAL, ARCHIVE)]
             return (
-                await serving(tx, shelves, wanted),
+                await encoder_in_use(tx, shelves, wanted),
                 await names_for(tx, constellation, agent_id or ""),
             )
 
         name, names = await self._session.database.read(look)
-        vector = await self._asking.vector(name, query.text[:MOST_CHARACTERS], names)
-        return None if name is None or vector is None else Encoded(name, vector)
+        vector = await self._query_encoder.vector(name, query.text[:MAX_CHARACTERS], names)
+        return None if name is None or vector is None else QueryVector(name, vector)

@@ -16,7 +16,7 @@ from asterism.sources.folder import Folder, Progress, SyncResult
 from asterism.store import documents
 from asterism.store.database import Connection
 from asterism.types.agents import Agent, new_id
-from asterism.types.documents import Document, DocumentSource
+from asterism.types.documents import DocumentSource, SourceDocument
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class Sources:
 
     async def documents(
         self, name: str, *, after: str = "", limit: int = 200
-    ) -> Sequence[Document]:
+    ) -> Sequence[SourceDocument]:
         """Return the documents of a source by path, a page of them."""
         source = await self.get(name)
         return await self._session.database.read(

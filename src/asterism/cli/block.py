@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from asterism.app import Asterism
-    from asterism.memory.blocks import Seen
+    from asterism.memory.blocks import VisibleBlock
     from asterism.types.memory import Block, BlockWrite, Line
 
 app = group("Look at blocks, edit and share them, and go back in their history.")
@@ -65,20 +65,20 @@ def list_all(options: Options, agent: Whose = None, everybodys: Everybodys = Fal
     if agent is not None:
         block_of(agent, "", everybodys=everybodys)
 
-    async def errand(home: Asterism) -> list[Seen]:
+    async def errand(home: Asterism) -> list[VisibleBlock]:
         found = await home.blocks.list(agent)
         return [one for one in found if not (everybodys and one.block.owner_id)]
 
     print_list(options, visit(options, errand, readonly=True))
 
 
-def print_list(options: Options, found: Sequence[Seen]) -> None:
+def print_list(options: Options, found: Sequence[VisibleBlock]) -> None:
     """Print blocks as a table."""
     out = Output(json=options.json)
     if out.json:
         out.data([_data(one) for one in found])
         return
-    columns: list[Column[Seen]] = [
+    columns: list[Column[VisibleBlock]] = [
         Column("block", lambda one: one.name, prose=True),
         Column("type", _type),
         Column("agent may", lambda one: one.permission.value, least=80),
@@ -126,12 +126,12 @@ def show(
     _print_block(options, *visit(options, errand, readonly=True), by_line=lines)
 
 
-_Shown = tuple["Seen", "list[Line]", int, "dict[str, str]", "dict[str, str]"]
+_Shown = tuple["VisibleBlock", "list[Line]", int, "dict[str, str]", "dict[str, str]"]
 
 
 def _print_block(
     options: Options,
-    seen: Seen,
+    seen: VisibleBlock,
     said: Sequence[Line],
     number: int,
     shared: Mapping[str, str],
@@ -167,7 +167,7 @@ def _print_block(
 
 
 def _facts(
-    seen: Seen, number: int, size: int, shared: Mapping[str, str], names: Mapping[str, str]
+    seen: VisibleBlock, number: int, size: int, shared: Mapping[str, str], names: Mapping[str, str]
 ) -> list[tuple[str, str]]:
     block = seen.block
     facts = [
@@ -190,11 +190,11 @@ def _facts(
     return [*facts, ("about", block.description)] if block.description else facts
 
 
-def _type(seen: Seen) -> str:
+def _type(seen: VisibleBlock) -> str:
     return f"{seen.block.type.value}, pinned" if seen.block.pinned else seen.block.type.value
 
 
-def _data(seen: Seen) -> dict[str, Any]:
+def _data(seen: VisibleBlock) -> dict[str, Any]:
     block = plain(seen.block)
     return {"name": seen.name, "owner": seen.owner_name, **block, "may": seen.permission.value}
 
@@ -279,7 +279,7 @@ def describe(
     reason: Reason = "",
 ) -> None:
     """Change what is said of a block, not what it says; what is not given stays."""
-    from asterism.memory.documents import read_schema
+    from asterism.memory.schemas import read_schema
     from asterism.types.memory import Describe
 
     given = (new_label, description, kind, limit, permission, audience, pin, schema)

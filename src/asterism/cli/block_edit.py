@@ -378,7 +378,7 @@ def export_updates(
     async def errand(home: Asterism) -> bytes:
         return await home.blocks.updates(*which)
 
-    updates = visit(options, errand, readonly=True)
+    updates = visit(options, errand)
     out = Output(json=options.json)
     if str(file) == "-":
         if sys.stdout.isatty():

@@ -15,7 +15,7 @@ from asterism.cli.search import Asked
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
-    from asterism.memory.blocks import Seen
+    from asterism.memory.blocks import VisibleBlock
 
 app = group("Other spellings of commands about memory.")
 
@@ -26,7 +26,7 @@ Agent = Annotated[str, typer.Argument(metavar="AGENT", help="The agent's name or
 def list_core(options: Options, agent: Agent) -> None:
     """Show the core blocks that an agent sees; like "block list"."""
 
-    async def errand(home: Asterism) -> list[Seen]:
+    async def errand(home: Asterism) -> list[VisibleBlock]:
         from asterism.types.memory import BlockType
 
         found = await home.blocks.list(agent)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from asterism.memory.forgetting.retention import RetentionResult
     from asterism.memory.gate.copies import Forked
     from asterism.memory.health import Health, HealthIssue
-    from asterism.memory.travel import Effects, MemoryAt
+    from asterism.memory.history import MemoryAt, TurnWrites
     from asterism.memory.why import Trace
     from asterism.types.memory import EditRecord, Passage
 
@@ -159,7 +159,7 @@ def _revert_edit(
 
 
 def _revert_turn(options: Options, turn: str, reason: str, *, yes: bool) -> None:
-    async def look(home: Asterism) -> tuple[Effects, dict[str, str]]:
+    async def look(home: Asterism) -> tuple[TurnWrites, dict[str, str]]:
         effects = await home.memory.written_by(turn)
         if not effects:
             await home.turn(turn)  # raises what is to be said of one that there is not
@@ -173,7 +173,7 @@ def _revert_turn(options: Options, turn: str, reason: str, *, yes: bool) -> None
                 typer.echo(printable(f"  {line}"), err=True)
             be_sure("Take all of this back? What came after it stays.", yes=False)
 
-    async def errand(home: Asterism) -> tuple[Effects, dict[str, str]]:
+    async def errand(home: Asterism) -> tuple[TurnWrites, dict[str, str]]:
         return await home.memory.revert_turn(turn, reason=reason, by="cli"), await _labels(home)
 
     done, labels = visit(options, errand)
@@ -194,7 +194,7 @@ async def _labels(home: Asterism) -> dict[str, str]:
     return {one.block.id: one.name for one in await home.blocks.list()}
 
 
-def _told(effects: Effects, labels: dict[str, str]) -> Iterator[str]:
+def _told(effects: TurnWrites, labels: dict[str, str]) -> Iterator[str]:
     for edit in effects.edits:
         why = f": {edit.reason}" if edit.reason else ""
         name = labels.get(edit.block_id, edit.block_id)

@@ -22,7 +22,7 @@ _PERSON = re.compile(r"person:(person_\w+)")
 
 def plain(value: Any) -> Any:
     """Return a value as JSON can hold it: audiences and schemas in the form they are written in."""
-    from asterism.memory.documents import schema_wire
+    from asterism.memory.schemas import schema_wire
     from asterism.types.memory import (
         CompositeSchema,
         ListSchema,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from asterism.app import Asterism
     from asterism.app.sources import SourceState
     from asterism.sources.folder import Progress, SyncResult
-    from asterism.types.documents import Document
+    from asterism.types.documents import SourceDocument
 
 app = group("Let agents search folders of documents.")
 
@@ -130,7 +130,7 @@ def show(
 
     async def errand(
         home: Asterism,
-    ) -> tuple[SourceState, Sequence[Document], dict[str, str], dict[str, str]]:
+    ) -> tuple[SourceState, Sequence[SourceDocument], dict[str, str], dict[str, str]]:
         wanted = await home.sources.get(name)
         (state,) = [one for one in await home.sources.list() if one.source.id == wanted.id]
         found = await home.sources.documents(name, after=after, limit=limit)
@@ -154,7 +154,7 @@ def show(
     facts += [("not", ", ".join(source.exclude))] if source.exclude else []
     out.grid(facts)
     out.line()
-    columns: list[Column[Document]] = [
+    columns: list[Column[SourceDocument]] = [
         Column("document", lambda one: one.path, prose=True),
         Column("state", lambda one: one.state.value),
         Column("passages", lambda one: f"{one.passages:,}"),

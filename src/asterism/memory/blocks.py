@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 from asterism.errors import Conflict, NotFound
-from asterism.memory.documents import render
-from asterism.memory.editing import is_heading, is_visible
-from asterism.memory.history import records, schema_of
-from asterism.memory.lines import seen_with
+from asterism.memory.content import render
+from asterism.memory.lines import is_heading, is_visible, seen_with
+from asterism.memory.schemas import schema_of
 from asterism.store import blocks as rows
 from asterism.store.blocks import BlockRow, VisibleRow
 from asterism.store.database import Connection
@@ -19,7 +18,6 @@ from asterism.types.memory import (
     CONSTELLATION,
     Block,
     BlockType,
-    EditRecord,
     Line,
     Permission,
 )
@@ -37,7 +35,7 @@ _ORDER = {
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class VisibleBlock:
     """A block as one agent sees it."""
 
     block: Block
@@ -76,11 +74,11 @@ def block_of(row: BlockRow) -> Block:
     )
 
 
-def _seen(found: VisibleRow, agent_id: str | None) -> Seen:
+def _seen(found: VisibleRow, agent_id: str | None) -> VisibleBlock:
     row = found.row
     own = row.owner_id == agent_id
     block = block_of(row)
-    return Seen(
+    return VisibleBlock(
         block=block,
         permission=Permission(row.permission if own else found.permission),
         owner_name=None if own else found.owner_name or SHARED_BY_ALL,
@@ -88,7 +86,7 @@ def _seen(found: VisibleRow, agent_id: str | None) -> Seen:
     )
 
 
-async def seen_by(tx: Connection, constellation: str, agent_id: str | None) -> list[Seen]:
+async def seen_by(tx: Connection, constellation: str, agent_id: str | None) -> list[VisibleBlock]:
     """Return the blocks that an agent sees, or for None all there are, in a stable order.
 
     Who is present is not asked here: `shown` and `wrapped` withhold what they may not hear.
@@ -119,7 +117,7 @@ async def find(
     agent_id: str | None,
     label: str,
     participants: Participants | None = None,
-) -> Seen:
+) -> VisibleBlock:
     """Return the block that a label means to an agent, or for None to the owner.
 
     Its own come first, then those shared with it (`owner-name/label`, or the plain label if only
@@ -172,10 +170,17 @@ def _not_found(wanted: str, names: list[str]) -> NotFound:
     return NotFound(f"There is no block {wanted!r}; there are no blocks yet.")
 
 
+def order(seen: VisibleBlock) -> tuple[int, bool, str, str, str]:
+    """Return the place of a block among those that an agent sees, as a key to sort by."""
+    block = seen.block
+    owner = "" if block.owner_id == CONSTELLATION else seen.owner_name or ""
+    return _ORDER[block.type], seen.owner_name is not None, block.label, owner, block.id
+
+
 # -- for those present -----------------------------------------------------------------------------
 
 
-def visible_lines(seen: Seen, participants: Participants) -> list[str]:
+def visible_lines(seen: VisibleBlock, participants: Participants) -> list[str]:
     """Return the lines that everyone present may hear."""
     block = seen.block
     return [
@@ -185,7 +190,7 @@ def visible_lines(seen: Seen, participants: Participants) -> list[str]:
     ]
 
 
-def heard_by(seen: Seen, participants: Participants) -> Seen | None:
+def visible_to(seen: VisibleBlock, participants: Participants) -> VisibleBlock | None:
     """Return a block as those present may see it; None: it is not there for them.
 
     Where lines are hidden, size and version count what is heard, and when it was last written is
@@ -211,7 +216,7 @@ def heard_by(seen: Seen, participants: Participants) -> Seen | None:
     )
 
 
-def shown(seen: Seen, participants: Participants) -> str:
+def shown(seen: VisibleBlock, participants: Participants) -> str:
     """Return what a model sees of a block with these participants; "" if they may see nothing."""
     lines = visible_lines(seen, participants)
     if all(is_heading(seen.block.schema, line) for line in lines):
@@ -222,7 +227,7 @@ def shown(seen: Seen, participants: Participants) -> str:
 _TAG = re.compile(r"<(?=\s*/?\s*block\b)", re.IGNORECASE)
 
 
-def wrapped(seen: Seen, participants: Participants) -> str:
+def wrapped(seen: VisibleBlock, participants: Participants) -> str:
     """Return a block for a prompt, in tags that its content cannot fake.
 
     Nothing is returned of a block that those present may not hear. One of which they may hear no
@@ -245,16 +250,3 @@ def wrapped(seen: Seen, participants: Participants) -> str:
 
 def _attribute(text: str) -> str:
     return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace("\n", " ")
-
-
-# -- where lines come from -------------------------------------------------------------------------
-
-
-async def blame(tx: Connection, block_id: str) -> list[tuple[Line, list[EditRecord]]]:
-    """Return every line of a block with the edits that it comes from, the first one first."""
-    row = await rows.get(tx, block_id)
-    if row is None:
-        raise NotFound(f"There is no block {block_id!r}.")
-    lines = seen_with(rows.read_lines(row.text, row.lines), Audience.read(row.audience))
-    found = await records(tx, block_id, {number for line in lines for number in line.edits})
-    return [(line, [found[one] for one in line.edits if one in found]) for line in lines]

@@ -11,14 +11,15 @@ import orjson
 
 from asterism.errors import AsterismError, InvalidInput
 from asterism.memory import archive, blocks, people
-from asterism.memory.blocks import Seen
-from asterism.memory.documents import Document, read_schema, schema_wire
-from asterism.memory.editing import is_visible
+from asterism.memory.blocks import VisibleBlock
+from asterism.memory.edits import BlockContent
 from asterism.memory.gate import copies
 from asterism.memory.gate import passages as gate
 from asterism.memory.gate.passages import NewPassage
 from asterism.memory.gate.writer import Writer
-from asterism.memory.travel import SourcedLine, lines_with_origins
+from asterism.memory.history import SourcedLine, lines_with_origins
+from asterism.memory.lines import is_visible
+from asterism.memory.schemas import read_schema, schema_wire
 from asterism.store import blocks as rows
 from asterism.store import people as persons
 from asterism.store import summaries
@@ -40,7 +41,6 @@ VERSION = 1
 _KIND = "asterism memory"
 _BATCH = 200
 _EVERY = 1 << 31
-_READER = 1
 _MAX_NAME_LENGTH = 60
 
 
@@ -94,7 +94,9 @@ async def export(
     return document
 
 
-async def _block_out(tx: Connection, seen: Seen, participants: Participants) -> dict[str, Any]:
+async def _block_out(
+    tx: Connection, seen: VisibleBlock, participants: Participants
+) -> dict[str, Any]:
     block = seen.block
     row = await rows.get(tx, block.id)
     assert row is not None, "it was seen with this transaction"
@@ -122,7 +124,7 @@ async def _block_out(tx: Connection, seen: Seen, participants: Participants) -> 
             }
             for line in await lines_with_origins(tx, block.id, lines, participants)
         ],
-        "value": Document.load(block.schema, row.snapshot, _READER).value() if whole else None,
+        "value": BlockContent(block.schema, rows.read_parts(row)).value() if whole else None,
     }
 
 
@@ -316,7 +318,7 @@ async def _block_in(
     made = await copies.plant(
         *(tx, writer, agent_id, read.text(block, "label")),
         kind="import",
-        write=lambda document: _write(document, content, writer.now),
+        write=lambda made: _write(made, content, writer.now),
         lines=lines,
         type=read.word(BlockType, block, "type"),
         schema=schema,
@@ -329,9 +331,9 @@ async def _block_in(
     return made.label
 
 
-def _write(document: Document, content: str, now: int) -> None:
+def _write(made: BlockContent, content: str, now: int) -> None:
     if content:
-        document.apply(SetText(content), now=now)
+        made.apply(SetText(content), now=now)
 
 
 async def _passages_in(

@@ -70,7 +70,7 @@ async def health(
     seen = [
         visible
         for block in await blocks.seen_by(tx, constellation, agent_id)
-        if (visible := blocks.heard_by(block, participants)) is not None
+        if (visible := blocks.visible_to(block, participants)) is not None
     ]
     there = [
         passage
@@ -265,7 +265,7 @@ def _junk(there: Sequence[Passage]) -> Iterator[HealthIssue]:
             )
 
 
-def _full_blocks(seen: Sequence[blocks.Seen]) -> Iterator[HealthIssue]:
+def _full_blocks(seen: Sequence[blocks.VisibleBlock]) -> Iterator[HealthIssue]:
     for seen_block in seen:
         used, most = len(seen_block.block.text), seen_block.block.limit
         if used > most * _FULL_FROM:

@@ -1,72 +1,47 @@
-"""The history of a block: its edits, what it said at any version or moment, and what changed.
+"""The history of blocks: edits, versions, what an agent remembered at a moment, what a turn wrote.
 
-The latest edits lie one by one in `block_edits`; older ones are folded into eras. A stretch is an
-era or the loose edits: where it starts from, and what was done since.
+The latest edits lie one by one in `block_edits`; older ones are squashed into eras. A run of edits
+is an era or the loose ones: the content that it starts from, and what was done since.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from difflib import unified_diff
-from functools import lru_cache
 from typing import Any
 
 import orjson
 
 from asterism.errors import NotFound
-from asterism.memory.documents import History, read_schema
-from asterism.memory.documents.history import StartTooLate
-from asterism.memory.lines import seen_with, spliced
+from asterism.memory import archive
+from asterism.memory.blocks import SHARED_BY_ALL, VisibleBlock, block_of, order, visible_to
+from asterism.memory.content import Change, Parts, changed, damaged
+from asterism.memory.edits import BlockContent
+from asterism.memory.lines import is_visible, seen_with, spliced
+from asterism.memory.schemas import schema_of
 from asterism.store import blocks as rows
-from asterism.store.blocks import Blame, BlockRow, EditRow, EraRow
+from asterism.store import documents, passages
+from asterism.store.blocks import Blame, BlockRow, EditRow, EraRow, PastBlock, read_source
 from asterism.store.database import Connection
-from asterism.types.memory import EditRecord, Line, Origin, OriginKind, Schema, Source
-from asterism.types.people import Audience, Trust
+from asterism.store.passages import PassageEdit
+from asterism.types.memory import (
+    CONSTELLATION,
+    Block,
+    EditRecord,
+    Line,
+    Origin,
+    Passage,
+    Permission,
+)
+from asterism.types.people import OWNER_ALONE, Audience, Label, Participants
 
 _SET_SCHEMA = ("create", "describe")
 _PAGE = 64
 _SAME_TURN = "\x7f"
-_READER = 1
-"""The peer of documents that are only looked at."""
-
-
-@lru_cache(1_024)
-def schema_of(text: str) -> Schema:
-    """Return a schema that was stored; the same text is read once."""
-    return read_schema(orjson.loads(text))
-
-
-# -- one edit --------------------------------------------------------------------------------------
-
-
-def source_json(source: Source, **more: Any) -> str:
-    """Return what the history keeps of where an edit comes from, with what else it must know.
-
-    `lines` is how it changed the blame of lines, `schema` a schema that begins with it, `was` what
-    a block's description said before.
-    """
-    told = {
-        "origins": [
-            [one.kind.value, one.ref, one.detail] if one.detail else [one.kind.value, one.ref]
-            for one in source.origins
-        ],
-        "audience": str(source.audience),
-        "trust": source.trust.value,
-        **more,
-    }
-    return orjson.dumps(told).decode()
-
-
-def read_source(text: str) -> Source:
-    """Return where an edit comes from."""
-    told = orjson.loads(text)
-    return Source(
-        tuple(Origin(OriginKind(kind), *rest) for kind, *rest in told["origins"]),
-        Audience.read(told["audience"]),
-        Trust(told["trust"]),
-    )
+_LAST = 1 << 62
+_EVERY = 1 << 31
 
 
 def record_of(block_id: str, edit: EditRow) -> EditRecord:
@@ -85,37 +60,41 @@ def record_of(block_id: str, edit: EditRow) -> EditRecord:
     )
 
 
-# -- stretches -------------------------------------------------------------------------------------
+# -- runs of edits ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
-    """A run of edits and where it starts from."""
+class EditRun:
+    """Edits that follow one another, and what they start from."""
 
     first: int
-    start: bytes | None
-    """The document before the first edit; None: nothing."""
-    before: bytes
-    """The Loro frontiers there."""
+    start: Parts
+    """The content before the first edit."""
     schema: str | None
     """The schema there; None: the first edit brings it."""
     blame: list[Blame]
     """Whose the lines were there."""
     edits: list[EditRow]
-    ops: list[bytes]
 
     def edit(self, number: int) -> EditRow:
         """Return an edit by its number."""
         return self.edits[number - self.first]
 
-    def version_before(self, number: int) -> bytes:
-        """Return the Loro frontiers before an edit of this stretch."""
-        return self.before if number == self.first else self.edit(number - 1).version
+    def upto(self, number: int) -> list[EditRow]:
+        """Return the edits up to a number."""
+        return self.edits[: number - self.first + 1]
+
+    def parts_at(self, number: int) -> Parts:
+        """Return the content after an edit, or before the first one."""
+        found = self.start
+        for edit in self.upto(number):
+            found = changed(found, change_of(edit)) if edit.change else found
+        return found
 
     def schema_at(self, number: int) -> str:
         """Return the schema, as JSON, that the block had after an edit."""
         found = self.schema
-        for edit in self.edits[: number - self.first + 1]:
+        for edit in self.upto(number):
             if edit.kind in _SET_SCHEMA:
                 given = orjson.loads(edit.source).get("schema")
                 found = orjson.dumps(given).decode() if given is not None else found
@@ -125,32 +104,40 @@ class Stretch:
     def blame_at(self, number: int) -> list[Blame]:
         """Return whose the lines were after an edit."""
         found = self.blame
-        for edit in self.edits[: number - self.first + 1]:
+        for edit in self.upto(number):
             change = orjson.loads(edit.source).get("lines")
             if change is not None:
                 found = spliced(found, change)
         return found
 
 
-def era_blob(stretch: Stretch) -> bytes:
-    """Return what an era keeps of its edits, and of where it starts from, compressed."""
+def change_of(edit: EditRow) -> Change:
+    """Return what an edit made of the content."""
+    return orjson.loads(edit.change) if edit.change else {}
+
+
+def write_era(run: EditRun, last: int) -> EraRow:
+    """Return a run of edits as an era that is stored."""
+    content = {"start": run.start, "changes": [edit.change for edit in run.edits]}
     told = {
-        "before": stretch.before.hex(),
-        "schema": stretch.schema,
-        "lines": rows.blame_runs(stretch.blame),
+        "schema": run.schema,
+        "lines": rows.blame_runs(run.blame),
         # By column, since neighbours in a column are alike.
-        "edits": [
-            [column.hex() for column in columns] if name == "version" else list(columns)
-            for name, columns in _columns([_packed(edit) for edit in stretch.edits])
-        ],
+        "edits": list(zip(*[_packed(edit)[:-1] for edit in run.edits], strict=True)),
     }
-    return zlib.compress(orjson.dumps(told), 9)
+    since = run.edits[0].at if run.edits else 0
+    return EraRow(run.first, last, _compressed(content), _compressed(told), since)
 
 
-def _columns(edits: Sequence[EditRow]) -> Iterable[tuple[str, tuple[Any, ...]]]:
-    names = EditRow._fields[:-1]  # the ops lie in the era's own column
-    for place, name in enumerate(names):
-        yield name, tuple(edit[place] for edit in edits)
+def _compressed(value: Any) -> bytes:
+    return zlib.compress(orjson.dumps(value), 9)
+
+
+def _decompressed(blob: bytes) -> Any:
+    try:
+        return orjson.loads(zlib.decompress(blob))
+    except (zlib.error, orjson.JSONDecodeError) as error:
+        raise damaged(error) from error
 
 
 def _packed(edit: EditRow) -> EditRow:
@@ -168,92 +155,92 @@ def _unpacked(edit: EditRow) -> EditRow:
     return edit._replace(source=edit.source.replace(_SAME_TURN, edit.turn_id))
 
 
-def read_era(era: EraRow) -> Stretch:
+def read_era(era: EraRow) -> EditRun:
     """Read an era; one that is open has no edits yet."""
-    told = orjson.loads(zlib.decompress(era.edits))
-    place = EditRow._fields.index("version")
-    columns: list[list[Any]] = told["edits"]
-    if columns:
-        columns[place] = [bytes.fromhex(version) for version in columns[place]]
-    return Stretch(
+    content, told = _decompressed(era.content), _decompressed(era.edits)
+    columns = zip(*told["edits"], content["changes"], strict=True) if told["edits"] else ()
+    return EditRun(
         first=era.first,
-        start=era.start or None,
-        before=bytes.fromhex(told["before"]),
+        start=content["start"],
         schema=told["schema"],
         blame=rows.read_blame(told["lines"]),
-        edits=[_unpacked(EditRow(*values)) for values in zip(*columns, strict=True)],
-        ops=[era.ops] if era.ops else [],
+        edits=[_unpacked(EditRow(*values)) for values in columns],
     )
 
 
-async def stretch_with(
-    tx: Connection, block_id: str, number: int, *, ops: bool = True
-) -> Stretch | None:
-    """Return the stretch that an edit lies in, or None if there is no such edit."""
+async def run_with(
+    tx: Connection, block_id: str, number: int, *, changes: bool = True
+) -> EditRun | None:
+    """Return the run that an edit lies in, or None if there is no such edit."""
     era = await rows.era_with(tx, block_id, number)
     if era is not None and era.last != rows.OPEN:
-        stretch = read_era(era)
+        run = read_era(era)
     else:
-        stretch = await _loose(tx, block_id, era, ops=ops)
-    return stretch if stretch.first <= number < stretch.first + len(stretch.edits) else None
+        run = await _loose(tx, block_id, era, changes=changes)
+    return run if run.first <= number < run.first + len(run.edits) else None
 
 
-async def _loose(tx: Connection, block_id: str, era: EraRow | None, *, ops: bool) -> Stretch:
+async def _loose(
+    tx: Connection, block_id: str, era: EraRow | None, *, changes: bool = True
+) -> EditRun:
     first = era.first if era else 1
-    edits = await rows.edits(tx, block_id, first, 1 << 62, ops=ops)
-    found = [edit.ops for edit in edits if edit.ops]
-    if era is None:
-        return Stretch(1, None, empty_version(), None, [], edits, found)
-    start = read_era(era)
-    return Stretch(first, start.start, start.before, start.schema, start.blame, edits, found)
+    edits = await rows.edits(tx, block_id, first, _LAST, changes=changes)
+    start = read_era(era) if era else EditRun(1, {}, None, [], [])
+    return replace(start, edits=edits)
 
 
-async def stretches_since(tx: Connection, block_id: str, number: int) -> list[Stretch]:
-    """Return the stretch that an edit lies in and all later ones, the earliest first."""
-    era = await rows.era_with(tx, block_id, 1 << 62)
-    if era is None or era.last != rows.OPEN:
-        return [await _loose(tx, block_id, None, ops=True)]
-    found = [await _loose(tx, block_id, era, ops=True)]
+async def runs_since(tx: Connection, block_id: str, number: int) -> list[EditRun]:
+    """Return the run that an edit lies in and all later ones, the earliest first."""
+    era = await rows.era_with(tx, block_id, _LAST)
+    found = [await _loose(tx, block_id, era)]
     # One by one, so that the way back costs no more the longer the past before it is.
-    while era.first > number and (era := await rows.era_with(tx, block_id, era.first - 1)):
+    while era and era.first > number and (era := await rows.era_with(tx, block_id, era.first - 1)):
         found.append(read_era(era))
     return found[::-1]
 
 
-@lru_cache(1)
-def empty_version() -> bytes:
-    """Return the Loro frontiers of a document in which nothing was done."""
-    from loro import Frontiers
-
-    return Frontiers().encode()
-
-
-# -- loading ---------------------------------------------------------------------------------------
-
-
-async def load(tx: Connection, block_id: str, schema: Schema, number: int, peer: int) -> History:
-    """Load a block under a schema with its past, back to before an edit."""
-    try:
-        return _load(await stretches_since(tx, block_id, number), schema, number, peer)
-    except StartTooLate:
-        return _load(await stretches_since(tx, block_id, 1), schema, number, peer)
+async def parts_and_since(
+    tx: Connection, block_id: str, number: int
+) -> tuple[Parts, Parts, list[Change]]:
+    """Return a block's content before and after an edit, and what has changed it since."""
+    run, *later = await runs_since(tx, block_id, number)
+    before = run.parts_at(number - 1)
+    edit, *rest = run.edits[number - run.first :]
+    rest += [later_edit for later_run in later for later_edit in later_run.edits]
+    return before, changed(before, change_of(edit)), [change_of(later_edit) for later_edit in rest]
 
 
-def _load(stretches: Sequence[Stretch], schema: Schema, number: int, peer: int) -> History:
-    """Load from the latest start that does.
+# -- squashing -------------------------------------------------------------------------------------
 
-    What was merged from another replica may build on what lay before a start; then an earlier
-    start is needed, and the empty document always does.
+
+async def squashed(tx: Connection, block_id: str, size: int) -> tuple[EraRow, EraRow] | None:
+    """Work out an era of the oldest loose edits, if as many stay loose, and where those start.
+
+    The gate stores both.
     """
-    starts = [place for place, one in enumerate(stretches) if one.first <= number] or [0]
-    for place in reversed(starts):
-        ops = [blob for stretch in stretches[place:] for blob in stretch.ops]
-        try:
-            return History.load(schema, stretches[place].start, ops, peer)
-        except StartTooLate:
-            if place == 0:
-                raise
-    raise AssertionError("a block's history begins somewhere")
+    loose = await _loose(tx, block_id, await rows.era_with(tx, block_id, _LAST))
+    if len(loose.edits) < 2 * size:
+        return None
+    old, rest = loose.edits[:size], loose.edits[size:]
+    last = old[-1].number
+    start = EditRun(last + 1, loose.parts_at(last), loose.schema_at(last), loose.blame_at(last), [])
+    begin = write_era(start, rows.OPEN)._replace(since=rest[0].at)
+    return write_era(replace(loose, edits=old), last), begin
+
+
+async def era_with_undone(tx: Connection, block_id: str, number: int, by: int) -> EraRow:
+    """Return the era of a squashed edit, which now says which edit took it back."""
+    era = await rows.era_with(tx, block_id, number)
+    assert era is not None, "the edit is squashed"
+    return era_with_edits(
+        era, lambda edit: edit._replace(undone_by=by) if edit.number == number else edit
+    )
+
+
+def era_with_edits(era: EraRow, change: Callable[[EditRow], EditRow]) -> EraRow:
+    """Return an era with other things said of its edits."""
+    run = read_era(era)
+    return write_era(replace(run, edits=[change(edit) for edit in run.edits]), era.last)
 
 
 # -- what is asked of it ---------------------------------------------------------------------------
@@ -275,8 +262,8 @@ async def edits(
     lowest = found[-1].number if found else below
     while len(found) < limit and (era := await rows.era_with(tx, block_id, lowest - 1)):
         if era.last != rows.OPEN:
-            folded = [edit for edit in reversed(read_era(era).edits) if edit.number < lowest]
-            found += folded[: limit - len(found)]
+            squashed = [edit for edit in reversed(read_era(era).edits) if edit.number < lowest]
+            found += squashed[: limit - len(found)]
         lowest = era.first
     return [record_of(block_id, edit) for edit in found]
 
@@ -323,13 +310,13 @@ async def standing(tx: Connection, block_id: str, number: int) -> EditRow | None
     Raises `NotFound` if there is no edit of that number.
     """
     while True:
-        stretch = await stretch_with(tx, block_id, number, ops=False)
-        if stretch is None:
+        run = await run_with(tx, block_id, number, changes=False)
+        if run is None:
             raise NotFound(f"There is no edit {number}.")
-        edit = stretch.edit(number)
+        edit = run.edit(number)
         if edit.undone_by is None:
             return edit
-        taker = await stretch_with(tx, block_id, edit.undone_by, ops=False)
+        taker = await run_with(tx, block_id, edit.undone_by, changes=False)
         assert taker is not None
         again = taker.edit(edit.undone_by).undone_by
         if again is None:
@@ -342,20 +329,20 @@ async def records(tx: Connection, block_id: str, numbers: Iterable[int]) -> dict
     found: dict[int, EditRecord] = {}
     missing = sorted(set(numbers), reverse=True)
     while missing:
-        stretch = await stretch_with(tx, block_id, missing[0], ops=False)
-        if stretch is None:
+        run = await run_with(tx, block_id, missing[0], changes=False)
+        if run is None:
             missing.pop(0)
             continue
-        for number in [one for one in missing if one >= stretch.first]:
-            found[number] = record_of(block_id, stretch.edit(number))
-        missing = [one for one in missing if one < stretch.first]
+        for number in [one for one in missing if one >= run.first]:
+            found[number] = record_of(block_id, run.edit(number))
+        missing = [one for one in missing if one < run.first]
     return found
 
 
 async def of_turn(tx: Connection, constellation: str, turn_id: str) -> list[EditRecord]:
     """Return every edit that a turn made, in all blocks, the oldest first in each."""
     found = [record_of(block, edit) for block, edit in await rows.edits_of_turn(tx, turn_id)]
-    for block_id, era in await rows.folded_eras(tx, constellation):
+    for block_id, era in await rows.squashed_eras(tx, constellation):
         found += [
             record_of(block_id, edit) for edit in read_era(era).edits if edit.turn_id == turn_id
         ]
@@ -394,37 +381,17 @@ async def lines_at(
     return list(seen_with(await raw_lines_at(tx, block_id, version), audience))
 
 
-async def raw_lines_at(
-    tx: Connection, block_id: str, version: int, past: History | None = None
-) -> list[Line]:
-    """Return the lines as of a version, with their own labels only.
-
-    With a `past` at hand that goes back so far, nothing has to be loaded again.
-    """
+async def raw_lines_at(tx: Connection, block_id: str, version: int) -> list[Line]:
+    """Return the lines as of a version, with their own labels only."""
     if version == 0:
         return []
-    stretch = await stretch_with(tx, block_id, version, ops=past is None)
-    assert stretch is not None, "edits are numbered without gaps"
-    schema = schema_of(stretch.schema_at(version))
-    wanted = stretch.edit(version).version
-    if past is None or past.document.schema != schema:
-        past = await _loaded_at(tx, block_id, schema, stretch, version)
-    texts = past.at(wanted).lines()
+    run = await run_with(tx, block_id, version)
+    assert run is not None, "edits are numbered without gaps"
+    content = BlockContent(schema_of(run.schema_at(version)), run.parts_at(version))
     return [
         Line(text, numbers, label)
-        for text, (numbers, label) in zip(texts, stretch.blame_at(version), strict=True)
+        for text, (numbers, label) in zip(content.lines(), run.blame_at(version), strict=True)
     ]
-
-
-async def _loaded_at(
-    tx: Connection, block_id: str, schema: Schema, stretch: Stretch, version: int
-) -> History:
-    try:
-        if stretch.ops:
-            return History.load(schema, stretch.start, stretch.ops, _READER)
-    except StartTooLate:
-        pass
-    return await load(tx, block_id, schema, version, _READER)
 
 
 def unified(old: Sequence[str], new: Sequence[str], before: str, after: str) -> str:
@@ -432,30 +399,337 @@ def unified(old: Sequence[str], new: Sequence[str], before: str, after: str) -> 
     return "\n".join(unified_diff(old, new, before, after, lineterm=""))
 
 
-async def ops_of(tx: Connection, block_id: str, since_version: bytes | None) -> bytes:
-    """Return what another replica of a block has to merge.
+# -- as of a moment --------------------------------------------------------------------------------
 
-    Args:
-        tx: The transaction.
-        block_id: The block.
-        since_version: The `loro_version` that this replica had when it was last asked; None, or
-            one that it does not know, gives everything. What is known already does no harm.
+
+@dataclass(frozen=True, slots=True)
+class SourceAt:
+    """A source of documents that an agent could read, and how much had been read of it."""
+
+    id: str
+    name: str
+    documents: int
+    passages: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryAt:
+    """What an agent remembered at a moment."""
+
+    agent_id: str
+    moment: int
+    blocks: tuple[VisibleBlock, ...]
+    """What it saw then, as it was then, in the order in which it sees blocks."""
+    passages: tuple[Passage, ...]
+    """What its archive held then, the latest known first."""
+    sources: tuple[SourceAt, ...]
+    """Those that are still attached. What was removed from a source leaves no trace."""
+
+
+async def as_of(
+    tx: Connection,
+    constellation: str,
+    agent_id: str,
+    moment: int,
+    *,
+    most: int | None = None,
+    participants: Participants = OWNER_ALONE,
+) -> MemoryAt:
+    """Return what an agent remembered at a moment in ms; with `most`, only so many passages.
+
+    Who may hear something is told as it was then. What those present may not hear is left out,
+    whether they could not then or cannot now.
     """
-    row = await _row(tx, block_id)
-    stretches = await stretches_since(tx, block_id, 1)
-    since = empty_version()
-    number = 1
-    if since_version is not None:
-        for stretch in stretches:
-            for edit in stretch.edits:
-                if edit.version == since_version:
-                    since, number = since_version, edit.number
-    return _load(stretches, schema_of(row.schema), number, _READER).document.ops_since(since)
+    await archive.archives_of(tx, constellation, agent_id)
+    seen: list[VisibleBlock] = []
+    for once in await rows.blocks_of_then(tx, constellation, agent_id, moment):
+        if not participants.can_see(Audience.read(once.row.audience)):
+            continue
+        then = await _seen_then(tx, once, agent_id, moment)
+        heard = visible_to(then, participants) if then is not None else None
+        if heard is not None:
+            seen.append(heard)
+    held = await archive.listing(
+        tx,
+        [agent_id],
+        participants=participants,
+        moment=moment,
+        limit=_EVERY if most is None else most,
+    )
+    open_to = {
+        one.id
+        for one in await documents.sources(tx, constellation)
+        if participants.can_see(one.audience)
+    }
+    sources = [
+        one for one in await passages.attached_then(tx, agent_id, moment) if one[0] in open_to
+    ]
+    return MemoryAt(
+        agent_id=agent_id,
+        moment=moment,
+        blocks=tuple(sorted(seen, key=order)),
+        passages=tuple(held),
+        sources=tuple(SourceAt(*one) for one in sources),
+    )
 
 
-async def loro_version(tx: Connection, block_id: str) -> bytes:
-    """Return the Loro frontiers of a block as it is now."""
-    row = await _row(tx, block_id)
-    latest = await stretch_with(tx, block_id, row.version, ops=False)
-    assert latest is not None
-    return latest.edit(row.version).version
+async def _seen_then(
+    tx: Connection, once: PastBlock, agent_id: str, moment: int
+) -> VisibleBlock | None:
+    """Return a block as an agent saw it at a moment; None: it did not."""
+    now = once.row
+    version = await version_at(tx, now.id, moment)
+    if version == 0:
+        return None
+    later = await edits_after(tx, now.id, version)
+    row, shared = rewound(now, once.shared, later, agent_id)
+    run = await run_with(tx, now.id, version, changes=False)
+    assert run is not None, "edits are numbered without gaps"
+    latest = run.edit(version)
+    own, everybodys = now.owner_id == agent_id, now.owner_id == CONSTELLATION
+    if latest.kind == "retire" or not (own or everybodys or shared is not None):
+        return None
+    lines = (
+        await raw_lines_at(tx, now.id, version) if later else rows.read_lines(now.text, now.lines)
+    )
+    text = "\n".join(line.text for line in lines)
+    row = row._replace(version=version, text=text, updated_at=latest.at, retired_at=None)
+    return VisibleBlock(
+        block=(block := block_of(row)),
+        permission=Permission(row.permission if own else shared or row.permission),
+        owner_name=None if own else once.owner_name or SHARED_BY_ALL,
+        lines=seen_with(lines, block.audience),
+    )
+
+
+async def visible_edits(
+    tx: Connection, block_id: str, participants: Participants
+) -> dict[int, tuple[EditRow, Audience]]:
+    """Return the edits of a block that those present may hear, with who might hear it after each.
+
+    A block may have been for fewer people once: what was written then is not for all who hear it
+    now.
+    """
+    row = await rows.get(tx, block_id)
+    assert row is not None, "it was found with this transaction"
+    found: dict[int, tuple[EditRow, Audience]] = {}
+    if not participants.can_see(after := Audience.read(row.audience)):
+        return found
+    for edit in reversed(await edits_after(tx, block_id, 0)):
+        told = orjson.loads(edit.source)
+        if participants.can_see(after) and participants.can_see(Audience.read(told["audience"])):
+            found[edit.number] = (edit, after)
+        was = was_of(told).get("audience")
+        after = after if was is None else Audience.read(was)
+    return found
+
+
+async def visible_lines_at(
+    tx: Connection, block: Block, version: int, participants: Participants
+) -> list[Line] | None:
+    """Return the lines of a block at a version that those present may hear, then and now.
+
+    None: there is no such version for them.
+    """
+    if participants.owner_alone:
+        return await lines_at(tx, block.id, version=version)
+    edits = await visible_edits(tx, block.id, participants)
+    if version not in edits or not participants.can_see(edits[version][1]):
+        return None
+    return [
+        line
+        for line in await lines_at(tx, block.id, version=version)
+        if is_visible(block.schema, line, block.audience, participants)
+    ]
+
+
+async def blame_for(
+    tx: Connection, seen: VisibleBlock, participants: Participants
+) -> list[tuple[Line, list[EditRecord]]]:
+    """Return the lines of a block that those present see, each with the edits they may hear of."""
+    found = await blame(tx, seen.block.id)
+    if participants.owner_alone:
+        return found
+    heard = await visible_edits(tx, seen.block.id, participants)
+    return [
+        (line, [one for one in records if one.number in heard])
+        for line, records in found
+        if line in seen.lines
+    ]
+
+
+async def edits_after(tx: Connection, block_id: str, number: int) -> list[EditRow]:
+    """Return the edits of a block above a number, the oldest first, across eras."""
+    found: list[EditRow] = []
+    for era in await rows.eras_after(tx, block_id, number):
+        found += [edit for edit in read_era(era).edits if edit.number > number]
+    return found + await rows.edits(tx, block_id, number + 1, 1 << 62, changes=False)
+
+
+def rewound(
+    row: BlockRow, shared: str | None, later: Sequence[EditRow], agent_id: str
+) -> tuple[BlockRow, str | None]:
+    """Return what was said of a block, and how it was shared with an agent, before some edits."""
+    for edit in reversed(later):
+        told = orjson.loads(edit.source)
+        row = row._replace(**was_of(told))
+        if "share" in told and told["share"][0] == agent_id:
+            shared = told["share"][1]
+    return row, shared
+
+
+def was_of(told: dict[str, Any]) -> dict[str, Any]:
+    """Return the columns that an edit changed in what is said of a block, as they were."""
+    was: dict[str, Any] = dict(told.get("was") or {})
+    if "schema" in was:
+        was["schema"] = orjson.dumps(was["schema"]).decode()
+    return was
+
+
+# -- where lines come from ------------------------------------------------------------------------
+
+
+async def blame(tx: Connection, block_id: str) -> list[tuple[Line, list[EditRecord]]]:
+    """Return every line of a block with the edits that it comes from, the first one first."""
+    row = await rows.get(tx, block_id)
+    if row is None:
+        raise NotFound(f"There is no block {block_id!r}.")
+    lines = seen_with(rows.read_lines(row.text, row.lines), Audience.read(row.audience))
+    found = await records(tx, block_id, {number for line in lines for number in line.edits})
+    return [(line, [found[one] for one in line.edits if one in found]) for line in lines]
+
+
+@dataclass(frozen=True, slots=True)
+class SourcedLine:
+    """A line of a block with all that is known of it, whatever its history."""
+
+    text: str
+    label: Label
+    origins: tuple[Origin, ...]
+
+
+async def lines_with_origins(
+    tx: Connection, block_id: str, lines: Sequence[Line], participants: Participants = OWNER_ALONE
+) -> list[SourcedLine]:
+    """Return lines of a block with their origins that those present may hear, the first first."""
+    numbers = {number for line in lines for number in line.edits}
+    sources = {
+        number: record.source
+        for number, record in (await records(tx, block_id, numbers)).items()
+        if participants.can_see(record.source.audience)
+    }
+    found: list[SourcedLine] = []
+    for line in lines:
+        own = (sources[number].origins for number in line.edits if number in sources)
+        origins = dict.fromkeys(origin for origins in own for origin in origins)
+        found.append(SourcedLine(line.text, line.label, tuple(origins)))
+    return found
+
+
+# -- what a turn wrote -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TurnWrites:
+    """What a turn wrote to memory, or what was taken back of it."""
+
+    turn_id: str
+    edits: tuple[EditRecord, ...] = ()
+    """Of blocks, in order for each."""
+    inserted: tuple[Passage, ...] = ()
+    passage_edits: tuple[PassageEdit, ...] = ()
+    """What was done to passages that were there, in order for each."""
+    taken_back_by: str | None = None
+    """The id under which it was taken back, with which that can be taken back as well."""
+    left: tuple[str, ...] = field(default=())
+    """What could not be taken back, and why, in sentences."""
+
+    def __bool__(self) -> bool:
+        return bool(self.edits or self.inserted or self.passage_edits)
+
+
+async def written_by(
+    tx: Connection, constellation: str, turn_id: str, *, participants: Participants = OWNER_ALONE
+) -> TurnWrites:
+    """Return what a turn wrote, whether it still stands or not, as far as those present hear it."""
+    edits = await of_turn(tx, constellation, turn_id)
+    heard: dict[str, Collection[int]] = {}
+    for edit in edits:
+        if edit.block_id not in heard:
+            row = await rows.get(tx, edit.block_id)
+            if row is None or row.constellation != constellation:
+                heard[edit.block_id] = ()
+            elif participants.owner_alone:
+                heard[edit.block_id] = [one.number for one in edits]
+            else:
+                heard[edit.block_id] = await visible_edits(tx, edit.block_id, participants)
+    changed = await passages.passage_edits_by(tx, constellation, turn_id)
+    if not participants.owner_alone:
+        touched = {one.passage_id for one in changed}
+        kept = [
+            one
+            for id in touched
+            for one in await archive.visible_history(tx, constellation, id, participants)
+        ]
+        changed = [one for one in changed if one in kept]
+    return TurnWrites(
+        turn_id,
+        tuple(edit for edit in edits if edit.number in heard[edit.block_id]),
+        tuple(
+            one
+            for one in await passages.inserted_by(tx, constellation, turn_id)
+            if participants.can_see(one.source.audience)
+        ),
+        tuple(changed),
+    )
+
+
+def is_to_take_back(chain: Sequence[str | None], turn_id: str) -> bool:
+    """Tell whether a chain of edits stands otherwise than it did before a turn.
+
+    Each edit of a chain takes back the one before it, so the first one is in force when the chain
+    is of odd length. `chain` names the turn of each; the turn in question wrote one or more.
+    """
+    return len(chain) % 2 != list(chain).index(turn_id) % 2
+
+
+class BlockPast:
+    """The edits of one block, read as they are asked for."""
+
+    def __init__(self, tx: Connection, block_id: str) -> None:
+        self._tx = tx
+        self._block_id = block_id
+        self._known: dict[int, EditRow] = {}
+
+    async def edit(self, number: int) -> EditRow:
+        """Return an edit."""
+        if number not in self._known:
+            run = await run_with(self._tx, self._block_id, number, changes=False)
+            assert run is not None, "an edit names only edits that there are"
+            self._known.update({one.number: one for one in run.edits})
+        return self._known[number]
+
+    async def chain(self, number: int) -> list[EditRow]:
+        """Return the chain in which each edit takes back the one before, that an edit is in."""
+        found = [await self.edit(number)]
+        while (undoes := found[0].undoes) is not None:
+            found.insert(0, await self.edit(undoes))
+        while (by := found[-1].undone_by) is not None:
+            found.append(await self.edit(by))
+        return found
+
+
+UNDOES = "undoes"
+"""In `before` of a passage's edit: the number of the edit that it takes back; 0: the insert."""
+
+
+def passage_chain(edits: Sequence[PassageEdit], number: int) -> list[int]:
+    """Return the numbers of the chain that an edit of a passage is in; 0 is its insert."""
+    undoes = {one.number: int(one.before[UNDOES]) for one in edits if UNDOES in one.before}
+    undone_by = {what: by for by, what in undoes.items()}
+    found = [number]
+    while found[0] in undoes:
+        found.insert(0, undoes[found[0]])
+    while found[-1] in undone_by:
+        found.append(undone_by[found[-1]])
+    return found

@@ -62,7 +62,7 @@ def compare(
 def _cosine(a: bytes | None, b: bytes | None) -> float:
     if not a or not b:
         return 0.0
-    from asterism.memory.vectors import cosine
+    from asterism.memory.words import cosine
 
     return cosine(a, b)
 

@@ -14,7 +14,7 @@ from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from asterism.memory.words import fold, word_set, words
+from asterism.memory.words import singular, word_set, words
 from asterism.times import MONTH_NUMBERS, MONTH_PATTERN
 
 _ENGLISH: dict[str, Any] = tomllib.loads(
@@ -429,7 +429,7 @@ def _agrees(key: str, subject: list[TextToken]) -> bool:
     return (
         "and" in keys
         or last in {"i", "we", "you", "they", "who", "people", "children", "everybody"}
-        or fold(last) != last
+        or singular(last) != last
         or subject[-1].key in NEGATIONS
     )
 
@@ -477,7 +477,7 @@ class _Predicate:
         elif key == "born" and self.verb == "be":
             self.verb = "bear"
         elif not self.verb and token.kind == "word":
-            self.verb, self.past = fold(key), key.endswith("ed")
+            self.verb, self.past = singular(key), key.endswith("ed")
         else:
             self.rest.append(token)
 
@@ -533,13 +533,15 @@ def _subject(
             or key in {"of", "on", "at", "and", "'s"}
         ):
             continue
-        keys.append(_OWNERS.get(key, fold(key)))
-    several = bool(parsed) and parsed[-1].kind == "word" and fold(parsed[-1].key) != parsed[-1].key
+        keys.append(_OWNERS.get(key, singular(key)))
+    several = (
+        bool(parsed) and parsed[-1].kind == "word" and singular(parsed[-1].key) != parsed[-1].key
+    )
     return tuple(sorted(keys)), shown, several or "and" in (token.key for token in parsed), nobody
 
 
 def _tidy(rest: tuple[TextToken, ...]) -> tuple[TextToken, ...]:
-    """Drop what says nothing, and fold what is left."""
+    """Drop what says nothing, and singular what is left."""
     kept: list[TextToken] = []
     for token in rest:
         if token.kind == "stop" or (token.kind == "word" and token.key in FILLERS):
@@ -547,7 +549,7 @@ def _tidy(rest: tuple[TextToken, ...]) -> tuple[TextToken, ...]:
         if token.kind == "word" and token.key in {"and", "or", "me", "that", "of", "'s"}:
             continue
         key = token.key.removesuffix("'s")
-        kept.append(replace(token, key=fold(key) if token.kind == "word" else key))
+        kept.append(replace(token, key=singular(key) if token.kind == "word" else key))
     return tuple(kept)
 
 
@@ -608,7 +610,7 @@ def covers(whole: ParsedText, part: ParsedText, text: str) -> bool:
 
 def plain_words(text: str) -> list[str]:
     """Return the words of a text, folded, without fillers."""
-    return [token for token in map(fold, words(text)) if token not in FILLERS]
+    return [token for token in map(singular, words(text)) if token not in FILLERS]
 
 
 def contains_run(few: list[str], many: list[str]) -> bool:

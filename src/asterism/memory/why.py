@@ -10,7 +10,7 @@ import orjson
 
 from asterism.errors import NotFound
 from asterism.memory import blocks, people
-from asterism.memory.travel import blame_for
+from asterism.memory.history import blame_for
 from asterism.store import agents, journal, passages, summaries
 from asterism.store import people as stored_people
 from asterism.store.database import Connection
@@ -244,7 +244,7 @@ async def _block(tx: Connection, viewer: _Viewer, ref: str, agent_id: str | None
         )
         # Python reads no number of thousands of digits.
         line = int(numbered[2][:_MAX_DIGITS])
-    visible = blocks.heard_by(seen, viewer.participants)
+    visible = blocks.visible_to(seen, viewer.participants)
     assert visible is not None, "what those present may not hear was not found"
     seen = visible
     blame = await blame_for(tx, seen, viewer.participants)

@@ -286,12 +286,12 @@ class MessagesReplyParser:
                     id += "_"
                 calls[id] = Call(id, block.field("name"), block.arguments())
         finish = self.finish or ("tool_calls" if calls else "stop")
-        said = text + reasoning + "".join(call.name + call.arguments for call in calls.values())
+        output = text + reasoning + "".join(call.name + call.arguments for call in calls.values())
         return Reply(
             text,
             tuple(calls.values()),
             reasoning,
-            self._usage() or estimate_usage(sent, len(said.encode())),
+            self._usage() or estimate_usage(sent, len(output.encode())),
             "length" if finish == WINDOW_FULL else finish,
             _thinking_record(blocks) if calls else b"",
         )
@@ -336,8 +336,8 @@ class MessagesReplyParser:
             self.finish = _FINISHES.get(reason, "stop")
         details = message.get("stop_details")
         if isinstance(details, dict):
-            told = cast("dict[str, Any]", details)
-            self.objection = _string(told.get("explanation")) or _string(told.get("category"))
+            table = cast("dict[str, Any]", details)
+            self.objection = _string(table.get("explanation")) or _string(table.get("category"))
 
     def _take_usage(self, usage: Any) -> None:
         # The counts of a later event are totals, and stand for those of an earlier one.
@@ -397,8 +397,8 @@ class _ReplyBlock:
         pieces = str(self.json).strip()
         if pieces:
             return pieces
-        given = self.start.get("input")
-        return fix_surrogates(json.dumps(given, ensure_ascii=False)) if given else "{}"
+        value = self.start.get("input")
+        return fix_surrogates(json.dumps(value, ensure_ascii=False)) if value else "{}"
 
     def whole(self) -> dict[str, Any]:
         """Return the block as the API would have sent it in one."""
@@ -422,10 +422,10 @@ def _thinking_record(blocks: list[_ReplyBlock]) -> bytes:
     kinds = [block.kind for block in blocks]
     count = next((n for n, kind in enumerate(kinds) if kind not in _THINKING), len(kinds))
     if _THINKING.intersection(kinds[count:]):
-        kept = [block for block in blocks if block.kind != "text" or str(block.text).strip()]
+        recorded = [block for block in blocks if block.kind != "text" or str(block.text).strip()]
     else:
-        kept = blocks[:count]
-    return orjson.dumps([block.whole() for block in kept]) if kept else b""
+        recorded = blocks[:count]
+    return orjson.dumps([block.whole() for block in recorded]) if recorded else b""
 
 
 def _arguments_object(arguments: str) -> Any:

@@ -68,10 +68,10 @@ def convert_message(wire: bytes) -> ConvertedMessage:
         return ConvertedMessage("assistant", _blocks(content, _text_only), uses)
     if role == "tool":
         blocks = _blocks(content, _part)
-        told = text_block("[asterism] The result of a call that is no longer shown:")
+        notice = text_block("[asterism] The result of a call that is no longer shown:")
         rest = b',"content":[%b]}' % b",".join(blocks) if blocks else b"}"
         return ConvertedMessage(
-            "tool", (*told, *blocks), call_id=str(message.get("tool_call_id") or ""), rest=rest
+            "tool", (*notice, *blocks), call_id=str(message.get("tool_call_id") or ""), rest=rest
         )
     if role == "user":
         return ConvertedMessage("user", _blocks(content, _part))
@@ -299,11 +299,11 @@ class ConversationCache:
         """Return the conversation of a request, to be ended and used once."""
         messages, thoughts = request.messages, request.thoughts
         # Thoughts go with a turn, and the last messages may be others next time: neither is kept.
-        kept = max(len(messages) - _LATEST, 0)
+        settled_count = max(len(messages) - _LATEST, 0)
         if thoughts:
-            kept = min(kept, _first_thought(messages, thoughts))
-        conversation = self._continue(request, kept).copy()
-        for wire in messages[kept:]:
+            settled_count = min(settled_count, _first_thought(messages, thoughts))
+        conversation = self._continue(request, settled_count).copy()
+        for wire in messages[settled_count:]:
             conversation.add(wire, thoughts.get(wire))
         return conversation
 
@@ -425,8 +425,8 @@ def _strict(node: Any) -> Any:
     if strict.get("type") == "object" or "properties" in strict:
         strict["additionalProperties"] = False
     if bounds:
-        told = f"({', '.join(bounds)})"
-        strict["description"] = f"{strict.get('description', '')} {told}".strip()
+        limits = f"({', '.join(bounds)})"
+        strict["description"] = f"{strict.get('description', '')} {limits}".strip()
     return strict
 
 

@@ -89,8 +89,8 @@ class Exchange:
     def output_options(self) -> tuple[bool, int | None]:
         """Whether the answer was to be streamed, and the most tokens that it might have."""
         table = _table(self.request.body)
-        most = table.get("max_completion_tokens") or table.get("max_tokens")
-        return table.get("stream") is True, most if isinstance(most, int) else None
+        max_tokens = table.get("max_completion_tokens") or table.get("max_tokens")
+        return table.get("stream") is True, max_tokens if isinstance(max_tokens, int) else None
 
     @property
     def api(self) -> str | None:
@@ -135,9 +135,9 @@ class Cassette:
         """What is on the tape, in order."""
         return read_tape(self.path)
 
-    def play(self, asked: RecordedRequest) -> Playback:
+    def play(self, request: RecordedRequest) -> Playback:
         """Return the answer to a request that is on the tape."""
-        found = self._find(asked)
+        found = self._find(request)
         self._remaining.pop(found.line, None)
         return Playback(found, self._speed)
 
@@ -145,13 +145,13 @@ class Cassette:
     def _remaining(self) -> dict[int, Exchange]:
         """What has not been played yet, by line."""
         if self._unplayed is None:
-            self._unplayed = {one.line: one for one in self.exchanges}
+            self._unplayed = {exchange.line: exchange for exchange in self.exchanges}
         return self._unplayed
 
-    def _find(self, asked: RecordedRequest) -> Exchange:
+    def _find(self, request: RecordedRequest) -> Exchange:
         for same in (
-            self._by_body.get((asked.model, asked.body)),
-            self._by_meaning.get(_without_streaming(asked.body)),
+            self._by_body.get((request.model, request.body)),
+            self._by_meaning.get(_without_streaming(request.body)),
         ):
             if same:
                 # Asked once more than recorded, it all begins again.
@@ -161,7 +161,7 @@ class Cassette:
         if self._loose:
             for exchange in self._remaining.values():
                 return exchange
-        raise self._missing(asked)
+        raise self._missing(request)
 
     @cached_property
     def _by_body(self) -> dict[tuple[str, bytes], list[Exchange]]:
@@ -177,8 +177,8 @@ class Cassette:
             found.setdefault(_without_streaming(exchange.request.body), []).append(exchange)
         return found
 
-    def _missing(self, asked: RecordedRequest) -> ModelRefused:
-        named = f"The cassette {self.path.name} has no answer to this request to {asked.model!r}"
+    def _missing(self, request: RecordedRequest) -> ModelRefused:
+        named = f"The cassette {self.path.name} has no answer to this request to {request.model!r}"
         if not self.exchanges:
             return ModelRefused(f"{named}: it is empty. Record it first. Nothing was sent.")
         if self._loose:
@@ -188,26 +188,26 @@ class Cassette:
             )
         nearest = max(
             self.exchanges,
-            key=lambda one: (
-                one.request.model == asked.model,
-                _common_prefix_length(one.request.body, asked.body),
+            key=lambda exchange: (
+                exchange.request.model == request.model,
+                _common_prefix_length(exchange.request.body, request.body),
             ),
         )
         return ModelRefused(
             f"{named}. Nearest is line {nearest.line}: "
-            f"{first_difference(nearest.request.body, asked.body)}. Record it anew, or play by "
+            f"{first_difference(nearest.request.body, request.body)}. Record it anew, or play by "
             "order with cassette.loose = true. Nothing was sent."
         )
 
     # -- recording -----------------------------------------------------------------------------
 
-    def begin(self, asked: RecordedRequest, secret: str) -> Recording:
+    def begin(self, request: RecordedRequest, secret: str) -> Recording:
         """Begin to record an exchange; `secret` is blotted out wherever it turns up."""
-        attempt = self._attempts[asked.key]
-        self._attempts[asked.key] += 1
+        attempt = self._attempts[request.key]
+        self._attempts[request.key] += 1
         if len(self._attempts) > _MAX_COUNTED:
             self._attempts = Counter(dict(itertools.islice(self._attempts.items(), 2_048, None)))
-        return Recording(asked, attempt, secret, self._append)
+        return Recording(request, attempt, secret, self._append)
 
     def _append(self, line: bytes) -> None:
         try:
@@ -234,7 +234,7 @@ class Playback:
     def __init__(self, exchange: Exchange, speed: float) -> None:
         self._exchange = exchange
         self._speed = speed
-        self._place = 0
+        self._position = 0
         self._at = 0.0
 
     async def answer(self) -> tuple[int, Mapping[str, str]]:
@@ -248,13 +248,13 @@ class Playback:
 
     async def read(self) -> bytes:
         """Return the next bytes of the body, none at its end."""
-        if self._place == len(self._exchange.chunks):
+        if self._position == len(self._exchange.chunks):
             ending = self._ending()
             if ending is not None:
                 raise ending
             return b""
-        at, chunk = self._exchange.chunks[self._place]
-        self._place += 1
+        at, chunk = self._exchange.chunks[self._position]
+        self._position += 1
         pause, self._at = at - self._at, at
         await asyncio.sleep(pause / self._speed if self._speed else 0)
         return chunk
@@ -275,9 +275,9 @@ class Recording:
     """An exchange under way."""
 
     def __init__(
-        self, asked: RecordedRequest, attempt: int, secret: str, append: Callable[[bytes], None]
+        self, request: RecordedRequest, attempt: int, secret: str, append: Callable[[bytes], None]
     ) -> None:
-        self._asked = asked
+        self._asked = request
         self._attempt = attempt
         self._secret = secret if len(secret) >= _MIN_SECRET_LENGTH else ""
         self._append = append
@@ -315,7 +315,9 @@ class Recording:
     def failed(self, problem: ModelError) -> None:
         """Note that the network failed."""
         self._end = "failed"
-        kind = next(one for one in _KINDS.values() if isinstance(problem, one))
+        kind = next(
+            kind_of_error for kind_of_error in _KINDS.values() if isinstance(problem, kind_of_error)
+        )
         self._error = {"code": kind.code, "message": problem.message}
         if isinstance(problem, ModelUnavailable):
             self._error |= {"slow": problem.slow, "begun": problem.begun}
@@ -326,16 +328,16 @@ class Recording:
 
     def close(self) -> None:
         """Write the exchange."""
-        asked = self._asked
+        request = self._asked
         line: dict[str, Any] = {
             "cassette": FORMAT,
-            "key": asked.key,
+            "key": request.key,
             "attempt": self._attempt,
             "at": self._began_at,
-            "model": asked.model,
-            "address": asked.address.partition("?")[0],
-            "path": asked.path,
-            "request": _as_text(self._redact(asked.body)),
+            "model": request.model,
+            "address": request.address.partition("?")[0],
+            "path": request.path,
+            "request": _as_text(self._redact(request.body)),
             "status": self._status,
             "headers": self._headers,
             "chunks": [[at, _as_text(chunk)] for at, chunk in self._redacted_chunks()],
@@ -393,11 +395,11 @@ def read_tape(path: Path) -> list[Exchange]:
     return found
 
 
-def _exchange(number: int, kept: dict[str, Any]) -> Exchange:
-    if kept["cassette"] != FORMAT:
+def _exchange(number: int, record: dict[str, Any]) -> Exchange:
+    if record["cassette"] != FORMAT:
         raise ValueError
     problem = None
-    if error := kept.get("error"):
+    if error := record.get("error"):
         kind = _KINDS[error["code"]]
         problem = kind(error["message"])
         if isinstance(problem, ModelUnavailable):
@@ -405,13 +407,17 @@ def _exchange(number: int, kept: dict[str, Any]) -> Exchange:
     return Exchange(
         line=number,
         request=RecordedRequest(
-            kept["model"], kept["address"], kept["path"], kept["key"], _as_bytes(kept["request"])
+            record["model"],
+            record["address"],
+            record["path"],
+            record["key"],
+            _as_bytes(record["request"]),
         ),
-        attempt=kept["attempt"],
-        status=kept["status"],
-        headers=dict(kept["headers"]),
-        chunks=tuple((float(at), _as_bytes(chunk)) for at, chunk in kept["chunks"]),
-        end=kept["end"],
+        attempt=record["attempt"],
+        status=record["status"],
+        headers=dict(record["headers"]),
+        chunks=tuple((float(at), _as_bytes(chunk)) for at, chunk in record["chunks"]),
+        end=record["end"],
         problem=problem,
     )
 
@@ -442,30 +448,30 @@ def settings_to_play(path: Path) -> dict[str, object]:
 
 def first_difference(recorded: bytes, now: bytes) -> str:
     """Say where two requests part."""
-    place = _common_prefix_length(recorded, now)
+    position = _common_prefix_length(recorded, now)
     return (
-        f"after {place:,} equal bytes it has {_excerpt(recorded, place)} where this one has "
-        f"{_excerpt(now, place)}"
+        f"after {position:,} equal bytes it has {_excerpt(recorded, position)} where this one has "
+        f"{_excerpt(now, position)}"
     )
 
 
-def _excerpt(data: bytes, place: int) -> str:
-    if place >= len(data):
+def _excerpt(data: bytes, position: int) -> str:
+    if position >= len(data):
         return "its end"
     # A character may begin before the byte that differs.
-    start = max(0, place - 12)
-    piece = data[start : place + 36].decode("utf-8", "replace").strip("\ufffd")
+    start = max(0, position - 12)
+    piece = data[start : position + 36].decode("utf-8", "replace").strip("\ufffd")
     before = "…" if start else ""
-    after = "…" if place + 36 < len(data) else ""
+    after = "…" if position + 36 < len(data) else ""
     return f"{before}{piece}{after}"
 
 
-def _common_prefix_length(one: bytes, other: bytes) -> int:
+def _common_prefix_length(first: bytes, second: bytes) -> int:
     """Return how many bytes two requests begin with alike."""
-    low, high = 0, min(len(one), len(other))
+    low, high = 0, min(len(first), len(second))
     while low < high:
         middle = (low + high + 1) // 2
-        if one[:middle] == other[:middle]:
+        if first[:middle] == second[:middle]:
             low = middle
         else:
             high = middle - 1
@@ -495,7 +501,7 @@ def _as_text(data: bytes) -> str | dict[str, str]:
         return {"base64": base64.b64encode(data).decode()}
 
 
-def _as_bytes(kept: Any) -> bytes:
-    if isinstance(kept, str):
-        return kept.encode()
-    return base64.b64decode(kept["base64"], validate=True)
+def _as_bytes(recorded: Any) -> bytes:
+    if isinstance(recorded, str):
+        return recorded.encode()
+    return base64.b64decode(recorded["base64"], validate=True)

@@ -152,8 +152,8 @@ class Chain:
         """Return the reply of the first model that gives one."""
         watcher = _Stream(question)
         problems: list[ModelError] = []
-        for place, model in enumerate(question.models):
-            last = place == len(question.models) - 1
+        for position, model in enumerate(question.models):
+            last = position == len(question.models) - 1
             try:
                 link = self._link(model)
             except ConfigError as error:
@@ -166,13 +166,13 @@ class Chain:
             except ModelError as error:
                 problems.append(error)
                 if not last:
-                    record_failover(model, error, question.models[place + 1])
+                    record_failover(model, error, question.models[position + 1])
                 _notify_owner(link, question, error, last=last)
                 watcher.discard(error)
             else:
                 link.state.owner_notified = False
-                said = f"{reply.text}{reply.reasoning}{reply.finish}"
-                if reply.calls or reply.thought or not said.isascii():
+                output = f"{reply.text}{reply.reasoning}{reply.finish}"
+                if reply.calls or reply.thought or not output.isascii():
                     reply = _sanitize(reply)
                 return reply.said_by(model)
         raise _combined_error(problems)
@@ -256,14 +256,14 @@ class Chain:
         self, link: ChainLink, request: ModelRequest, question: Question, watcher: _Stream
     ) -> Reply:
         breaker, pace = link.state.breaker, link.state.rate
-        purse = question.purse or _NO_BUDGET
-        thought = 0
+        budget = question.purse or _NO_BUDGET
+        estimate = 0
         if not pace.is_unlimited:
-            thought = sum(map(len, request.messages)) // 4 + (request.max_output or 0)
+            estimate = sum(map(len, request.messages)) // 4 + (request.max_output or 0)
             came = time.monotonic()
-            await pace.acquire(request.agent_id, thought)
+            await pace.acquire(request.agent_id, estimate)
             watcher.call.queued(time.monotonic() - came)
-        hold = await purse.reserve(link.model, request)
+        hold = await budget.reserve(link.model, request)
         if hold is not None and request.max_output is None:
             request = replace(request, max_output=hold.max_output)
         breaker.request_started()
@@ -271,31 +271,31 @@ class Chain:
             reply = await link.port.complete(request, watcher.emit)
         except ModelUnavailable as error:
             if error.begun or watcher.emitted:
-                purse.presume(hold)
+                budget.presume(hold)
             else:
-                purse.release(hold)
+                budget.release(hold)
             if isinstance(error, ModelBusy):
                 breaker.request_abandoned()
             else:
                 breaker.failed()
             raise
         except ModelGarbled:
-            purse.presume(hold)
+            budget.presume(hold)
             breaker.failed()
             raise
         except ModelError:
             # The server is well: it has read the request and said no.
-            purse.release(hold)
+            budget.release(hold)
             breaker.succeeded()
             raise
         except BaseException:
-            purse.presume(hold)
+            budget.presume(hold)
             breaker.request_abandoned()
             raise
         breaker.succeeded()
-        purse.settle(hold, reply)
+        budget.settle(hold, reply)
         if not pace.is_unlimited:
-            pace.adjust(reply.usage.total - thought)
+            pace.adjust(reply.usage.total - estimate)
         return reply
 
 
@@ -303,11 +303,11 @@ def _sanitize(reply: Reply) -> Reply:
     """Return a reply that can be stored and sent back: valid Unicode, and no key in an id."""
     calls = tuple(
         Call(
-            redact_name(_valid_unicode(one.id)),
-            _valid_unicode(one.name),
-            _valid_unicode(one.arguments),
+            redact_name(_valid_unicode(call.id)),
+            _valid_unicode(call.name),
+            _valid_unicode(call.arguments),
         )
-        for one in reply.calls
+        for call in reply.calls
     )
     try:
         reply.thought.decode()
@@ -315,8 +315,8 @@ def _sanitize(reply: Reply) -> Reply:
     except UnicodeDecodeError:
         thought = b""  # a vendor takes its own record back unchanged or not at all
     text, reasoning, finish = map(_valid_unicode, (reply.text, reply.reasoning, reply.finish))
-    made = (text, reasoning, finish, calls, thought)
-    if made == (reply.text, reply.reasoning, reply.finish, reply.calls, reply.thought):
+    sanitized = (text, reasoning, finish, calls, thought)
+    if sanitized == (reply.text, reply.reasoning, reply.finish, reply.calls, reply.thought):
         return reply
     return replace(
         reply, text=text, reasoning=reasoning, finish=finish, calls=calls, thought=thought
@@ -386,9 +386,11 @@ def _notify_owner(link: ChainLink, question: Question, error: ModelError, *, las
 def _combined_error(problems: list[ModelError]) -> ModelError:
     if len(problems) == 1:
         return problems[0]
-    said = " ".join(f"{place}. {one.message}" for place, one in enumerate(problems, 1))
-    message = f"None of the {len(problems)} models of its chain answered. {said}"
-    if all(isinstance(one, ModelRefused) for one in problems):
+    reasons = " ".join(
+        f"{position}. {problem.message}" for position, problem in enumerate(problems, 1)
+    )
+    message = f"None of the {len(problems)} models of its chain answered. {reasons}"
+    if all(isinstance(problem, ModelRefused) for problem in problems):
         return ModelRefused(message)
     return ModelUnavailable(message)
 

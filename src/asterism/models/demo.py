@@ -35,11 +35,11 @@ class Demo:
                 emit("text", word)
                 await asyncio.sleep(0)
         sent = sum(map(len, request.messages)) + len(request.tools or b"")
-        said = len(text.encode()) + (len(call.name + call.arguments) if call else 0)
+        output_bytes = len(text.encode()) + (len(call.name + call.arguments) if call else 0)
         return Reply(
             text=text,
             calls=(call,) if call else (),
-            usage=estimate_usage(sent, said),
+            usage=estimate_usage(sent, output_bytes),
             finish="tool_calls" if call else "stop",
         )
 
@@ -52,18 +52,18 @@ def _answer(request: ModelRequest) -> tuple[str, Call | None]:
     if last and last[-1].get("role") == "tool":
         return _report(last), None
     # A note of the system may stand after what the person wrote.
-    said = next((_text(each) for each in reversed(last) if each.get("role") == "user"), "")
+    question = next((_text(each) for each in reversed(last) if each.get("role") == "user"), "")
     tools = _names(request.tools)
-    if wish := CALL.match(said):
-        name, arguments = wish.groups()
+    if call := CALL.match(question):
+        name, arguments = call.groups()
         if name in tools:
             id = f"call_{len(request.messages)}"
             return "", Call(id, name, (arguments or "{}").strip())
         return f"{ABOUT} There is no tool named '{name}' here. {_offer(tools)}", None
-    heard = f"You wrote “{_short(said)}”. " if said.strip() else ""
+    echo = f"You wrote “{_short(question)}”. " if question.strip() else ""
     count = len(request.messages)
-    seen = f"I was shown {count} message{'s' if count > 1 else ''} of this conversation."
-    return f"{ABOUT} {heard}{seen} {_offer(tools)} {REAL_MODEL}", None
+    shown_count = f"I was shown {count} message{'s' if count > 1 else ''} of this conversation."
+    return f"{ABOUT} {echo}{shown_count} {_offer(tools)} {REAL_MODEL}", None
 
 
 def _report(last: list[dict[str, Any]]) -> str:

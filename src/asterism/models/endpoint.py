@@ -148,11 +148,11 @@ class Endpoint:
         try:
             if self._cassette is None:
                 return await self._exchange(body, key, answer)
-            asked = asked_for(self._vendor, self.address, self._path, request, body)
+            recorded = asked_for(self._vendor, self.address, self._path, request, body)
             if self._plays:
-                tape = self._cassette.play(asked)
+                tape = self._cassette.play(recorded)
                 return await _read_answer(*await tape.answer(), tape.read, answer)
-            recording = self._cassette.begin(asked, key)
+            recording = self._cassette.begin(recorded, key)
             await self._exchange(body, key, answer, recording)
         except (RequestRejected, MalformedAnswer, self._http.ClientError, OSError) as error:
             if isinstance(error, RecordedFailure):
@@ -524,16 +524,16 @@ class Peer:
         """Say what it means that a request of `size` bytes ended with this error."""
         if isinstance(error, RequestRejected):
             return self._explain_status(error, model, size)
-        kind, told = self._describe(error)
+        kind, problem = self._describe(error)
         if kind is ModelUnavailable:
             from aiohttp import ClientConnectorError, ConnectionTimeoutError
 
             return ModelUnavailable(
-                f"{self.describe_model(model)} {told}",
+                f"{self.describe_model(model)} {problem}",
                 slow=isinstance(error, TimeoutError),
                 begun=not isinstance(error, ClientConnectorError | ConnectionTimeoutError),
             )
-        return kind(f"{self.describe_model(model)} {told}")
+        return kind(f"{self.describe_model(model)} {problem}")
 
     def _describe(self, error: Exception) -> tuple[type[ModelError], str]:
         import aiohttp
@@ -543,82 +543,84 @@ class Peer:
             case MalformedAnswer():
                 return ModelGarbled, f"answered, but {error}"
             case aiohttp.ClientConnectorDNSError():
-                told = f"was not reached: there is no host named {error.host!r}."
+                problem = f"was not reached: there is no host named {error.host!r}."
                 remedy = f"Correct {base_url}, or check the network."
             case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientSSLError():
-                told = f"was not asked, since no safe connection could be made: {error}."
+                problem = f"was not asked, since no safe connection could be made: {error}."
                 remedy = f"Give the server a valid certificate, or correct {base_url}."
-                return ModelRefused, f"{told} {remedy}"
+                return ModelRefused, f"{problem} {remedy}"
             case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError():
-                told = "was not reached: the proxy named by the environment lets nothing through."
+                problem = (
+                    "was not reached: the proxy named by the environment lets nothing through."
+                )
                 remedy = "Correct HTTP_PROXY or HTTPS_PROXY, or put the host into NO_PROXY."
             case aiohttp.ClientConnectorError():
                 reason = os.strerror(error.errno or errno.EHOSTUNREACH).lower()
-                told = f"was not reached: {reason}."
+                problem = f"was not reached: {reason}."
                 remedy = f"Start the server there, or correct {base_url}."
             case aiohttp.ConnectionTimeoutError():
-                told = f"did not take the connection within {CONNECT_SECONDS:g} seconds."
+                problem = f"did not take the connection within {CONNECT_SECONDS:g} seconds."
                 remedy = f"Check that the server is up, and {base_url}."
             case TimeoutError():
-                told = f"sent nothing for {self.timeout:g} seconds."
+                problem = f"sent nothing for {self.timeout:g} seconds."
                 remedy = f"Ask again, or raise models.{self.vendor}.timeout if it needs longer."
             case aiohttp.ClientResponseError() | aiohttp.InvalidURL():
                 return ModelGarbled, f"does not speak HTTP. Is {base_url} right, port included?"
             case _:
-                told = "was cut off: the connection closed before the answer was whole."
+                problem = "was cut off: the connection closed before the answer was whole."
                 remedy = "Nothing of it was kept; ask again."
-        return ModelUnavailable, f"{told} {remedy}"
+        return ModelUnavailable, f"{problem} {remedy}"
 
     def _explain_status(self, error: RequestRejected, model: str, size: int) -> ModelError:
         # A server may quote the key it was given; one as short as "none" is no secret.
         words = error.words.replace(self.key, "…") if len(self.key) > 7 else error.words
-        said = f"HTTP {error.status}, {shorten(words)!r}" if words else f"HTTP {error.status}"
-        kind, told, remedy = self._describe_status(error, said, size)
-        message = f"{self.describe_model(model)} {told} {remedy}"
+        quoted = f"HTTP {error.status}, {shorten(words)!r}" if words else f"HTTP {error.status}"
+        kind, problem, remedy = self._describe_status(error, quoted, size)
+        message = f"{self.describe_model(model)} {problem} {remedy}"
         if issubclass(kind, ModelUnavailable):
             return kind(message, retry_after=error.retry_after)
         return kind(message)
 
     def _describe_status(
-        self, error: RequestRejected, said: str, size: int
+        self, error: RequestRejected, quoted: str, size: int
     ) -> tuple[type[ModelError], str, str]:
         another = "or give the agent another model."
         if error.is_out_of_quota:
-            told = f"has no quota left for this key ({said})."
-            return KeyRefused, told, f"Add to it at the vendor, {another}"
+            problem = f"has no quota left for this key ({quoted})."
+            return KeyRefused, problem, f"Add to it at the vendor, {another}"
         if error.is_too_long:
-            told = f"has too small a window for this conversation ({said})."
-            return ContextTooLong, told, f"Shorten it, {another}"
+            problem = f"has too small a window for this conversation ({quoted})."
+            return ContextTooLong, problem, f"Shorten it, {another}"
         if error.is_filtered:
-            told = f"did not answer, since its content filter objects ({said})."
-            return ContentRefused, told, f"Say it otherwise, {another}"
+            problem = f"did not answer, since its content filter objects ({quoted})."
+            return ContentRefused, problem, f"Say it otherwise, {another}"
         kind: type[ModelError] = ModelRefused
         match error.status:
             case 401 | 403:
                 kind = KeyRefused
-                told = f"{'refused the key' if self.key else 'wants a key'} ({said})."
+                problem = f"{'refused the key' if self.key else 'wants a key'} ({quoted})."
                 remedy = f"Put a valid one into {self.key_name}."
             case 404 | 405:
-                told = f"is not there ({said})."
+                problem = f"is not there ({quoted})."
                 remedy = f"Check its name, and that models.{self.vendor}.base_url is right; it"
                 remedy += " usually ends in /v1."
             case 413:
                 kind = ContextTooLong
-                told = f"found the request of {size:,} bytes too large ({said})."
+                problem = f"found the request of {size:,} bytes too large ({quoted})."
                 remedy = f"Shorten the conversation, {another}"
             case 429:
-                kind, told = ModelBusy, f"has had too many requests ({said})."
+                kind, problem = ModelBusy, f"has had too many requests ({quoted})."
                 remedy = f"Ask again {_in_how_long(error.retry_after)}."
             case status if status >= 500 or status in {408, 409, 425}:
-                kind, told = ModelUnavailable, f"is failing or overloaded ({said})."
+                kind, problem = ModelUnavailable, f"is failing or overloaded ({quoted})."
                 remedy = f"Ask again {_in_how_long(error.retry_after)}."
             case status if status < 400:
-                told = f"sends requests on to another address ({said})."
+                problem = f"sends requests on to another address ({quoted})."
                 remedy = f"Put the right one into models.{self.vendor}.base_url."
             case _:
-                told = f"did not take the request ({said})."
+                problem = f"did not take the request ({quoted})."
                 remedy = f"Change what it objects to, {another}"
-        return kind, told, remedy
+        return kind, problem, remedy
 
 
 def is_html(body: bytes) -> bool:
@@ -638,9 +640,9 @@ def _error_text(error: Any) -> tuple[str, str]:
     while isinstance(error, dict):
         table = cast("dict[str, Any]", error)
         # A code in letters says most; llama.cpp repeats the status there and tells more by type.
-        given = [str(each) for each in (table.get("code"), table.get("type")) if each]
-        given = [each for each in given if each != "error"]
-        code = next((each for each in given if not each.isdecimal()), given[0] if given else code)
+        codes = [str(each) for each in (table.get("code"), table.get("type")) if each]
+        codes = [each for each in codes if each != "error"]
+        code = next((each for each in codes if not each.isdecimal()), codes[0] if codes else code)
         fallback = "" if "message" in table else repr(table)
         error = table.get("error") or table.get("message") or table.get("detail") or fallback
     return error if isinstance(error, str) else repr(error), code

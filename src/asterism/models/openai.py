@@ -110,17 +110,17 @@ class OpenAI:
 
     def _optional_fields(self, request: ModelRequest, tools: bytes | None) -> bytes:
         """Return the members that few requests have."""
-        wishes = b"," + request.extra if request.extra else b""
+        fields = b"," + request.extra if request.extra else b""
         if request.max_output is not None:
-            wishes += b',"%b":%d' % (self._max_tokens_field, request.max_output)
+            fields += b',"%b":%d' % (self._max_tokens_field, request.max_output)
         if request.schema is not None:
-            wishes += (
+            fields += (
                 b',"response_format":{"type":"json_schema","json_schema":'
                 b'{"name":"answer","schema":%b}}' % request.schema
             )
         if tools and request.tool_choice != "auto":
-            wishes += b',"tool_choice":' + _tool_choice(request.tool_choice)
-        return wishes
+            fields += b',"tool_choice":' + _tool_choice(request.tool_choice)
+        return fields
 
 
 def _auth_headers(key: str) -> dict[str, str]:
@@ -215,8 +215,8 @@ class ChatReplyParser:
             calls[id] = Call(id, draft.name, _arguments(str(draft.arguments)))
         usage = self._usage
         if not usage.total:
-            said = text + reasoning + "".join(c.name + c.arguments for c in calls.values())
-            usage = estimate_usage(sent, len(said.encode()))
+            output = text + reasoning + "".join(c.name + c.arguments for c in calls.values())
+            usage = estimate_usage(sent, len(output.encode()))
         finish = self.finish or ("tool_calls" if calls else "stop")
         return Reply(
             text, tuple(calls.values()), reasoning, usage, finish, self._thought() if calls else b""
@@ -314,11 +314,11 @@ class _ThinkTags:
     Only at the beginning of a reply: later on the tags may be what the text is about.
     """
 
-    __slots__ = ("_held", "_state")
+    __slots__ = ("_buffer", "_state")
 
     def __init__(self) -> None:
         self._state: str = "before"
-        self._held: str = ""
+        self._buffer: str = ""
 
     def split(self, piece: str) -> list[tuple[bool, str]]:
         """Return pieces and whether they are reasoning; the end of one may wait for the next."""
@@ -326,32 +326,34 @@ class _ThinkTags:
             return [(False, piece)]
         if self._state == "closed":
             return self._finish(piece.lstrip())
-        held = self._held + piece
+        buffered = self._buffer + piece
         if self._state == "before":
-            start = held.lstrip()
+            start = buffered.lstrip()
             if _OPEN.startswith(start[: len(_OPEN)]) and len(start) < len(_OPEN):
-                self._held = held
+                self._buffer = buffered
                 return []
             if not start.startswith(_OPEN):
-                return self._finish(held)
-            self._state, held = "inside", start[len(_OPEN) :]
-        thought, closed, text = held.partition(_CLOSE)
+                return self._finish(buffered)
+            self._state, buffered = "inside", start[len(_OPEN) :]
+        thought, closed, text = buffered.partition(_CLOSE)
         if closed:
-            self._state, self._held = "closed", ""
+            self._state, self._buffer = "closed", ""
             return [(True, thought), *self._finish(text.lstrip())]
-        kept = next((n for n in range(len(_CLOSE) - 1, 0, -1) if held.endswith(_CLOSE[:n])), 0)
-        self._held = held[len(held) - kept :] if kept else ""
-        return [(True, held[: len(held) - kept])]
+        overlap = next(
+            (n for n in range(len(_CLOSE) - 1, 0, -1) if buffered.endswith(_CLOSE[:n])), 0
+        )
+        self._buffer = buffered[len(buffered) - overlap :] if overlap else ""
+        return [(True, buffered[: len(buffered) - overlap])]
 
     def rest(self) -> list[tuple[bool, str]]:
         """Return what was held back, at the end of a reply."""
-        held, self._held = self._held, ""
-        return [(self._state == "inside", held)] if held else []
+        buffered, self._buffer = self._buffer, ""
+        return [(self._state == "inside", buffered)] if buffered else []
 
     def _finish(self, text: str) -> list[tuple[bool, str]]:
         if not text:
             return []
-        self._state, self._held = "after", ""
+        self._state, self._buffer = "after", ""
         return [(False, text)]
 
 
@@ -441,16 +443,16 @@ class OpenAIEncoder:
         """Return a vector for each text, a row each; zeros for one without words."""
         import numpy as np
 
-        asked = [place for place, text in enumerate(texts) if text.strip()]
+        with_words = [row for row, text in enumerate(texts) if text.strip()]
         rows: list[NDArray[np.float32]] = []
-        for first in range(0, len(asked), _TEXTS_PER_REQUEST):
-            some = asked[first : first + _TEXTS_PER_REQUEST]
-            rows.append(await self._ask([texts[place] for place in some]))
+        for first in range(0, len(with_words), _TEXTS_PER_REQUEST):
+            batch = with_words[first : first + _TEXTS_PER_REQUEST]
+            rows.append(await self._ask([texts[row] for row in batch]))
         if not rows:
             return np.zeros((len(texts), 0), dtype=np.float32)
-        made = np.zeros((len(texts), rows[0].shape[1]), dtype=np.float32)
-        made[asked] = np.concatenate(rows)
-        return made
+        matrix = np.zeros((len(texts), rows[0].shape[1]), dtype=np.float32)
+        matrix[with_words] = np.concatenate(rows)
+        return matrix
 
     async def close(self) -> None:
         """Let go of connections."""
@@ -502,8 +504,8 @@ def _rows(data: Any, count: int) -> NDArray[np.float32]:
             f"with {len(entries)} embeddings for {count} texts. Nothing of it was kept."
         )
     try:
-        ordered = sorted(entries, key=lambda one: int(one["index"]))
-        rows = np.array([one["embedding"] for one in ordered], dtype=np.float32)
+        ordered = sorted(entries, key=lambda entry: int(entry["index"]))
+        rows = np.array([entry["embedding"] for entry in ordered], dtype=np.float32)
     except (KeyError, TypeError, ValueError) as error:
         raise MalformedAnswer(
             f"with embeddings that are not lists of numbers. {_EMBEDDINGS_HINT}"

@@ -179,15 +179,15 @@ class OtherVendor:
             model = self._model(client, key, request.model)
             history = self._conversions.history(request, self._kind.api)
             links = history.links
-            wishes = self._parameters(client, model, request)
-            messages = _prepare(model, history, wishes)
+            parameters = self._parameters(client, model, request)
+            messages = _prepare(model, history, parameters)
             draft = ReplyCollector(emit)
             settings = self._request_settings(client, request)
             if emit is None:
-                response = await model.request(messages, settings, wishes)
+                response = await model.request(messages, settings, parameters)
                 draft.take_whole(response)
             else:
-                async with model.request_stream(messages, settings, wishes) as stream:
+                async with model.request_stream(messages, settings, parameters) as stream:
                     async for event in stream:
                         draft.take(event)
                     response = stream.get()
@@ -207,14 +207,14 @@ class OtherVendor:
         return model
 
     async def _open(self, request: ModelRequest, key: str) -> VendorClient:
-        place = ClientOptions(
+        options = ClientOptions(
             key, self._base_url, self._loopback, self._timeout, self._client_options
         )
         async with self._opening:
             if key in self._clients:
                 return self._clients[key]
             try:
-                client = await asyncio.to_thread(_open_quietly, self._kind, place)
+                client = await asyncio.to_thread(_open_quietly, self._kind, options)
             except MissingCredentials as error:
                 raise missing_credentials(
                     str(error), self._vendor, request.model, self._keys.name
@@ -264,7 +264,7 @@ class OtherVendor:
 
 
 def _prepare(
-    model: Model, history: ConvertedHistory, wishes: ModelRequestParameters
+    model: Model, history: ConvertedHistory, parameters: ModelRequestParameters
 ) -> list[ModelMessage]:
     """Make the history fit for a vendor, where pydantic-ai has to do so.
 
@@ -274,7 +274,7 @@ def _prepare(
     profile = model.profile
     inline = bool(profile.get("supports_inline_system_prompts"))
     if inline or history.late or profile.get("tool_call_id_length") is not None:
-        return model.prepare_messages(history.messages, wishes)
+        return model.prepare_messages(history.messages, parameters)
     return history.messages
 
 
@@ -285,11 +285,11 @@ def _is_installed(library: str) -> bool:
         return False
 
 
-def _open_quietly(kind: VendorSpec, place: ClientOptions) -> VendorClient:
+def _open_quietly(kind: VendorSpec, options: ClientOptions) -> VendorClient:
     with warnings.catch_warnings():
         # Of the libraries' own code, on import; nobody here can do anything about it.
         warnings.simplefilter("ignore")
-        return kind.open(place)
+        return kind.open(options)
 
 
 def _split_options(
@@ -324,23 +324,23 @@ class VendorEncoder:
         """Return a vector of length 1 for each text, a row each; zeros for one without words."""
         import numpy as np
 
-        asked = [place for place, text in enumerate(texts) if text.strip()]
+        with_words = [row for row, text in enumerate(texts) if text.strip()]
         found: list[Sequence[float]] = []
-        for first in range(0, len(asked), _AT_ONCE):
-            some = [texts[place] for place in asked[first : first + _AT_ONCE]]
+        for first in range(0, len(with_words), _AT_ONCE):
+            some = [texts[row] for row in with_words[first : first + _AT_ONCE]]
             found += await self._port.embed(self.name.partition(":")[2], some, question=question)
-        if not asked:
+        if not with_words:
             return np.zeros((len(texts), 0), dtype=np.float32)
-        sizes = {len(one) for one in found}
-        if len(found) != len(asked) or len(sizes) != 1:
+        sizes = {len(vector) for vector in found}
+        if len(found) != len(with_words) or len(sizes) != 1:
             raise ModelGarbled(
-                f"The model {self.name!r} gave {len(found)} vectors for {len(asked)} texts, or "
-                "vectors of several sizes. Nothing of it was kept."
+                f"The model {self.name!r} gave {len(found)} vectors for {len(with_words)} texts, "
+                "or vectors of several sizes. Nothing of it was kept."
             )
         rows = np.array(found, dtype=np.float32)
-        made = np.zeros((len(texts), rows.shape[1]), dtype=np.float32)
-        made[asked] = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
-        return made
+        matrix = np.zeros((len(texts), rows.shape[1]), dtype=np.float32)
+        matrix[with_words] = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+        return matrix
 
     async def close(self) -> None:
         """Let go of connections."""
@@ -411,13 +411,13 @@ class VendorSpec:
     needs_key: bool = True
 
 
-def _open_google(place: ClientOptions) -> VendorClient:
+def _open_google(options: ClientOptions) -> VendorClient:
     from pydantic_ai.embeddings.google import GoogleEmbeddingModel
     from pydantic_ai.models.google import GoogleModel, GoogleModelSettings
     from pydantic_ai.providers.google import GoogleProvider
 
-    http = _open_http(place)
-    provider = GoogleProvider(api_key=place.key, base_url=place.base_url, http_client=http)
+    http = _open_http(options)
+    provider = GoogleProvider(api_key=options.key, base_url=options.base_url, http_client=http)
 
     async def close() -> None:
         await http.aclose()
@@ -432,29 +432,29 @@ def _open_google(place: ClientOptions) -> VendorClient:
         address=provider.base_url.rstrip("/"),
         make_model=lambda name: GoogleModel(name, provider=provider),
         settings=_settings(GoogleModelSettings, GoogleModel),
-        default_settings={"max_retries": 0, "timeout": place.timeout},
+        default_settings={"max_retries": 0, "timeout": options.timeout},
         make_encoder=lambda name: GoogleEmbeddingModel(name, provider=provider),
         close=close,
         enforces_schema=keeps_schema,
     )
 
 
-def _open_mistral(place: ClientOptions) -> VendorClient:
+def _open_mistral(options: ClientOptions) -> VendorClient:
     from pydantic_ai.models.mistral import MistralModel, MistralModelSettings
     from pydantic_ai.providers.mistral import MistralProvider
 
-    http = _open_http(place)
-    provider = MistralProvider(api_key=place.key, base_url=place.base_url, http_client=http)
+    http = _open_http(options)
+    provider = MistralProvider(api_key=options.key, base_url=options.base_url, http_client=http)
     return VendorClient(
         address=provider.base_url.rstrip("/"),
         make_model=lambda name: MistralModel(name, provider=provider),
         settings=_settings(MistralModelSettings, MistralModel),
-        default_settings={"max_retries": 0, "timeout": place.timeout},
+        default_settings={"max_retries": 0, "timeout": options.timeout},
         close=http.aclose,
     )
 
 
-def _open_cohere(place: ClientOptions) -> VendorClient:
+def _open_cohere(options: ClientOptions) -> VendorClient:
     import httpx
     from cohere import AsyncClientV2
     from pydantic_ai.embeddings.cohere import CohereEmbeddingModel
@@ -462,13 +462,13 @@ def _open_cohere(place: ClientOptions) -> VendorClient:
     from pydantic_ai.providers.cohere import CohereProvider
 
     # Cohere's client is written for httpx, and gives each request a timeout of its own.
-    timeout = httpx.Timeout(place.timeout, connect=CONNECT_SECONDS)
-    http = httpx.AsyncClient(timeout=timeout, trust_env=not place.loopback)
+    timeout = httpx.Timeout(options.timeout, connect=CONNECT_SECONDS)
+    http = httpx.AsyncClient(timeout=timeout, trust_env=not options.loopback)
     client = AsyncClientV2(
-        api_key=place.key,
-        base_url=place.base_url,
+        api_key=options.key,
+        base_url=options.base_url,
         client_name="asterism",
-        timeout=place.timeout,
+        timeout=options.timeout,
         httpx_client=http,
         log_warning_experimental_features=False,
     )
@@ -483,27 +483,27 @@ def _open_cohere(place: ClientOptions) -> VendorClient:
     )
 
 
-def _open_bedrock(place: ClientOptions) -> VendorClient:
+def _open_bedrock(options: ClientOptions) -> VendorClient:
     from pydantic_ai.embeddings.bedrock import BedrockEmbeddingModel
     from pydantic_ai.models.bedrock import BedrockConverseModel, BedrockModelSettings
     from pydantic_ai.providers.bedrock import BedrockProvider
 
     # Amazon's libraries have no types.
     boto3, botocore = import_module("boto3"), import_module("botocore.session")
-    troubles, tokens = import_module("botocore.exceptions"), import_module("botocore.tokens")
-    wishes: dict[str, Any] = {
-        "read_timeout": place.timeout,
+    exceptions, tokens = import_module("botocore.exceptions"), import_module("botocore.tokens")
+    config: dict[str, Any] = {
+        "read_timeout": options.timeout,
         "connect_timeout": CONNECT_SECONDS,
         "max_pool_connections": _MAX_CONNECTIONS,
         "retries": {"total_max_attempts": 1, "mode": "standard"},
     }
-    if place.loopback:
-        wishes["proxies"] = {}
+    if options.loopback:
+        config["proxies"] = {}
     inner = botocore.Session()
-    if place.key:
-        wishes["signature_version"] = "bearer"
+    if options.key:
+        config["signature_version"] = "bearer"
         # What botocore would read from AWS_BEARER_TOKEN_BEDROCK; ours may stand elsewhere.
-        token = tokens.FrozenAuthToken(place.key)
+        token = tokens.FrozenAuthToken(options.key)
 
         def get_auth_token(**_: object) -> object:
             return token
@@ -512,22 +512,22 @@ def _open_bedrock(place: ClientOptions) -> VendorClient:
     try:
         session = boto3.Session(
             botocore_session=inner,
-            region_name=place.extra.get("region")
+            region_name=options.extra.get("region")
             or os.environ.get("AWS_DEFAULT_REGION")
             or os.environ.get("AWS_REGION")
             or None,
-            profile_name=place.extra.get("profile"),
+            profile_name=options.extra.get("profile"),
         )
         if not session.region_name:
             raise MissingCredentials("no AWS region is named")
-        if not place.key and session.get_credentials() is None:
+        if not options.key and session.get_credentials() is None:
             raise MissingCredentials("no AWS credentials are found")
         runtime = session.client(
             "bedrock-runtime",
-            config=import_module("botocore.config").Config(**wishes),
-            endpoint_url=place.base_url,
+            config=import_module("botocore.config").Config(**config),
+            endpoint_url=options.base_url,
         )
-    except troubles.BotoCoreError as error:
+    except exceptions.BotoCoreError as error:
         raise MissingCredentials(str(error).rstrip(".")) from None
     provider = BedrockProvider(bedrock_client=runtime)
 
@@ -545,7 +545,7 @@ def _open_bedrock(place: ClientOptions) -> VendorClient:
     )
 
 
-def _open_http(place: ClientOptions) -> AsyncClient:
+def _open_http(options: ClientOptions) -> AsyncClient:
     import httpx2
     from pydantic_ai.models import create_async_httpx2_client
 
@@ -555,8 +555,8 @@ def _open_http(place: ClientOptions) -> AsyncClient:
 
     # A transport of one's own means no proxy, which none on this machine is asked through.
     client = create_async_httpx2_client(
-        timeout=httpx2.Timeout(place.timeout, connect=CONNECT_SECONDS),
-        transport=httpx2.AsyncHTTPTransport() if place.loopback else None,
+        timeout=httpx2.Timeout(options.timeout, connect=CONNECT_SECONDS),
+        transport=httpx2.AsyncHTTPTransport() if options.loopback else None,
     )
     hooks = client.event_hooks
     client.event_hooks = {**hooks, "request": [*hooks["request"], sign]}

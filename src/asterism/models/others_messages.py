@@ -93,38 +93,38 @@ class HistoryConverter:
     Kept by the bytes themselves, so that a turn converts what is new in it and no more.
     """
 
-    def __init__(self, most: int = MAX_CACHED_BYTES) -> None:
-        self._said: ConversionCache[_ConvertedMessage] = ConversionCache(most)
-        self._thoughts: ConversionCache[ModelResponse | None] = ConversionCache(most // 4)
-        self._tools: ConversionCache[list[ToolDefinition]] = ConversionCache(most // 4)
+    def __init__(self, max_bytes: int = MAX_CACHED_BYTES) -> None:
+        self._messages: ConversionCache[_ConvertedMessage] = ConversionCache(max_bytes)
+        self._thoughts: ConversionCache[ModelResponse | None] = ConversionCache(max_bytes // 4)
+        self._tools: ConversionCache[list[ToolDefinition]] = ConversionCache(max_bytes // 4)
 
     def history(self, request: ModelRequest, by: str) -> ConvertedHistory:
         """Return what was said before; `by` is whose thoughts can be given back."""
-        from pydantic_ai.messages import ModelRequest as Asked
+        from pydantic_ai.messages import ModelRequest as VendorRequest
 
         history: list[ModelMessage] = []
         names: dict[str, str] = {}
         links = late = begun = False
         parts: list[ModelRequestPart] = []
         for wire in request.messages:
-            said = self._said.get(wire, _convert)
-            links = links or said.links
-            late = late or (begun and said.role == "system")
-            begun = begun or said.role != "system"
-            if said.role == "tool":
-                parts.append(_result(said, names.get(said.answers, "tool")))
-            elif said.role != "assistant":
-                parts += said.request
-            elif said.response is not None:
+            converted = self._messages.get(wire, _convert)
+            links = links or converted.links
+            late = late or (begun and converted.role == "system")
+            begun = begun or converted.role != "system"
+            if converted.role == "tool":
+                parts.append(_result(converted, names.get(converted.answers, "tool")))
+            elif converted.role != "assistant":
+                parts += converted.request
+            elif converted.response is not None:
                 if parts:
-                    history.append(Asked(parts))
+                    history.append(VendorRequest(parts))
                     parts = []
-                names.update(said.names)
+                names.update(converted.names)
                 thought = request.thoughts.get(wire)
                 whole = self._recall(thought, by) if thought else None
-                history.append(whole or said.response)
+                history.append(whole or converted.response)
         if parts:
-            history.append(Asked(parts))
+            history.append(VendorRequest(parts))
         return ConvertedHistory(history, links, late)
 
     def tools(self, wire: bytes | None) -> list[ToolDefinition]:
@@ -138,23 +138,23 @@ class HistoryConverter:
 class ConversionCache(Generic[_Value]):
     """What was made of bytes, the least used given up first."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
         self._size = 0
-        self._made: OrderedDict[bytes, _Value] = OrderedDict()
+        self._values: OrderedDict[bytes, _Value] = OrderedDict()
 
     def get(self, wire: bytes, make: Callable[[bytes], _Value]) -> _Value:
         """Return what was made of these bytes, or make it."""
-        if wire in self._made:
-            self._made.move_to_end(wire)
-            return self._made[wire]
-        made = make(wire)
-        if len(wire) <= self._most:
-            self._made[wire] = made
+        if wire in self._values:
+            self._values.move_to_end(wire)
+            return self._values[wire]
+        value = make(wire)
+        if len(wire) <= self._max_bytes:
+            self._values[wire] = value
             self._size += len(wire)
-        while self._size > self._most:
-            self._size -= len(self._made.popitem(last=False)[0])
-        return made
+        while self._size > self._max_bytes:
+            self._size -= len(self._values.popitem(last=False)[0])
+        return value
 
 
 def dump_thought(response: ModelResponse, by: str) -> bytes:
@@ -175,13 +175,13 @@ def load_thought(thought: bytes, by: str) -> ModelResponse | None:
     from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelResponse
 
     try:
-        kept = orjson.loads(thought)
-        if kept["by"] != by:
+        record = orjson.loads(thought)
+        if record["by"] != by:
             return None
-        (said,) = ModelMessagesTypeAdapter.validate_python(kept["said"])
+        (response,) = ModelMessagesTypeAdapter.validate_python(record["said"])
     except (ValueError, KeyError, TypeError, ValidationError):
         return None
-    return said if isinstance(said, ModelResponse) else None
+    return response if isinstance(response, ModelResponse) else None
 
 
 def _convert(wire: bytes) -> _ConvertedMessage:
@@ -194,64 +194,66 @@ def _convert(wire: bytes) -> _ConvertedMessage:
         case "assistant":
             return _convert_reply(message)
         case "tool":
-            said = _ConvertedMessage(role, answers=message.get("tool_call_id") or "")
-            said.content = _content(content, said)
+            converted = _ConvertedMessage(role, answers=message.get("tool_call_id") or "")
+            converted.content = _content(content, converted)
         case "user":
-            said = _ConvertedMessage(role)
-            said.request = [UserPromptPart(_content(content, said))]
+            converted = _ConvertedMessage(role)
+            converted.request = [UserPromptPart(_content(content, converted))]
         case _:
-            said = _ConvertedMessage("system", request=[SystemPromptPart(_text(content))])
-    return said
+            converted = _ConvertedMessage("system", request=[SystemPromptPart(_text(content))])
+    return converted
 
 
 def _convert_reply(message: dict[str, Any]) -> _ConvertedMessage:
     from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 
-    said = _ConvertedMessage("assistant")
+    converted = _ConvertedMessage("assistant")
     parts: list[ModelResponsePart] = []
     if text := _text(message.get("content")):
         parts.append(TextPart(text))
     for call in message.get("tool_calls") or ():
         function = call["function"]
-        said.names[call["id"]] = function["name"]
+        converted.names[call["id"]] = function["name"]
         parts.append(ToolCallPart(function["name"], function["arguments"], call["id"]))
-    said.response = ModelResponse(parts) if parts else None
-    return said
+    converted.response = ModelResponse(parts) if parts else None
+    return converted
 
 
-def _result(said: _ConvertedMessage, name: str) -> ToolReturnPart:
+def _result(converted: _ConvertedMessage, name: str) -> ToolReturnPart:
     from pydantic_ai.messages import ToolReturnPart
 
-    result = said.results.get(name)
+    result = converted.results.get(name)
     if result is None:
-        result = said.results[name] = ToolReturnPart(name, said.content, said.answers)
+        result = converted.results[name] = ToolReturnPart(
+            name, converted.content, converted.answers
+        )
     return result
 
 
-def _content(content: Any, said: _ConvertedMessage) -> str | list[UserContent]:
+def _content(content: Any, converted: _ConvertedMessage) -> str | list[UserContent]:
     """Return text as it is, and a list with pictures in it part by part."""
     if not isinstance(content, list):
         return _text(content)
-    pieces: list[UserContent] = []
+    content_parts: list[UserContent] = []
     for table in cast("list[dict[str, Any]]", content):
         match table.get("type"):
             case "text":
-                pieces.append(_text(table.get("text")))
+                content_parts.append(_text(table.get("text")))
             case "image_url":
-                pieces.append(_image(table["image_url"]["url"], said))
+                content_parts.append(_image(table["image_url"]["url"], converted))
             case other:
                 raise UnsupportedContent(
                     f"a message holds a part of the type {other!r}, and only text and pictures can "
                     "be passed on"
                 )
-    return pieces
+    return content_parts
 
 
-def _image(address: str, said: _ConvertedMessage) -> UserContent:
+def _image(address: str, converted: _ConvertedMessage) -> UserContent:
     from pydantic_ai.messages import BinaryContent, ImageUrl
 
     if not address.startswith("data:"):
-        said.links = True
+        converted.links = True
         return ImageUrl(address)
     try:
         return BinaryContent.from_data_uri(address)
@@ -334,9 +336,9 @@ class ReplyCollector:
                 self.reasoning.add(part.content)
 
     def _add(self, kind: str, to: StreamedText, piece: str) -> None:
-        shown = to.add(piece)
-        if shown and self._emit is not None:
-            self._emit(kind, shown)
+        piece_text = to.add(piece)
+        if piece_text and self._emit is not None:
+            self._emit(kind, piece_text)
 
     def reply(self, response: ModelResponse, sent: int, by: str) -> Reply:
         """Return the reply to a request of `sent` bytes.
@@ -350,8 +352,8 @@ class ReplyCollector:
             finish = "tool_calls"
         usage = _usage(response)
         if not usage.total:
-            said = text + reasoning + "".join(call.name + call.arguments for call in calls)
-            usage = estimate_usage(sent, len(said.encode()))
+            output = text + reasoning + "".join(call.name + call.arguments for call in calls)
+            usage = estimate_usage(sent, len(output.encode()))
         thought = dump_thought(response, by) if calls and _has_vendor_parts(response) else b""
         return Reply(text, calls, reasoning, usage, finish, thought)
 
@@ -447,7 +449,7 @@ def _other(error: Exception, peer: Peer, named: str, *, links: bool) -> ModelErr
         case ConnectionAbortedError():
             return _cut_off(named)
         case UnsupportedContent() | UserError():
-            told = f"was not asked: {why}. Change that, or give the agent another model."
+            problem = f"was not asked: {why}. Change that, or give the agent another model."
         case ReplyFiltered() | ContentFilterError():
             return ContentRefused(
                 f"{named} did not answer, since its content filter objects ({why}). Say it "
@@ -457,15 +459,15 @@ def _other(error: Exception, peer: Peer, named: str, *, links: bool) -> ModelErr
             # What Amazon's library raises before anything is sent.
             if _ABOUT_CREDENTIALS.search(type(error).__name__):
                 return KeyRefused(f"{named} was not asked: {why}. {_credentials(peer.key_name)}")
-            told = f"was not asked: {why}. Correct the options under [models.{peer.vendor}]."
+            problem = f"was not asked: {why}. Correct the options under [models.{peer.vendor}]."
         case _ if links and not isinstance(error, UnexpectedModelBehavior):
-            told = (
+            problem = (
                 "was not asked, since a picture could not be fetched from its address "
                 f"({why}). Send the picture itself."
             )
         case _:
             return _unreadable(error, peer, named)
-    return ModelRefused(f"{named} {told}")
+    return ModelRefused(f"{named} {problem}")
 
 
 def missing_credentials(why: str, vendor: str, model: str, variable: str) -> KeyRefused:
@@ -488,20 +490,22 @@ def _status(error: ModelHTTPError, peer: Peer, model: str, size: int) -> ModelEr
     from pydantic_ai import exceptions as theirs
 
     rejected = _rejected(error)
-    said = f"HTTP {rejected.status}, {shorten(_redact(rejected.words, peer))!r}"
+    quoted = f"HTTP {rejected.status}, {shorten(_redact(rejected.words, peer))!r}"
     named = peer.describe_model(model)
     # Asked of the class: the categories share no ancestor with the statuses but the root.
     category = type(error)
     if issubclass(category, theirs.ModelAuthenticationError):
         if peer.key:
-            told = f"refused the key ({said}). Put a valid one into {peer.key_name}."
+            problem = f"refused the key ({quoted}). Put a valid one into {peer.key_name}."
         else:
-            told = f"refused the credentials ({said}). Renew them, or use a key ({peer.key_name})."
-        return KeyRefused(f"{named} {told}")
+            problem = (
+                f"refused the credentials ({quoted}). Renew them, or use a key ({peer.key_name})."
+            )
+        return KeyRefused(f"{named} {problem}")
     if issubclass(category, theirs.ModelNotFoundError):
         nearest = error.suggested_model_id
         nearest = f" Did you mean {nearest!r}?" if nearest else ""
-        return ModelRefused(f"{named} is not there ({said}). Check its name.{nearest}")
+        return ModelRefused(f"{named} is not there ({quoted}). Check its name.{nearest}")
     if issubclass(category, theirs.ModelContextWindowExceededError):
         rejected.code = "context_length_exceeded"
     elif issubclass(category, theirs.ModelQuotaExceededError):
@@ -515,8 +519,8 @@ def _rejected(error: ModelHTTPError) -> RequestRejected:
         table = cast("dict[str, Any]", body)
         # Amazon's errors are capitalised.
         if isinstance(theirs := table.get("Error"), dict):
-            told = cast("dict[str, Any]", theirs)
-            table = {"message": told.get("Message") or told.get("Code") or "", "code": ""}
+            details = cast("dict[str, Any]", theirs)
+            table = {"message": details.get("Message") or details.get("Code") or "", "code": ""}
         body = orjson.dumps(table, default=str)
     data = body if isinstance(body, bytes) else str(body or "").encode()
     rejected = RequestRejected.from_body(error.status_code, {}, data)
@@ -567,12 +571,12 @@ def _transport(error: ModelConnectionError, peer: Peer, named: str) -> ModelErro
     sent = error.phase not in _UNSENT
     causes = list(_causes(error))
     if isinstance(error, ModelTimeoutError):
-        told = f"did not take the connection within {CONNECT_SECONDS:g} seconds."
+        problem = f"did not take the connection within {CONNECT_SECONDS:g} seconds."
         remedy = f"Check that the server is up, and {base_url}."
         if sent:
-            told = f"sent nothing for {peer.timeout:g} seconds."
+            problem = f"sent nothing for {peer.timeout:g} seconds."
             remedy = f"Ask again, or raise models.{peer.vendor}.timeout if it needs longer."
-        return ModelUnavailable(f"{named} {told} {remedy}", slow=True, begun=sent)
+        return ModelUnavailable(f"{named} {problem} {remedy}", slow=True, begun=sent)
     if unsafe := next((each for each in causes if isinstance(each, ssl.SSLError)), None):
         return ModelRefused(
             f"{named} was not asked, since no safe connection could be made: "
@@ -617,9 +621,9 @@ def _cut_off(named: str) -> ModelUnavailable:
 def _unreadable(error: Exception, peer: Peer, named: str) -> ModelGarbled:
     """Explain what a vendor's library raises when an answer is not what it expects."""
     words = shorten(_redact(str(error), peer), 200).rstrip(".")
-    told = f"{type(error).__name__}: {words}" if words else type(error).__name__
+    problem = f"{type(error).__name__}: {words}" if words else type(error).__name__
     return ModelGarbled(
-        f"{named} answered, but not in its wire format ({told}). Ask again; if it stays so, its "
+        f"{named} answered, but not in its wire format ({problem}). Ask again; if it stays so, its "
         "server is at fault."
     )
 
@@ -629,14 +633,14 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
     seen: set[int] = set()
     left = [error]
     while left:
-        one = left.pop()
-        if one is None or id(one) in seen:
+        cause = left.pop()
+        if cause is None or id(cause) in seen:
             continue
-        seen.add(id(one))
-        yield one
-        left += [one.__cause__, one.__context__]
-        if isinstance(one, BaseExceptionGroup):
-            left += cast("BaseExceptionGroup[BaseException]", one).exceptions
+        seen.add(id(cause))
+        yield cause
+        left += [cause.__cause__, cause.__context__]
+        if isinstance(cause, BaseExceptionGroup):
+            left += cast("BaseExceptionGroup[BaseException]", cause).exceptions
 
 
 def _redact(words: str, peer: Peer) -> str:

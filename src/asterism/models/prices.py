@@ -49,12 +49,16 @@ class Prices:
         if configured is not None:
             return configured.price
         vendor, _, name = model.partition(":")
-        there = settings.vendor(vendor)
-        if vendor in ALWAYS_FREE or vendor in self.custom_vendors or is_local_url(there.base_url):
+        settings_of_vendor = settings.vendor(vendor)
+        if (
+            vendor in ALWAYS_FREE
+            or vendor in self.custom_vendors
+            or is_local_url(settings_of_vendor.base_url)
+        ):
             return FREE
         listed = published_prices().get(vendor)
-        if listed is None and there.api and not there.base_url:
-            listed = published_prices().get(there.api)
+        if listed is None and settings_of_vendor.api and not settings_of_vendor.base_url:
+            listed = published_prices().get(settings_of_vendor.api)
         return match_name(name, listed or {})
 
 
@@ -64,7 +68,11 @@ def match_name(name: str, table: Mapping[str, T]) -> T | None:
     for candidate in names:
         if candidate in table:
             return table[candidate]
-    for pattern in sorted((one for one in table if "*" in one), key=len, reverse=True):
+    for pattern in sorted(
+        (pattern_in_table for pattern_in_table in table if "*" in pattern_in_table),
+        key=len,
+        reverse=True,
+    ):
         if any(fnmatchcase(candidate, pattern) for candidate in names):
             return table[pattern]
     return None
@@ -92,7 +100,7 @@ def published_prices() -> dict[str, dict[str, Price]]:
     for vendor, listed in _document().items():
         if vendor != "as_of":
             rates: dict[str, dict[str, Any]] = listed["models"]
-            found[vendor] = {name: _price(one) for name, one in rates.items()}
+            found[vendor] = {name: _price(rate) for name, rate in rates.items()}
     return found
 
 

@@ -1,4 +1,4 @@
-"""Indexing in the background: what agents say and keep is folded into the index, then encoded."""
+"""Indexing in the background: what agents say and keep is put into the index, then encoded."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING
 from asterism.errors import AsterismError, StoreError
 from asterism.ports import Clock, Encoder
 from asterism.store.database import Database
-from asterism.store.shelves import ARCHIVE, JOURNAL
+from asterism.store.search_index import ARCHIVE, JOURNAL
 from asterism.turns.lanes import Pump
 
 if TYPE_CHECKING:
-    from asterism.memory.search.index import Whose
-    from asterism.runtime.shelving import Shelving
+    from asterism.search.build import IndexBuilder
+    from asterism.search.index import IndexKey
 
 _QUIET = 5.0
 """Seconds in which nothing more must come before an agent's texts are looked at."""
 _MANY = 256
 """Turns after which they are looked at in any case."""
 _LOOK_AGAIN = 600_000
-"""Milliseconds until all shelves are looked at, for what nobody has told of."""
+"""Milliseconds until all indexes are looked at, for what nobody has told of."""
 _FIRST_REST = 60_000
 _LONGEST_REST = 3_600_000
 
@@ -42,7 +42,7 @@ class _Due:
 
 
 class Indexing:
-    """Folds and encodes what has come, when its agent has been quiet for some seconds."""
+    """Indexes and encodes what has come, when its agent has been quiet for some seconds."""
 
     def __init__(
         self,
@@ -59,12 +59,12 @@ class Indexing:
         self._clock = clock
         self._encoder = encoder
         self._quiet = int(quiet * 1000)
-        self._shelving: Shelving | None = None
+        self._builder: IndexBuilder | None = None
         self._at_work = asyncio.Lock()
         self._due: dict[str, _Due] = {}
         self._look_at = 0
-        self._waiting: set[Whose] = set()
-        """Shelves with texts that the encoder could not encode yet."""
+        self._waiting: set[IndexKey] = set()
+        """Indexes with texts that the encoder could not encode yet."""
         self._rest = 0
         self._rest_until = 0
         self._pump = Pump("indexing", self._work, clock)
@@ -76,7 +76,7 @@ class Indexing:
     async def start(self) -> None:
         """Begin; what was left, or came while no process worked, is looked at after a moment."""
         self._look_at = self._clock() + self._quiet
-        await self._database.listen("shelf", self.kick)
+        await self._database.listen("search_index", self.kick)
         self._pump.start()
 
     async def stop(self) -> None:
@@ -103,25 +103,25 @@ class Indexing:
         return frozenset(self._due)
 
     def encoder_changed(self) -> None:
-        """Look at all shelves, since another encoder is configured."""
+        """Look at all indexes, since another encoder is configured."""
         self._look_at = self._rest = self._rest_until = 0
         self._pump.kick()
 
     async def catch_up(self) -> None:
-        """Fold and encode all that there is to fold and encode, now."""
+        """Index and encode all that there is to index and encode, now."""
         self._look_at = 0
         for due in self._due.values():
             due.at = 0
         await self._work()
 
     async def progress(self) -> tuple[int, int]:
-        """Return how many of the folded texts are encoded, and how many there are."""
+        """Return how many of the indexed texts are encoded, and how many there are."""
         try:
             encoder = self._encoder()
         except AsterismError:
             encoder = None
-        shelving = await self._open()
-        return await shelving.progress(encoder.name if encoder is not None else "")
+        builder = await self._open()
+        return await builder.progress(encoder.name if encoder is not None else "")
 
     async def check(self) -> str | None:
         """Ask the encoder for one vector; return what is wrong with it, if something is."""
@@ -137,72 +137,72 @@ class Indexing:
 
     async def _work(self) -> int | None:
         async with self._at_work:
-            shelves = deque(await self._ready())
-            while shelves:
-                whose = shelves.popleft()
+            keys = deque(await self._ready())
+            while keys:
+                index_key = keys.popleft()
                 try:
-                    more = await self._index(whose)
+                    more = await self._index(index_key)
                 except BaseException:
-                    self._due.setdefault(whose[1], _Due(self._clock() + self._quiet))
+                    self._due.setdefault(index_key[1], _Due(self._clock() + self._quiet))
                     raise
                 # What has come meanwhile goes before what takes long.
-                shelves.extendleft(one for one in await self._ready() if one not in shelves)
-                if more and whose not in shelves:
-                    shelves.append(whose)
+                keys.extendleft(key for key in await self._ready() if key not in keys)
+                if more and index_key not in keys:
+                    keys.append(index_key)
         moments = [due.at for due in self._due.values()]
         if self._waiting:
             moments.append(self._rest_until)
         return min((*moments, self._look_at))
 
-    async def _ready(self) -> list[Whose]:
-        """Return the shelves to look at now."""
+    async def _ready(self) -> list[IndexKey]:
+        """Return the indexes to look at now."""
         now = self._clock()
-        found: dict[Whose, None] = {}
+        found: dict[IndexKey, None] = {}
         if now >= self._look_at:
             self._look_at = now + _LOOK_AGAIN
             encoder = self._usable()
-            behind = await (await self._open()).behind(encoder.name if encoder else None)
+            behind = await (await self._open()).outdated(encoder.name if encoder else None)
             found |= dict.fromkeys(behind)
         if self._waiting and now >= self._rest_until:
             found |= dict.fromkeys(sorted(self._waiting))
             self._waiting.clear()
-        for owner_id in [one for one, due in self._due.items() if due.at <= now]:
+        for owner_id in [owner_id for owner_id, due in self._due.items() if due.at <= now]:
             del self._due[owner_id]
             found |= {(JOURNAL, owner_id): None, (ARCHIVE, owner_id): None}
         return list(found)
 
-    async def _index(self, whose: Whose) -> bool:
-        """Fold a shelf and encode a part of it; return whether there is more to encode."""
-        shelving = await self._open()
-        folded, settled = await shelving.fold(whose)
+    async def _index(self, index_key: IndexKey) -> bool:
+        """Index an index and encode a part of it; return whether there is more to encode."""
+        builder = await self._open()
+        built, settled = await builder.build(index_key)
         if not settled:
-            self.kick(whose[1])
+            self.kick(index_key[1])
         encoder = self._usable()
         if encoder is None:
             if self.problem is not None:
-                self._waiting.add(whose)
+                self._waiting.add(index_key)
             return False
         try:
-            if (folded or await shelving.lacks(whose, encoder.name)) and await shelving.encode(
-                whose, encoder
-            ):
+            if (
+                built or await builder.lacks_vectors(index_key, encoder.name)
+            ) and await builder.encode(index_key, encoder):
                 self._works()
                 return True
-            await shelving.retire(whose, encoder.name)
+            await builder.drop_former_vectors(index_key, encoder.name)
         except AsterismError as error:
             if isinstance(error, StoreError):
                 raise
             self._lay_aside(error)
-            self._waiting.add(whose)
+            self._waiting.add(index_key)
         return False
 
-    async def _open(self) -> Shelving:
-        if self._shelving is None:
+    async def _open(self) -> IndexBuilder:
+        if self._builder is None:
             # Takes a good part of a second, which neither a start nor a turn should wait for.
-            module = await asyncio.to_thread(import_module, "asterism.runtime.shelving")
-            self._shelving = module.Shelving(self._database, self._constellation)
-        assert self._shelving is not None
-        return self._shelving
+            module = await asyncio.to_thread(import_module, "asterism.search.build")
+            self._builder = module.IndexBuilder(self._database, self._constellation)
+        assert self._builder is not None
+        return self._builder
 
     # -- the encoder ---------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from asterism.sources.readers import is_known, read
 from asterism.store import documents
 from asterism.store.database import Connection, Database
 from asterism.types.agents import now_ms
-from asterism.types.documents import Document, DocumentSource, DocumentState
+from asterism.types.documents import DocumentSource, DocumentState, SourceDocument
 from asterism.types.memory import Origin, OriginKind, Source
 from asterism.types.people import Trust
 
@@ -396,7 +396,7 @@ class _Sync:
 
     # -- one document ----------------------------------------------------------------------------
 
-    async def _sync_file(self, file: FolderFile, known: Document | None) -> None:
+    async def _sync_file(self, file: FolderFile, known: SourceDocument | None) -> None:
         settled = known is not None and known.state is not DocumentState.READING and known.digest
         if settled and known and (known.size, known.modified) == (file.size, file.modified):
             self._done.unchanged += 1
@@ -414,10 +414,10 @@ class _Sync:
             f"{file.path!r} keeps changing while it is read. The next sync will read it."
         )
 
-    async def _read_if_changed(self, file: FolderFile, known: Document | None) -> None:
+    async def _read_if_changed(self, file: FolderFile, known: SourceDocument | None) -> None:
         path = self._walk.root / file.path
         fresh = self._folder.now() - file.modified < _CLOCK_TICK
-        document = Document(
+        document = SourceDocument(
             self._source.id,
             file.path,
             "",
@@ -438,7 +438,7 @@ class _Sync:
         except DocumentRefused as error:
             await self._refuse(document, error)
 
-    async def _read(self, path: Path, file: FolderFile, document: Document) -> None:
+    async def _read(self, path: Path, file: FolderFile, document: SourceDocument) -> None:
         reading = _Reading(path)
         try:
             if document.passages and not await self._can_resume(reading, document):
@@ -450,7 +450,7 @@ class _Sync:
         finally:
             await asyncio.to_thread(reading.close)
 
-    async def _can_resume(self, reading: _Reading, document: Document) -> bool:
+    async def _can_resume(self, reading: _Reading, document: SourceDocument) -> bool:
         """Pass over what is stored; False if it was not cut in the way it is cut now."""
         last = await asyncio.to_thread(reading.skip, document.passages)
         stored = await self._database.read(
@@ -460,11 +460,11 @@ class _Sync:
         )
         return last is not None and stored == last.text.strip()
 
-    async def _begin(self, tx: Connection, document: Document) -> None:
+    async def _begin(self, tx: Connection, document: SourceDocument) -> None:
         await gate.discard_document(tx, self._folder.writer(), self._source.id, document.path)
         await documents.put(tx, document)
 
-    async def _store(self, reading: _Reading, file: FolderFile, document: Document) -> None:
+    async def _store(self, reading: _Reading, file: FolderFile, document: SourceDocument) -> None:
         """Store a document batch by batch; those who search see it when it is complete."""
         within = 0
         while rows := await asyncio.to_thread(self._take, reading, document):
@@ -480,7 +480,7 @@ class _Sync:
         await self._database.write(lambda tx: self._publish(tx, document))
         self._done.read += 1
 
-    def _take(self, reading: _Reading, document: Document) -> list[NewPassage]:
+    def _take(self, reading: _Reading, document: SourceDocument) -> list[NewPassage]:
         """Return the next batch, ready to be stored."""
         pieces = reading.take(self._folder.batch)
         return gate.prepared(
@@ -490,12 +490,12 @@ class _Sync:
             ]
         )
 
-    async def _add(self, tx: Connection, document: Document, rows: list[NewPassage]) -> None:
+    async def _add(self, tx: Connection, document: SourceDocument, rows: list[NewPassage]) -> None:
         if not await documents.advance(tx, document, len(rows)):
             raise self._conflict(document)
         await gate.insert_many(tx, self._folder.writer(), self._source.id, rows)
 
-    async def _publish(self, tx: Connection, document: Document) -> None:
+    async def _publish(self, tx: Connection, document: SourceDocument) -> None:
         if not await documents.advance(tx, document, 0):
             raise self._conflict(document)
         writer = self._folder.writer()
@@ -503,13 +503,13 @@ class _Sync:
         read_at = replace(document, state=DocumentState.READ, read_at=writer.now)
         await documents.put(tx, read_at)
 
-    def _conflict(self, document: Document) -> Conflict:
+    def _conflict(self, document: SourceDocument) -> Conflict:
         return Conflict(
             f"Another sync of source {self._source.name!r} is reading {document.path!r}. Let it "
             "finish, then sync again if need be. What was stored stays."
         )
 
-    async def _refuse(self, document: Document, error: DocumentRefused) -> None:
+    async def _refuse(self, document: SourceDocument, error: DocumentRefused) -> None:
         """Store nothing of a document but why."""
         refused = replace(
             document,

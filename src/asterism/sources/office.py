@@ -43,7 +43,7 @@ _MAX_FILES = 20_000
 _MAX_TOKEN = 1 << 22
 _MAX_DEPTH = 1_000
 _MAX_PARAGRAPH = 1_000_000
-"""Characters of a paragraph, or of a row of a table."""
+"""Characters and cells of a paragraph, or of a row of a table."""
 _CHUNK = 1 << 16
 _OLE = b"\xd0\xcf\x11\xe0"
 """How files of Office begin that are encrypted, or from before 2007."""
@@ -321,6 +321,7 @@ class _OfficeText:
             case "tr":
                 self._rows.append([])
             case "tc" if self._rows:
+                self._grow(1)
                 self._rows[-1].append([])
             case "sp":
                 self._placeholder = ""
@@ -345,21 +346,27 @@ class _OfficeText:
             case "numPr":
                 paragraph.item = True
             case _ if name in _BREAKS:
-                paragraph.runs.append(_BREAKS[name])
+                self._append(_BREAKS[name])
             case _:
                 pass
 
     def text(self, text: str) -> None:
         """Take in text."""
         if self._in_text and not self._fallbacks:
-            self._paragraphs[-1].runs.append(text)
-            self._size += len(text)
-            if self._size > _MAX_PARAGRAPH:
-                raise DocumentRefused(
-                    self._path,
-                    f"has more than {_MAX_PARAGRAPH:,} characters in one paragraph or row;"
-                    " split it.",
-                )
+            self._append(text)
+
+    def _append(self, text: str) -> None:
+        self._grow(len(text))
+        self._paragraphs[-1].runs.append(text)
+
+    def _grow(self, count: int) -> None:
+        """Count what is in memory until the paragraph or the row ends; empty cells, too."""
+        self._size += count
+        if self._size > _MAX_PARAGRAPH:
+            raise DocumentRefused(
+                self._path,
+                f"has more than {_MAX_PARAGRAPH:,} characters in one paragraph or row; split it.",
+            )
 
     def end(self, name: str) -> None:
         """Take in what closes."""

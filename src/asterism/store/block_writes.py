@@ -2,39 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-import secrets
 from collections.abc import Sequence
 
 from asterism.store import agents
-from asterism.store.blocks import COLUMNS_WITH_SNAPSHOT, BlockRow, EditRow, EraRow
+from asterism.store.blocks import COLUMNS_WITH_CONTENT, BlockRow, EditRow, EraRow
 from asterism.store.database import Connection
 from asterism.types.memory import CONSTELLATION
-
-
-async def peer(tx: Connection, block_id: str) -> int:
-    """Return the Loro peer that a block's edits made in this database belong to.
-
-    It is another one for each block, since two blocks may be copies of one document; what the
-    database adds to it is made when it is first asked for.
-    """
-    row = await tx.one("SELECT peer FROM replica WHERE id = 1")
-    if row is None:
-        await tx.run(
-            "INSERT INTO replica (id, peer) VALUES (1, ?) ON CONFLICT DO NOTHING",
-            (str(secrets.randbits(63)),),
-        )
-        row = await tx.one("SELECT peer FROM replica WHERE id = 1")
-        assert row is not None
-    digest = hashlib.blake2b(f"{row[0]}:{block_id}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest) >> 1
 
 
 async def insert(tx: Connection, row: BlockRow) -> bool:
     """Store a new block; False if its owner has one of that label."""
     places = ", ".join("?" * len(row))
     stored = await tx.one(
-        f"INSERT INTO blocks ({COLUMNS_WITH_SNAPSHOT}) VALUES ({places})"
+        f"INSERT INTO blocks ({COLUMNS_WITH_CONTENT}) VALUES ({places})"
         " ON CONFLICT DO NOTHING RETURNING id",
         row,
     )
@@ -45,7 +25,7 @@ async def lock(tx: Connection, block_id: str) -> BlockRow | None:
     """Return a block that nobody else writes until this transaction ends; None: it is gone."""
     row = await tx.one(
         "UPDATE blocks SET version = version WHERE id = ? AND retired_at IS NULL"
-        f" RETURNING {COLUMNS_WITH_SNAPSHOT}",
+        f" RETURNING {COLUMNS_WITH_CONTENT}",
         (block_id,),
     )
     return BlockRow(*row) if row else None
@@ -56,10 +36,10 @@ async def update(tx: Connection, row: BlockRow) -> None:
     await tx.run(
         "UPDATE blocks SET label = ?, type = ?, description = ?, schema = ?, max_chars = ?,"
         " permission = ?, audience = ?, pinned = ?, version = ?, text = ?, lines = ?,"
-        " snapshot = ?, updated_at = ?, retired_at = ? WHERE id = ?",
+        " content = ?, updated_at = ?, retired_at = ? WHERE id = ?",
         (
             *(row.label, row.type, row.description, row.schema, row.max_chars, row.permission),
-            *(row.audience, row.pinned, row.version, row.text, row.lines, row.snapshot),
+            *(row.audience, row.pinned, row.version, row.text, row.lines, row.content),
             *(row.updated_at, row.retired_at, row.id),
         ),
     )
@@ -69,7 +49,7 @@ async def put_edit(tx: Connection, block_id: str, edit: EditRow) -> None:
     """Store an edit."""
     await tx.run(
         "INSERT INTO block_edits (block_id, number, kind, author, turn_id, reason, source, undoes,"
-        " undone_by, version, at, ops) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        " undone_by, at, change) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (block_id, *edit),
     )
 
@@ -87,21 +67,27 @@ async def put_era(tx: Connection, block_id: str, era: EraRow) -> None:
     """Store an era, in the place of one that begins with the same edit."""
     await tx.run("DELETE FROM block_eras WHERE block_id = ? AND first = ?", (block_id, era.first))
     await tx.run(
-        "INSERT INTO block_eras (block_id, first, last, start, ops, edits, since)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (block_id, *era.stored),
+        "INSERT INTO block_eras (block_id, first, last, content, edits, since)"
+        " VALUES (?, ?, ?, ?, ?, ?)",
+        (block_id, *era),
     )
 
 
-async def drop_folded(tx: Connection, block_id: str, first: int, last: int) -> None:
-    """Remove edits, and eras that begin after the first of them, that an era now holds."""
+async def drop_squashed(tx: Connection, block_id: str, first: int, last: int) -> None:
+    """Remove edits that an era now holds."""
     await tx.run(
         "DELETE FROM block_edits WHERE block_id = ? AND number BETWEEN ? AND ?",
         (block_id, first, last),
     )
+
+
+async def put_replica(tx: Connection, block_id: str, version: int, document: bytes) -> None:
+    """Store the Loro document of a block, which says what the block says at a version."""
     await tx.run(
-        "DELETE FROM block_eras WHERE block_id = ? AND first > ? AND first <= ?",
-        (block_id, first, last),
+        "INSERT INTO block_replicas (block_id, version, document) VALUES (?, ?, ?)"
+        " ON CONFLICT (block_id) DO UPDATE SET version = excluded.version,"
+        " document = excluded.document",
+        (block_id, version, document),
     )
 
 

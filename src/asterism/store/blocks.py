@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import orjson
 
+from asterism.errors import StoreDamaged
 from asterism.store.database import Connection, Row
-from asterism.types.memory import CONSTELLATION, Line
+from asterism.types.memory import CONSTELLATION, Line, Origin, OriginKind, Source
 from asterism.types.people import Audience, Label, Trust
 
 OPEN = 0
@@ -20,7 +20,7 @@ _COLUMNS = (
     "id, constellation, owner_id, label, type, description, schema, max_chars, permission,"
     " audience, pinned, version, text, lines, created_at, updated_at, retired_at"
 )
-COLUMNS_WITH_SNAPSHOT = f"{_COLUMNS}, snapshot"
+COLUMNS_WITH_CONTENT = f"{_COLUMNS}, content"
 
 
 class BlockRow(NamedTuple):
@@ -43,8 +43,8 @@ class BlockRow(NamedTuple):
     created_at: int
     updated_at: int
     retired_at: int | None
-    snapshot: bytes = b""
-    """Empty where it was not asked for."""
+    content: str = ""
+    """JSON, by part; empty where it is the text, and where it was not asked for."""
 
 
 class VisibleRow(NamedTuple):
@@ -54,6 +54,15 @@ class VisibleRow(NamedTuple):
     permission: str
     owner_name: str | None
     """None where it is the constellation's."""
+
+
+class PastBlock(NamedTuple):
+    """A block that an agent may have seen once, as it is now."""
+
+    row: BlockRow
+    shared: str | None
+    """The permission with which it is shared with the agent now."""
+    owner_name: str | None
 
 
 class EditRow(NamedTuple):
@@ -67,10 +76,9 @@ class EditRow(NamedTuple):
     source: str
     undoes: int | None
     undone_by: int | None
-    version: bytes
     at: int
-    ops: bytes = b""
-    """Empty where it was not asked for."""
+    change: str = ""
+    """JSON: what it made of the content; empty where nothing, and where it was not asked for."""
 
 
 class EraRow(NamedTuple):
@@ -78,43 +86,22 @@ class EraRow(NamedTuple):
 
     first: int
     last: int
-    start: bytes
-    ops: bytes
+    content: bytes
+    """Compressed JSON: the content before its first edit, and what each edit made of it."""
     edits: bytes
+    """Compressed JSON: what else is known of its edits."""
     since: int
 
-    @staticmethod
-    def read(row: Row) -> EraRow:
-        """Return an era as it was before it was stored."""
-        first, last, start, ops, edits, since = row
-        return EraRow(first, last, _unpacked(start), _unpacked(ops), edits, since)
 
-    @property
-    def stored(self) -> EraRow:
-        """The era with its Loro blobs compressed, as far as that makes them shorter."""
-        return self._replace(start=_packed(self.start), ops=_packed(self.ops))
+class ReplicaRow(NamedTuple):
+    """A row of `block_replicas`, without its block."""
+
+    version: int
+    document: bytes
 
 
-_ZLIB = b"\x78\xda"
-"""What a compressed blob begins with; one of Loro begins with its name."""
-
-
-def _packed(blob: bytes) -> bytes:
-    packed = zlib.compress(blob, 9)
-    return packed if len(packed) < len(blob) else blob
-
-
-def _unpacked(blob: bytes) -> bytes:
-    if not blob.startswith(_ZLIB):
-        return blob
-    try:
-        return zlib.decompress(blob)
-    except zlib.error:
-        return blob  # Loro refuses it, and whoever asked hears that it is damaged
-
-
-_EDIT = "number, kind, author, turn_id, reason, source, undoes, undone_by, version, at"
-_ERA = "first, last, start, ops, edits, since"
+_EDIT = "number, kind, author, turn_id, reason, source, undoes, undone_by, at"
+_ERA = "first, last, content, edits, since"
 
 
 # -- blocks ----------------------------------------------------------------------------------------
@@ -130,8 +117,8 @@ def _prefixed(columns: str) -> str:
 
 
 async def get(tx: Connection, block_id: str) -> BlockRow | None:
-    """Return a block, also one that was put away, with its snapshot."""
-    row = await tx.one(f"SELECT {COLUMNS_WITH_SNAPSHOT} FROM blocks WHERE id = ?", (block_id,))
+    """Return a block, also one that was put away, with its content."""
+    row = await tx.one(f"SELECT {COLUMNS_WITH_CONTENT} FROM blocks WHERE id = ?", (block_id,))
     return BlockRow(*row) if row else None
 
 
@@ -202,11 +189,11 @@ async def shares(tx: Connection, block_id: str) -> list[tuple[str, str, str]]:
 
 
 async def edits(
-    tx: Connection, block_id: str, first: int, last: int, *, ops: bool = True
+    tx: Connection, block_id: str, first: int, last: int, *, changes: bool = True
 ) -> list[EditRow]:
     """Return loose edits by number, the oldest first."""
     rows = await tx.all(
-        f"SELECT {_EDIT}{', ops' if ops else ''} FROM block_edits"
+        f"SELECT {_EDIT}{', change' if changes else ''} FROM block_edits"
         " WHERE block_id = ? AND number BETWEEN ? AND ? ORDER BY number",
         (block_id, first, last),
     )
@@ -245,7 +232,7 @@ async def eras(tx: Connection, block_id: str) -> list[EraRow]:
     rows = await tx.all(
         f"SELECT {_ERA} FROM block_eras WHERE block_id = ? ORDER BY first DESC", (block_id,)
     )
-    return [EraRow.read(row) for row in rows]
+    return [EraRow(*row) for row in rows]
 
 
 async def era_with(tx: Connection, block_id: str, number: int) -> EraRow | None:
@@ -255,27 +242,126 @@ async def era_with(tx: Connection, block_id: str, number: int) -> EraRow | None:
         " ORDER BY first DESC LIMIT 1",
         (block_id, number),
     )
-    return EraRow.read(row) if row else None
+    return EraRow(*row) if row else None
 
 
 async def era_at(tx: Connection, block_id: str, moment: int) -> EraRow | None:
-    """Return the latest folded era that had begun at a moment."""
+    """Return the latest squashed era that had begun at a moment."""
     row = await tx.one(
         f"SELECT {_ERA} FROM block_eras WHERE block_id = ? AND since <= ? AND last <> ?"
         " ORDER BY first DESC LIMIT 1",
         (block_id, moment, OPEN),
     )
-    return EraRow.read(row) if row else None
+    return EraRow(*row) if row else None
 
 
-async def folded_eras(tx: Connection, constellation: str) -> list[tuple[str, EraRow]]:
-    """Return every folded era of a constellation, with its block."""
+async def squashed_eras(tx: Connection, constellation: str) -> list[tuple[str, EraRow]]:
+    """Return every squashed era of a constellation, with its block."""
     rows = await tx.all(
-        "SELECT e.block_id, e.first, e.last, e.start, e.ops, e.edits, e.since FROM block_eras e"
+        "SELECT e.block_id, e.first, e.last, e.content, e.edits, e.since FROM block_eras e"
         " JOIN blocks b ON b.id = e.block_id WHERE b.constellation = ? AND e.last <> ?",
         (constellation, OPEN),
     )
-    return [(row[0], EraRow.read(row[1:])) for row in rows]
+    return [(row[0], EraRow(*row[1:])) for row in rows]
+
+
+async def blocks_of_then(
+    tx: Connection, constellation: str, agent_id: str, moment: int
+) -> list[PastBlock]:
+    """Return the blocks that an agent may have seen at a moment, with those put away since.
+
+    Of others' blocks, all that are or were shared with it, and all with folded edits, which may
+    say that they were.
+    """
+    columns = ", ".join(f"b.{name}" for name in COLUMNS_WITH_CONTENT.split(", "))
+    rows = await tx.all(
+        f"SELECT {columns}, s.permission, a.name FROM blocks b"
+        " LEFT JOIN block_agents s ON s.block_id = b.id AND s.agent_id = ?"
+        " LEFT JOIN agents a ON a.id = b.owner_id"
+        " WHERE b.constellation = ? AND b.created_at <= ?"
+        " AND (b.retired_at IS NULL OR b.retired_at > ?)"
+        " AND (b.owner_id IN (?, ?) OR s.permission IS NOT NULL"
+        " OR EXISTS (SELECT 1 FROM block_edits e WHERE e.block_id = b.id"
+        " AND e.kind IN ('share', 'unshare') AND e.source LIKE ?)"
+        " OR EXISTS (SELECT 1 FROM block_eras r WHERE r.block_id = b.id AND r.last <> ?))",
+        (
+            *(agent_id, constellation, moment, moment, agent_id, CONSTELLATION),
+            *(f"%{orjson.dumps(agent_id).decode()}%", OPEN),
+        ),
+    )
+    return [PastBlock(BlockRow(*row[:18]), row[18], row[19]) for row in rows]
+
+
+async def eras_after(tx: Connection, block_id: str, number: int) -> list[EraRow]:
+    """Return the folded eras with edits above a number, the earliest first."""
+    rows = await tx.all(
+        "SELECT first, last, content, edits, since FROM block_eras"
+        " WHERE block_id = ? AND last > ? ORDER BY first",
+        (block_id, number),
+    )
+    return [EraRow(*row) for row in rows]
+
+
+async def replica(tx: Connection, block_id: str) -> ReplicaRow | None:
+    """Return the Loro document of a block that has one, and the version that it was made at."""
+    row = await tx.one(
+        "SELECT version, document FROM block_replicas WHERE block_id = ?", (block_id,)
+    )
+    return ReplicaRow(*row) if row else None
+
+
+# -- sources ---------------------------------------------------------------------------------------
+
+
+def write_source(source: Source, **more: Any) -> str:
+    """Return what the history keeps of where an edit comes from, with what else it must know.
+
+    `lines` is how it changed the blame of lines, `schema` a schema that begins with it, `was` what
+    a block's description said before.
+    """
+    told = {
+        "origins": [
+            [one.kind.value, one.ref, one.detail] if one.detail else [one.kind.value, one.ref]
+            for one in source.origins
+        ],
+        "audience": str(source.audience),
+        "trust": source.trust.value,
+        **more,
+    }
+    return orjson.dumps(told).decode()
+
+
+def read_source(text: str) -> Source:
+    """Return where an edit comes from."""
+    told = orjson.loads(text)
+    return Source(
+        tuple(Origin(OriginKind(kind), *rest) for kind, *rest in told["origins"]),
+        Audience.read(told["audience"]),
+        Trust(told["trust"]),
+    )
+
+
+# -- content ---------------------------------------------------------------------------------------
+
+_TEXT = ":text"
+
+
+def read_parts(row: BlockRow) -> dict[str, str]:
+    """Return a block's content by part, from its columns `text` and `content`."""
+    if row.content:
+        try:
+            return orjson.loads(row.content)
+        except orjson.JSONDecodeError as error:
+            raise StoreDamaged(
+                f"The content of block {row.label!r} cannot be read as it is stored ({error}). "
+                "Restore the database from a backup; nothing was changed."
+            ) from error
+    return {_TEXT: row.text} if row.text else {}
+
+
+def write_parts(parts: Mapping[str, str], text: str) -> str:
+    """Return the column `content`: nothing where the text says it all."""
+    return "" if parts == ({_TEXT: text} if text else {}) else orjson.dumps(parts).decode()
 
 
 # -- lines -----------------------------------------------------------------------------------------

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import orjson
 
-from asterism.store import shelves
+from asterism.store import search_index
 from asterism.store.database import Connection, Row
-from asterism.types.documents import STAGED, Document, DocumentSource, DocumentState
+from asterism.types.documents import STAGED, DocumentSource, DocumentState, SourceDocument
 from asterism.types.people import Audience
 
 _SOURCE = "id, name, path, options, audience, created_at, synced_at"
@@ -38,9 +38,9 @@ def _options(source: DocumentSource) -> str:
     return orjson.dumps(kept).decode()
 
 
-def _document(row: Row) -> Document:
+def _document(row: Row) -> SourceDocument:
     source_id, path, digest, size, modified, state, passages, error, read_at = row
-    return Document(
+    return SourceDocument(
         source_id,
         path,
         digest,
@@ -106,7 +106,7 @@ async def remove(tx: Connection, source_id: str) -> None:
     """Remove a source that has no documents any more."""
     await tx.run("DELETE FROM source_agents WHERE source_id = ?", (source_id,))
     await tx.run("DELETE FROM sources WHERE id = ?", (source_id,))
-    await shelves.remove(tx, source_id)
+    await search_index.remove(tx, source_id)
 
 
 async def attach(tx: Connection, source_id: str, agent_id: str, now: int) -> bool:
@@ -146,7 +146,7 @@ async def agents_of(tx: Connection, source_id: str) -> list[str]:
 
 async def documents(
     tx: Connection, source_id: str, *, after: str = "", most: int = 200
-) -> list[Document]:
+) -> list[SourceDocument]:
     """Return documents of a source by path, those that come after one."""
     rows = await tx.all(
         f"SELECT {_DOCUMENT} FROM documents WHERE source_id = ? AND path > ? ORDER BY path LIMIT ?",
@@ -155,7 +155,7 @@ async def documents(
     return [_document(row) for row in rows]
 
 
-async def those(tx: Connection, source_id: str, paths: Sequence[str]) -> dict[str, Document]:
+async def those(tx: Connection, source_id: str, paths: Sequence[str]) -> dict[str, SourceDocument]:
     """Return the documents of a source that have one of some paths, by path."""
     if not paths:
         return {}
@@ -167,7 +167,7 @@ async def those(tx: Connection, source_id: str, paths: Sequence[str]) -> dict[st
     return {row[1]: _document(row) for row in rows}
 
 
-async def put(tx: Connection, document: Document) -> None:
+async def put(tx: Connection, document: SourceDocument) -> None:
     """Store what became of a document, in the place of what was known before."""
     await tx.run(
         f"INSERT INTO documents ({_DOCUMENT}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -188,7 +188,7 @@ async def put(tx: Connection, document: Document) -> None:
     )
 
 
-async def advance(tx: Connection, document: Document, more: int) -> bool:
+async def advance(tx: Connection, document: SourceDocument, more: int) -> bool:
     """Count more passages of a document that is being read; False if others have read on."""
     changed = await tx.run(
         "UPDATE documents SET passages = passages + ? WHERE source_id = ? AND path = ?"

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from asterism.store import shelves
+from asterism.store import search_index
 from asterism.store.database import Connection, Row
 from asterism.store.passages import COLUMNS, PassageEdit, origins_wire
 from asterism.types.documents import STAGED
@@ -34,10 +34,10 @@ class Fresh:
 
 
 async def insert(tx: Connection, constellation: str, rows: Sequence[Fresh]) -> None:
-    """Store new passages; their archives have to be held. Staged ones are put on no shelf yet."""
+    """Store new passages; their archives have to be held. Staged ones are put into no index yet."""
     shown = [one.passage for one in rows if one.passage.retracted_at != STAGED]
     free = {
-        archive_id: await shelves.next_number(tx, archive_id)
+        archive_id: await search_index.next_number(tx, archive_id)
         for archive_id in dict.fromkeys(one.archive_id for one in shown)
     }
     numbers: dict[str, int] = {}
@@ -86,13 +86,13 @@ async def change(tx: Connection, passage_id: str, columns: Mapping[str, Any]) ->
 
 
 async def _renumber(tx: Connection, passage_id: str) -> None:
-    """Put a passage at the end of its shelf, since what the index has of it holds no more."""
+    """Put a passage at the end of its index, since what the index has of it holds no more."""
     row = await tx.one("SELECT archive_id, number FROM passages WHERE id = ?", (passage_id,))
     if row is None or row[1] is None:
         return
-    number = await shelves.next_number(tx, row[0])
+    number = await search_index.next_number(tx, row[0])
     await tx.run("UPDATE passages SET number = ? WHERE id = ?", (number, passage_id))
-    await shelves.mark_stale(tx, shelves.ARCHIVE, row[0], [row[1]])
+    await search_index.mark_stale(tx, search_index.ARCHIVE, row[0], [row[1]])
 
 
 async def note(tx: Connection, edit: PassageEdit) -> int:
@@ -121,7 +121,7 @@ async def hold_archive(tx: Connection, archive_id: str) -> None:
     """Keep others from writing to an archive until this transaction ends, and count the change."""
     await tx.run("UPDATE agents SET memory = memory WHERE id = ?", (archive_id,))
     await tx.run("UPDATE sources SET name = name WHERE id = ?", (archive_id,))
-    await tx.notify("shelf", archive_id)
+    await tx.notify("search_index", archive_id)
 
 
 async def delete_document(
@@ -150,7 +150,7 @@ async def publish_document(tx: Connection, archive_id: str, document: str, now: 
         " ORDER BY place, id",
         (archive_id, document, STAGED),
     )
-    free = await shelves.next_number(tx, archive_id)
+    free = await search_index.next_number(tx, archive_id)
     await _remove(tx, archive_id, former)
     await tx.run_many(
         "UPDATE passages SET retracted_at = NULL, known_from = ?, number = ? WHERE id = ?",
@@ -165,7 +165,7 @@ async def _remove(tx: Connection, archive_id: str, rows: Sequence[Row]) -> None:
     await tx.run_many("DELETE FROM passage_edits WHERE passage_id = ?", ids)
     await tx.run_many("DELETE FROM passages WHERE id = ?", ids)
     numbers = [row[1] for row in rows if row[1] is not None]
-    await shelves.mark_stale(tx, shelves.ARCHIVE, archive_id, numbers)
+    await search_index.mark_stale(tx, search_index.ARCHIVE, archive_id, numbers)
 
 
 async def delete_staged(tx: Connection, archive_id: str, document: str) -> int:

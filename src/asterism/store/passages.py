@@ -137,7 +137,7 @@ async def many(tx: Connection, passage_ids: Sequence[str]) -> dict[str, Passage]
 
 
 class Numbered(NamedTuple):
-    """A passage with its place on the shelf of its archive."""
+    """A passage with its number in the index of its archive."""
 
     number: int
     document: str | None
@@ -360,3 +360,76 @@ async def is_agent_of(tx: Connection, constellation: str, agent_id: str) -> bool
         "SELECT 1 FROM agents WHERE id = ? AND constellation = ?", (agent_id, constellation)
     )
     return row is not None
+
+
+# -- of a turn, and whole archives -----------------------------------------------------------------
+
+
+async def inserted_by(tx: Connection, constellation: str, turn_id: str) -> list[Passage]:
+    """Return the passages that a turn stored, in order."""
+    rows = await tx.all(
+        f"SELECT {COLUMNS} FROM passages WHERE turn_id = ? AND constellation = ?"
+        " ORDER BY known_from, id",
+        (turn_id, constellation),
+    )
+    return [read_passage(row) for row in rows]
+
+
+async def passage_edits_by(tx: Connection, constellation: str, turn_id: str) -> list[PassageEdit]:
+    """Return what a turn did to passages that were there, in order for each."""
+    rows = await tx.all(
+        "SELECT e.passage_id, e.number, e.kind, e.author, e.turn_id, e.reason, e.at, e.before"
+        " FROM passage_edits e JOIN passages p ON p.id = e.passage_id"
+        " WHERE e.turn_id = ? AND p.constellation = ? ORDER BY e.passage_id, e.number",
+        (turn_id, constellation),
+    )
+    return [PassageEdit(*row[:7], before=orjson.loads(row[7])) for row in rows]
+
+
+class StoredPassage(NamedTuple):
+    """A passage with what it is found by."""
+
+    passage: Passage
+    digest: str
+    vector: bytes | None
+
+
+async def stored_passages(
+    tx: Connection, archive_id: str, after: str, most: int
+) -> list[StoredPassage]:
+    """Return the passages of an archive by id, those that come after one."""
+    rows = await tx.all(
+        f"SELECT {COLUMNS}, digest, vector FROM passages WHERE archive_id = ? AND id > ?"
+        " ORDER BY id LIMIT ?",
+        (archive_id, after, most),
+    )
+    return [StoredPassage(read_passage(row[:15]), row[15], row[16]) for row in rows]
+
+
+async def attached_then(
+    tx: Connection, agent_id: str, moment: int
+) -> list[tuple[str, str, int, int]]:
+    """Return the sources attached to an agent before a moment, and what had been read of them.
+
+    Each as id, name, how many documents and how many passages of them.
+    """
+    rows = await tx.all(
+        "SELECT s.id, s.name, COUNT(DISTINCT p.document), COUNT(p.id) FROM source_agents a"
+        " JOIN sources s ON s.id = a.source_id"
+        " LEFT JOIN passages p ON p.archive_id = s.id AND p.known_from <= ?"
+        " WHERE a.agent_id = ? AND a.since <= ? GROUP BY s.id, s.name ORDER BY s.name",
+        (moment, agent_id, moment),
+    )
+    return [(row[0], row[1], int(row[2]), int(row[3])) for row in rows]
+
+
+_CHANGEABLE = (
+    *("text", "tags", "metadata", "origins", "audience", "trust"),
+    *("superseded_by", "superseded_at", "retracted_at"),
+)
+
+
+async def stored_columns(tx: Connection, passage_id: str) -> dict[str, Any]:
+    """Return what can change of a passage, as it is stored."""
+    row = await tx.one(f"SELECT {', '.join(_CHANGEABLE)} FROM passages WHERE id = ?", (passage_id,))
+    return dict(zip(_CHANGEABLE, row, strict=True)) if row else {}

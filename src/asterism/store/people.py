@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import orjson
 
-from asterism.store import shelves
+from asterism.store import search_index
 from asterism.store.database import MOST_VALUES, Connection, Row, marks
 from asterism.types.people import OWNER, Account, Audience, Person, Trust
 
@@ -310,7 +310,7 @@ async def move(tx: Connection, constellation: str, gone: str, kept: str) -> None
 
     for table, whose_rows in _AUDIENCES.items():
         await _rewrite(tx, constellation, table, "audience", ("id",), whose_rows, gone, audience)
-    await shelves.drop_naming(tx, constellation, f"person:{gone}")
+    await search_index.drop_naming(tx, constellation, f"person:{gone}")
     for table, column, key, whose_rows in _NAMING:
         await _rewrite(tx, constellation, table, column, key, whose_rows, gone, named)
     await _rewrite_eras(tx, constellation, gone, named)

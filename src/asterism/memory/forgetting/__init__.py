@@ -38,7 +38,7 @@ from asterism.permissions import Act, Resource
 from asterism.ports import Clock
 from asterism.private import make_directory
 from asterism.store import forgetting as store
-from asterism.store import shelves
+from asterism.store import search_index
 from asterism.store.database import Connection, Database, Row
 from asterism.store.forgetting import ForgetRequest
 from asterism.types.agents import new_id, now_ms
@@ -488,7 +488,7 @@ async def _round(
     result = SweepResult()
     redactor = Redactor(matcher)
     for schema in _schemas(present, "segments"):
-        await database.write(partial(shelves.drop_worn, place=schema))
+        await database.write(partial(search_index.drop_worn, place=schema))
     # Blocks first: whose an edit is can be told as long as the rows of people and turns are there.
     for schema in _schemas(present, "blocks"):
         turns = await database.read(

@@ -39,8 +39,8 @@ class How(StrEnum):
     """A passage's text, with what was made of it."""
     MADE = "made"
     """Made of a passage's text and made anew with it."""
-    LORO = "loro"
-    """A part of a Loro document, written anew with its history."""
+    BLOCK = "block"
+    """What a block says or said, written anew with its history."""
     PACKED = "packed"
     """JSON, compressed."""
     SALTED = "salted"
@@ -88,7 +88,6 @@ def _names(*names: str) -> dict[str, How]:
 
 TABLES: dict[str, Table] = {
     "schema_versions": Table(("version",), "", _ids("version", "applied_at")),
-    "replica": Table(("id",), "", _ids("id", "peer")),
     "agents": Table(
         ("id",),
         _OWN,
@@ -197,7 +196,7 @@ TABLES: dict[str, Table] = {
         | _ids("version", "lines", "created_at", "updated_at", "retired_at")
         | _names("audience")
         | {"label": How.UNIQUE, "description": How.TEXT, "schema": How.OWN_JSON}
-        | {"text": How.LORO, "snapshot": How.LORO},
+        | {"text": How.BLOCK, "content": How.BLOCK},
     ),
     "block_agents": Table(
         ("block_id", "agent_id"), _OF_BLOCK, _ids("block_id", "agent_id", "permission", "since")
@@ -205,15 +204,17 @@ TABLES: dict[str, Table] = {
     "block_edits": Table(
         ("block_id", "number"),
         _OF_BLOCK,
-        _ids("block_id", "number", "kind", "turn_id", "undoes", "undone_by", "version", "at")
+        _ids("block_id", "number", "kind", "turn_id", "undoes", "undone_by", "at")
         | _names("author")
-        | {"reason": How.TEXT, "source": How.SOURCE, "ops": How.LORO},
+        | {"reason": How.TEXT, "source": How.SOURCE, "change": How.BLOCK},
     ),
     "block_eras": Table(
         ("block_id", "first"),
         _OF_BLOCK,
-        _ids("block_id", "first", "last", "since")
-        | {"start": How.LORO, "ops": How.LORO, "edits": How.PACKED},
+        _ids("block_id", "first", "last", "since") | {"content": How.BLOCK, "edits": How.PACKED},
+    ),
+    "block_replicas": Table(
+        ("block_id",), _OF_BLOCK, _ids("block_id", "version") | {"document": How.BLOCK}
     ),
     "sources": Table(
         ("id",),
@@ -248,22 +249,22 @@ TABLES: dict[str, Table] = {
         | _names("author")
         | {"reason": How.TEXT, "before": How.BEFORE},
     ),
-    "shelves": Table(("id",), "", _ids("id", "kind", "owner_id", "dropped")),
+    "search_indexes": Table(("id",), "", _ids("id", "kind", "owner_id", "removals")),
     "segments": Table(
-        ("shelf", "first"),
+        ("index_id", "first"),
         "",
-        _ids("shelf", "first", "last", "made", "terms", "stale", "absent")
+        _ids("index_id", "first", "last", "fingerprint", "terms", "stale", "open_numbers")
         | {"columns": How.INDEX, "vectors": How.INDEX},
     ),
     "postings": Table(
-        ("shelf", "first", "term"),
+        ("index_id", "first", "prefix"),
         "",
-        _ids("shelf", "first") | {"term": How.INDEX, "places": How.INDEX},
+        _ids("index_id", "first") | {"prefix": How.INDEX, "codes": How.INDEX},
     ),
     "embeddings": Table(
-        ("shelf", "encoder", "first"),
+        ("index_id", "encoder", "first"),
         "",
-        _ids("shelf", "encoder", "first", "made", "numbers") | {"vectors": How.INDEX},
+        _ids("index_id", "encoder", "first", "fingerprint", "numbers") | {"vectors": How.INDEX},
     ),
     "summaries": Table(
         ("id",),

@@ -30,7 +30,7 @@ from asterism.memory.forgetting.blocks import sweep_blocks_of
 from asterism.memory.forgetting.redaction import Redactor, same_length
 from asterism.memory.forgetting.removal import RowRemover, edit_filter
 from asterism.memory.forgetting.rows import Columns, SweepResult, sweep_connection
-from asterism.store import shelves
+from asterism.store import search_index
 from asterism.store.database import Connection
 from asterism.store.forgetting import ForgetRequest, rewrite_file
 from asterism.store.sqlite import columns_of
@@ -354,7 +354,7 @@ async def _sweep_database(
     constellation = request.constellation
     result = SweepResult()
     if "segments" in present:
-        await shelves.drop_everything(tx)
+        await search_index.drop_everything(tx)
     if "entries" in present:
         remover = RowRemover(tx, present, constellation)
         chosen = edit_filter(await remover.turns_of(ids), ids.get("persons", ()))

@@ -15,7 +15,7 @@ from asterism.memory.forgetting.blocks import Choice
 from asterism.memory.forgetting.redaction import FORGOTTEN, MAX_LENGTH
 from asterism.memory.forgetting.rows import Columns, SweepResult
 from asterism.store import forgetting as store
-from asterism.store import shelves
+from asterism.store import search_index
 from asterism.store.blocks import EditRow
 from asterism.store.database import Connection
 from asterism.store.forgetting import ForgetRequest
@@ -142,16 +142,16 @@ class RowRemover:
             f"SELECT archive_id, number FROM passages WHERE number IS NOT NULL AND {where}",
             tuple(values),
         ):
-            await shelves.drop(self._tx, shelves.ARCHIVE, archive_id, [number])
+            await search_index.drop(self._tx, search_index.ARCHIVE, archive_id, [number])
 
     @property
     def _indexed(self) -> bool:
         """Whether there is an index of search beside it; those of snapshots are emptied as such."""
-        return not self._schema and self.has("shelves")
+        return not self._schema and self.has("search_indexes")
 
     async def _archive(self, archive_id: str) -> None:
         if self._indexed:
-            await shelves.remove(self._tx, archive_id)
+            await search_index.remove(self._tx, archive_id)
         if self.has("passages"):
             such = f"passage_id IN (SELECT id FROM {self._schema}passages WHERE archive_id = ?)"
             await self.remove("passage_edits", such, (archive_id,))
@@ -171,7 +171,7 @@ class RowRemover:
         if owners == [""]:
             owners = await self.ids("agents", "id", "constellation = ?", (self._constellation,))
         result.agents.update(owners)
-        for table in ("block_edits", "block_eras", "block_agents"):
+        for table in ("block_edits", "block_eras", "block_replicas", "block_agents"):
             await self.remove(table, "block_id = ?", (block_id,))
         await self.remove("blocks", "id = ?", (block_id,))
 
@@ -201,7 +201,7 @@ class RowRemover:
         for agent_id, seq in entries:
             gone.setdefault(agent_id, []).append(seq)
         for agent_id, numbers in gone.items():
-            await shelves.drop(self._tx, shelves.JOURNAL, agent_id, numbers)
+            await search_index.drop(self._tx, search_index.JOURNAL, agent_id, numbers)
 
     async def _around_turn(self, turn_id: str, entries: list[tuple[str, int]]) -> None:
         own = (turn_id,)

@@ -16,7 +16,7 @@ from asterism.memory.forgetting.columns import TABLES
 from asterism.memory.forgetting.redaction import FORGOTTEN
 from asterism.memory.forgetting.removal import EMPTIED_META, emptied_body
 from asterism.store import forgetting as store
-from asterism.store import shelves
+from asterism.store import search_index
 from asterism.store.database import Connection, Database
 from asterism.times import DAY
 from asterism.types.turns import images_in
@@ -158,7 +158,7 @@ async def _messages(tx: Connection, step: _Step) -> _Done:
             " AND turn_id = ? AND (meta IS NULL OR meta <> ?)",
             (agent_id, first, end, turn_id, EMPTIED_META),
         )
-        await shelves.drop(tx, shelves.JOURNAL, agent_id, [row[0] for row in rows])
+        await search_index.drop(tx, search_index.JOURNAL, agent_id, [row[0] for row in rows])
         for seq, kind, body in rows:
             new = {"body": emptied_body(kind, body), "meta": EMPTIED_META}
             await store.change(tx, "entries", {"agent_id": agent_id, "seq": seq}, {}, new)
@@ -184,7 +184,7 @@ async def _passages(tx: Connection, step: _Step) -> _Done:
         rows = [row for row in rows if step.rule.tag in orjson.loads(row[2])]
     for row in rows:
         if row[3] is not None:
-            await shelves.drop(tx, shelves.ARCHIVE, row[1], [row[3]])
+            await search_index.drop(tx, search_index.ARCHIVE, row[1], [row[3]])
         await store.remove(tx, "passage_edits", "passage_id = ?", row[:1])
         await store.remove(tx, "passages", "id = ?", row[:1])
     return _Done(len(rows), last, {row[1] for row in rows})

@@ -14,10 +14,9 @@ import orjson
 
 from asterism.memory.forgetting.columns import TABLES, How, Table
 from asterism.memory.forgetting.redaction import FORGOTTEN, FixedFields, Redactor
-from asterism.memory.vectors import embed
-from asterism.memory.words import digest
+from asterism.memory.words import digest, embed
 from asterism.store import forgetting as store
-from asterism.store import shelves
+from asterism.store import search_index
 from asterism.store.blocks import EditRow
 from asterism.store.database import Connection, Database
 from asterism.store.forgetting import ForgetRequest
@@ -229,14 +228,14 @@ class TableSweep:
 def table_sweeps(present: Columns, request: ForgetRequest) -> list[TableSweep]:
     """Return how to go through all tables that are there and known."""
     result: list[TableSweep] = []
-    indexed = {name for name in ("entries", "passages") if "shelves" in present}
+    indexed = {name for name in ("entries", "passages") if "search_indexes" in present}
     for name, columns in present.items():
         table = TABLES.get(name.rpartition(".")[2])
         if table is not None and set(table.columns.values()) - _UNREAD:
             there = tuple(
                 column
                 for column, how in table.columns.items()
-                if column in columns and how is not How.LORO and how not in _UNREAD
+                if column in columns and how is not How.BLOCK and how not in _UNREAD
             )
             result.append(TableSweep(name, table, there, request, name in indexed))
     return result
@@ -401,7 +400,7 @@ async def _remove_from_index(tx: Connection, sweep: TableSweep, changes: list[_C
     if sweep.name == "entries":
         for change in changes:
             gone.setdefault(change.key["agent_id"], []).append(change.key["seq"])
-        kind = shelves.JOURNAL
+        kind = search_index.JOURNAL
     else:
         for change in changes:
             for archive_id, number in await tx.all(
@@ -409,9 +408,9 @@ async def _remove_from_index(tx: Connection, sweep: TableSweep, changes: list[_C
                 (change.key["id"],),
             ):
                 gone.setdefault(archive_id, []).append(number)
-        kind = shelves.ARCHIVE
+        kind = search_index.ARCHIVE
     for owner_id, numbers in gone.items():
-        await shelves.drop(tx, kind, owner_id, numbers)
+        await search_index.drop(tx, kind, owner_id, numbers)
 
 
 async def remove_reasoning(tx: Connection, place: str, turn_id: str) -> None:

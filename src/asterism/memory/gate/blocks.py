@@ -1,35 +1,31 @@
-"""The gate for blocks: create, ensure, write. There is no other way to change one."""
+"""The gate for blocks: create, ensure, write. There is no other way to change one.
+
+A write is worked out in full as a pending edit, judged, and only then stored.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NotRequired, TypedDict, Unpack
 
 import orjson
 
-from asterism.errors import Conflict, InvalidInput, NotFound, StoreError
+from asterism.errors import Conflict, InvalidInput, NotAllowed, NotFound
 from asterism.memory import history
 from asterism.memory.blocks import block_of
-from asterism.memory.documents import Document, History, read_schema, schema_wire
-from asterism.memory.folding import era_with_undone, folding
-from asterism.memory.gate.acts import act_of, kind_of, told
-from asterism.memory.gate.drafts import Desk, Draft, draft
-from asterism.memory.gate.drafts.desk import by_owner, hears, resource_for
-from asterism.memory.gate.drafts.past import label_of_merged
-from asterism.memory.gate.drafts.rules import (
-    check_description,
-    check_label,
-    check_limit_itself,
-    check_size,
-)
-from asterism.memory.gate.writer import Writer, judge
-from asterism.memory.history import source_json
-from asterism.memory.lines import Stroke, carry, splice
+from asterism.memory.content import Parts, change_between
+from asterism.memory.edits import UNDOABLE_KINDS, BlockContent, act_of, description_of, kind_of
+from asterism.memory.gate import replicas
+from asterism.memory.gate.replicas import Replica
+from asterism.memory.gate.writer import Writer, by_owner, hears, judge, resource_for
+from asterism.memory.lines import EditStamp, carry, is_visible, make, refuse_if_lost, splice
+from asterism.memory.schemas import read_schema, schema_wire
 from asterism.permissions import Act, Resource
 from asterism.store import agents, block_writes
 from asterism.store import blocks as rows
-from asterism.store.blocks import BlockRow, EditRow
+from asterism.store.blocks import BlockRow, EditRow, write_source
 from asterism.store.database import Connection
 from asterism.types.agents import new_id
 from asterism.types.memory import (
@@ -38,25 +34,37 @@ from asterism.types.memory import (
     Block,
     BlockType,
     BlockWrite,
+    Describe,
     Line,
+    Merge,
     Permission,
+    Redo,
+    Restore,
+    Retire,
+    Revert,
     Schema,
     SetText,
+    Share,
     TextSchema,
+    Undo,
+    Unshare,
 )
-from asterism.types.people import PUBLIC, Audience
+from asterism.types.people import OWNER, OWNER_ONLY, PUBLIC, Audience, Label
 
 ERA = 256
-"""So many edits are folded into one era, and as many stay loose.
+"""So many edits are squashed into one era, and as many stay loose.
 
-A loose edit takes four times the room of a folded one; a larger era saves little more.
+A loose edit takes four times the room of a squashed one; a larger era saves little more.
 """
+MAX_LIMIT = 10_000_000
+_MAX_DESCRIPTION = 2_000
+_LABEL = re.compile(r"\w(?:[\w.:/-]{0,78}\w)?")
 
 
 # -- creating --------------------------------------------------------------------------------------
 
 
-class Given(TypedDict):
+class BlockOptions(TypedDict):
     """What a new block can be given."""
 
     type: NotRequired[BlockType]
@@ -101,7 +109,7 @@ async def create(
         permission: What its owner may do to it.
         audience: Who may hear it; with an agent, at most those who may hear what is said.
         pinned: Whether a working block is seen.
-        updates: Of another replica (`history.ops_of`), of which this block shall be one more.
+        updates: Of another replica (`export_updates`), of which this block shall be one more.
     """
     check_label(label)
     check_description(description)
@@ -113,27 +121,39 @@ async def create(
         pinned=pinned,
     )
     await _judge_creation(tx, writer, block, content)
-    peer = await block_writes.peer(tx, block.id)
-    document = _first_document(schema, content, updates, peer, writer.now)
-    seen_as = label_of_merged(writer) if updates is not None else writer.source.label
-    lines = carry([], document.lines(), Stroke(1, seen_as))
-    check_size(block, document.text, sees_all=True)
-    row = _first_row(writer, block, document, lines)
+    replica = None if updates is None else _read_replica(schema, content, updates)
+    made = BlockContent.new(schema)
+    if replica is not None:
+        made.write(replica.state)
+    elif content:
+        made.apply(SetText(content), now=writer.now)
+    label_of_lines = writer.source.label if replica is None else label_of_merged(writer)
+    lines = carry([], made.lines(), EditStamp(1, label_of_lines))
+    check_size(block, made.text, sees_all=True)
+    row = _first_row(writer, block, made, lines)
     if not await block_writes.insert(tx, row):
         raise Conflict(
             f"There is a block {label!r} already. Write to that one, or choose another label. "
             "Nothing was changed."
         )
     begun = {"schema": schema_wire(schema), "lines": splice([], lines)}
-    ops = document.ops_since(history.empty_version())
-    await block_writes.put_edit(
-        tx, row.id, _edit_row(writer, 1, "create", document.version, ops, None, begun)
-    )
+    change = _change_json({}, made.parts)
+    await block_writes.put_edit(tx, row.id, _edit_row(writer, 1, "create", change, None, begun))
+    if replica is not None:
+        await replicas.store(tx, row.id, row.version, replica)
     await block_writes.note_change(tx, row)
     return block_of(row)
 
 
-def _first_row(writer: Writer, block: Block, document: Document, lines: Sequence[Line]) -> BlockRow:
+def _read_replica(schema: Schema, content: str, updates: bytes) -> Replica:
+    if content:
+        raise InvalidInput("A replica says what the other one says; leave its content out.")
+    return Replica.read(schema, updates)
+
+
+def _first_row(
+    writer: Writer, block: Block, content: BlockContent, lines: Sequence[Line]
+) -> BlockRow:
     return BlockRow(
         id=block.id,
         constellation=writer.constellation,
@@ -147,17 +167,17 @@ def _first_row(writer: Writer, block: Block, document: Document, lines: Sequence
         audience=str(block.audience),
         pinned=int(block.pinned),
         version=1,
-        text=document.text,
+        text=content.text,
         lines=rows.write_lines(lines),
         created_at=writer.now,
         updated_at=writer.now,
         retired_at=None,
-        snapshot=document.snapshot(),
+        content=rows.write_parts(content.parts, content.text),
     )
 
 
 async def ensure(
-    tx: Connection, writer: Writer, owner_id: str, label: str, **given: Unpack[Given]
+    tx: Connection, writer: Writer, owner_id: str, label: str, **given: Unpack[BlockOptions]
 ) -> tuple[Block, bool]:
     """Return the block that an owner has under a label, made if there is none, and whether it was.
 
@@ -194,26 +214,51 @@ async def _judge_creation(tx: Connection, writer: Writer, block: Block, content:
     judge(writer, act, resource, f"make a new block {block.label!r}: {content[:200]}")
 
 
-def _first_document(
-    schema: Schema, content: str, updates: bytes | None, peer: int, now: int
-) -> Document:
-    if updates is not None:
-        if content:
-            raise InvalidInput("A replica says what the other one says; leave its content out.")
-        try:
-            document = History.load(schema, None, [updates], peer).document
-        except StoreError:
-            raise InvalidInput(
-                "These are not all the updates of a block. Export them from its other replica. "
-                "Nothing was changed."
-            ) from None
-        # What this schema does not take is found out by writing it once more.
-        Document.new(schema, peer).apply(SetText(document.editable()), now=now)
-        return document
-    document = Document.new(schema, peer)
-    if content:
-        document.apply(SetText(content), now=now)
-    return document
+# -- what a block may be ---------------------------------------------------------------------------
+
+
+def check_label(label: str) -> None:
+    """Refuse what cannot be a label."""
+    if not _LABEL.fullmatch(label):
+        raise InvalidInput(
+            f"{label[:100]!r} cannot be a label. It has 1 to 80 letters, digits or any of _ - . : "
+            "/, and begins and ends with a letter, a digit or _. Nothing was changed."
+        )
+
+
+def check_description(description: str) -> None:
+    """Refuse a description that is too long."""
+    if len(description) > _MAX_DESCRIPTION or "\x00" in description:
+        raise InvalidInput(
+            f"The description has {len(description):,} characters; at most "
+            f"{_MAX_DESCRIPTION:,}, and no null character, are taken. Nothing was changed."
+        )
+
+
+def check_limit_itself(limit: int) -> None:
+    """Refuse a limit that no block may have."""
+    if not 1 <= limit <= MAX_LIMIT:
+        raise InvalidInput(
+            f"A block cannot have the limit {limit:,}. Choose from 1 to {MAX_LIMIT:,} "
+            "characters. Nothing was changed."
+        )
+
+
+def check_size(block: Block, text: str, *, sees_all: bool) -> None:
+    """Refuse text that is longer than the block may be."""
+    size, held = len(text), len(block.text)
+    if size <= block.limit or size < held:
+        return
+    if not sees_all:  # any number here would tell how much there is of what is not heard
+        raise InvalidInput(
+            f"Block {block.label!r} does not take this text. Shorten it, replace a part of the "
+            "block, or keep it in the archive. Nothing was changed."
+        )
+    raise InvalidInput(
+        f"Block {block.label!r} holds {held:,} of {block.limit:,} characters and this text adds "
+        f"{size - held:,}. Shorten it, replace a part of the block, or keep it in the archive. "
+        "Nothing was changed."
+    )
 
 
 # -- writing ---------------------------------------------------------------------------------------
@@ -236,48 +281,51 @@ async def write(
         raise NotFound(f"There is no block {row.label!r}. Nothing was changed.")
     # What is refused anyway is refused first; a person is asked only about what would work.
     judge(replace(writer, consent=True), act, resource, "")
-    desk = Desk.of(tx, writer, row, block, await block_writes.peer(tx, block.id))
-    written = await draft(desk, write)
-    resource = replace(resource, read_only_part=written.read_only)
-    judge(writer, act, resource, told(write, block))
-    if written.nothing:
+    target = OpenBlock.of(tx, writer, row, block)
+    pending = await prepare(target, write)
+    resource = replace(resource, read_only_part=pending.read_only)
+    judge(writer, act, resource, description_of(write, block))
+    if pending.replica is not None:
+        version = row.version if pending.nothing else target.number
+        await replicas.store(tx, row.id, version, pending.replica)
+    if pending.nothing:
         return block
-    return await keep(desk, kind_of(write), written, era)
+    return await store_edit(target, kind_of(type(write)), pending, era)
 
 
-async def keep(desk: Desk, kind: str, written: Draft, era: int = ERA) -> Block:
+async def store_edit(target: OpenBlock, kind: str, pending: PendingEdit, era: int = ERA) -> Block:
     """Store what was judged; only the gate itself may call this."""
-    tx, writer, number = desk.tx, desk.writer, desk.number
-    row = written.row._replace(version=number, updated_at=writer.now)
+    tx, writer, number = target.tx, target.writer, target.number
+    row = pending.row._replace(version=number, updated_at=writer.now)
     await block_writes.update(tx, row)
-    more = dict(written.more)
-    change = splice(desk.lines, written.lines)
-    if change[1] or change[2]:
-        more["lines"] = change
-    edit = _edit_row(*(writer, number, kind, written.version, written.ops, written.undoes, more))
+    more = dict(pending.more)
+    lines = splice(target.lines, pending.lines)
+    if lines[1] or lines[2]:
+        more["lines"] = lines
+    change = _change_json(target.content.parts, rows.read_parts(row))
+    edit = _edit_row(writer, number, kind, change, pending.undoes, more)
     await block_writes.put_edit(tx, row.id, edit)
-    if written.undoes is not None and not await block_writes.mark_undone(
-        tx, row.id, written.undoes, number
+    if pending.undoes is not None and not await block_writes.mark_undone(
+        tx, row.id, pending.undoes, number
     ):
-        era_now = await era_with_undone(tx, row.id, written.undoes, number)
+        era_now = await history.era_with_undone(tx, row.id, pending.undoes, number)
         await block_writes.put_era(tx, row.id, era_now)
-    if written.share is not None:
-        await _keep_share(tx, row, *written.share)
-    gone = [written.share[0]] if written.share is not None else []
+    if pending.share is not None:
+        await _store_share(tx, row, *pending.share)
+    gone = [pending.share[0]] if pending.share is not None else []
     await block_writes.note_change(tx, row, gone)
     if number >= 2 * era and number % era == 0:
-        await _fold(tx, row.id, era)
+        await _squash(tx, row.id, era)
     return block_of(row)
 
 
+def _change_json(old: Parts, new: Parts) -> str:
+    change = change_between(old, new)
+    return orjson.dumps(change).decode() if change else ""
+
+
 def _edit_row(
-    writer: Writer,
-    number: int,
-    kind: str,
-    version: bytes,
-    ops: bytes,
-    undoes: int | None,
-    more: dict[str, Any],
+    writer: Writer, number: int, kind: str, change: str, undoes: int | None, more: dict[str, Any]
 ) -> EditRow:
     return EditRow(
         number=number,
@@ -285,25 +333,376 @@ def _edit_row(
         author=str(writer.actor),
         turn_id=writer.turn_id,
         reason=writer.reason,
-        source=source_json(writer.source, **more),
+        source=write_source(writer.source, **more),
         undoes=undoes,
         undone_by=None,
-        version=version,
         at=writer.now,
-        ops=ops,
+        change=change,
     )
 
 
-async def _keep_share(tx: Connection, row: BlockRow, agent_id: str, permission: str | None) -> None:
+async def _store_share(
+    tx: Connection, row: BlockRow, agent_id: str, permission: str | None
+) -> None:
     if permission is None:
         await block_writes.drop_share(tx, row.id, agent_id)
     else:
         await block_writes.set_share(tx, row.id, agent_id, permission, row.updated_at)
 
 
-async def _fold(tx: Connection, block_id: str, size: int) -> None:
-    while (folded := await folding(tx, block_id, size)) is not None:
-        era = folded.era
-        await block_writes.drop_folded(tx, block_id, era.first, era.last)
+async def _squash(tx: Connection, block_id: str, size: int) -> None:
+    while (made := await history.squashed(tx, block_id, size)) is not None:
+        era, begin = made
+        await block_writes.drop_squashed(tx, block_id, era.first, era.last)
         await block_writes.put_era(tx, block_id, era)
-        await block_writes.put_era(tx, block_id, folded.begin)
+        await block_writes.put_era(tx, block_id, begin)
+
+
+# -- pending edits ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OpenBlock:
+    """A block that is about to be written, and what its writer sees of it."""
+
+    tx: Connection
+    writer: Writer
+    row: BlockRow
+    block: Block
+    lines: list[Line]
+    heard: list[bool]
+    """Which of the lines the writer hears."""
+    content: BlockContent
+
+    @staticmethod
+    def of(tx: Connection, writer: Writer, row: BlockRow, block: Block) -> OpenBlock:
+        """Open a block for a writer."""
+        lines = rows.read_lines(row.text, row.lines)
+        owner = by_owner(writer)
+        heard = [
+            owner or is_visible(block.schema, line, block.audience, writer.participants)
+            for line in lines
+        ]
+        content = BlockContent(block.schema, rows.read_parts(row))
+        return OpenBlock(tx, writer, row, block, lines, heard, content)
+
+    @property
+    def number(self) -> int:
+        """The number that the edit will have."""
+        return self.row.version + 1
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether the writer hears every line."""
+        return all(self.heard)
+
+    def stamp(self, label: Label | None = None) -> EditStamp:
+        """Return what lines that the edit makes get."""
+        source = self.writer.source
+        own = self.writer.actor.kind == OWNER
+        return EditStamp(self.number, label or source.label, own)
+
+    def copy(self) -> BlockContent:
+        """Return its content, to be changed."""
+        return BlockContent(self.block.schema, self.content.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class PendingEdit:
+    """What a write makes of a block; nothing of it is stored yet."""
+
+    row: BlockRow
+    lines: list[Line]
+    read_only: str | None = None
+    """The read-only field or section that is written."""
+    undoes: int | None = None
+    share: tuple[str, str | None] | None = None
+    """An agent, and its permission from now on; None: it does not see the block any more."""
+    more: dict[str, Any] = field(default_factory=dict[str, Any])
+    """What the history keeps besides."""
+    nothing: bool = False
+    """Nothing is different, and nothing is to be remembered."""
+    replica: Replica | None = None
+    """The Loro document, if something was merged into it."""
+
+
+async def prepare(target: OpenBlock, write: BlockWrite) -> PendingEdit:  # noqa: PLR0911 - one for each kind
+    """Work out what a write makes of a block; raise what is wrong with it."""
+    match write:
+        case Describe():
+            return await _describe(target, write)
+        case Share():
+            return await _share(target, write)
+        case Unshare():
+            return await _unshare(target, write)
+        case Retire():
+            return PendingEdit(target.row._replace(retired_at=target.writer.now), target.lines)
+        case Undo() | Redo() | Revert():
+            return await _revert(target, write)
+        case Restore():
+            return await _restore(target, write)
+        case Merge():
+            return await _merge(target, write)
+        case SetText() if write.base is not None and write.base != target.row.version:
+            return await _write_against(target, write)
+        case _:
+            content = target.copy()
+            read_only = content.touched_read_only(write, seen=target.heard)
+            if read_only is not None and not by_owner(target.writer):
+                return PendingEdit(target.row, target.lines, read_only=read_only)  # refused later
+            lines = make(
+                content, target.lines, target.heard, write, target.stamp(), target.writer.now
+            )
+            return pending_content(target, content, lines, read_only=read_only)
+
+
+def pending_content(
+    target: OpenBlock,
+    content: BlockContent,
+    lines: list[Line],
+    *,
+    read_only: str | None = None,
+    undoes: int | None = None,
+) -> PendingEdit:
+    """Return what was made of the content, once it was found to fit."""
+    check_size(target.block, content.text, sees_all=target.sees_all)
+    hidden = [line for line, heard in zip(target.lines, target.heard, strict=True) if not heard]
+    refuse_if_lost(hidden, lines)
+    return PendingEdit(
+        target.row._replace(
+            text=content.text,
+            lines=rows.write_lines(lines),
+            content=rows.write_parts(content.parts, content.text),
+        ),
+        lines,
+        read_only=read_only,
+        undoes=undoes,
+        nothing=content.parts == target.content.parts and undoes is None,
+    )
+
+
+# -- with the past ---------------------------------------------------------------------------------
+
+
+async def _revert(target: OpenBlock, write: Undo | Redo | Revert) -> PendingEdit:
+    """Take one edit back; what came after it stays."""
+    number = (await _meant(target, write)).number
+    tx, block_id = target.tx, target.row.id
+    was = await history.raw_lines_at(tx, block_id, number - 1)
+    content = target.copy()
+    content.take_back(*await history.parts_and_since(tx, block_id, number))
+    return _brought_back(target, content, was, undoes=number)
+
+
+async def _meant(target: OpenBlock, write: Undo | Redo | Revert) -> EditRow:
+    """Return the edit that is to be taken back."""
+    tx, block_id, label = target.tx, target.row.id, target.block.label
+
+    def heard(edit: EditRow) -> bool:
+        return hears(target.writer, history.read_source(edit.source).audience)
+
+    def fits(edit: EditRow, stands: bool) -> bool:
+        return stands and heard(edit)
+
+    if isinstance(write, Undo):
+        found = await history.latest(tx, block_id, (*UNDOABLE_KINDS, "redo"), fits)
+        if found is None:
+            raise Conflict(f"There is nothing to undo in block {label!r}. Nothing was changed.")
+        return found
+    if isinstance(write, Redo):
+        fresh = await history.latest(tx, block_id, UNDOABLE_KINDS, lambda _edit, _stands: True)
+        found = await history.latest(tx, block_id, ("undo",), fits, fresh.number if fresh else 0)
+        if found is None:
+            raise Conflict(f"There is nothing to redo in block {label!r}. Nothing was changed.")
+        return found
+    run = await history.run_with(tx, block_id, write.edit, changes=False)
+    if run is None or not heard(run.edit(write.edit)):
+        there = f"; its edits go from 1 to {target.row.version}" if target.sees_all else ""
+        raise NotFound(f"Block {label!r} has no edit {write.edit}{there}. Nothing was changed.")
+    named = run.edit(write.edit)
+    if named.kind not in (*UNDOABLE_KINDS, "undo", "redo"):
+        raise InvalidInput(
+            f"Edit {write.edit} of block {label!r} ({named.kind}) wrote nothing that could be "
+            "taken back. Nothing was changed."
+        )
+    found = await history.standing(tx, block_id, write.edit)
+    if found is None:
+        raise Conflict(
+            f"Edit {write.edit} of block {label!r} was taken back by edit {named.undone_by}. "
+            "Nothing was changed."
+        )
+    return found
+
+
+def _brought_back(
+    target: OpenBlock, content: BlockContent, was: list[Line], *, undoes: int | None = None
+) -> PendingEdit:
+    read_only = target.content.read_only_changed(content)
+    texts = content.lines()
+    if texts == [line.text for line in was]:
+        lines = was
+    else:
+        lines = carry(target.lines, texts, target.stamp(), was)
+    return pending_content(target, content, lines, read_only=read_only, undoes=undoes)
+
+
+async def _restore(target: OpenBlock, write: Restore) -> PendingEdit:
+    """Make a block what it was at a version."""
+    run = await history.run_with(target.tx, target.row.id, write.version)
+    if run is None:
+        there = f"; its versions go from 1 to {target.row.version}" if target.sees_all else ""
+        named = f"Block {target.block.label!r} has no version {write.version}"
+        raise NotFound(f"{named}{there}. Nothing was changed.")
+    was = await history.raw_lines_at(target.tx, target.row.id, write.version)
+    content = target.copy()
+    content.write(BlockContent(target.block.schema, run.parts_at(write.version)).state)
+    return _brought_back(target, content, was)
+
+
+async def _write_against(target: OpenBlock, write: SetText) -> PendingEdit:
+    """Write the whole anew as against an earlier version."""
+    assert write.base is not None
+    known = 0 < write.base <= target.row.version
+    if not known or not target.sees_all:
+        now = f"has version {target.row.version}" if target.sees_all else "has changed"
+        raise Conflict(
+            f"Block {target.block.label!r} {now}, and this was written against version "
+            f"{write.base}. Look at it again. Nothing was changed."
+        )
+    _, base, since = await history.parts_and_since(target.tx, target.row.id, write.base)
+    content = target.copy()
+    content.write_against(base, write, since)
+    lines = carry(target.lines, content.lines(), target.stamp())
+    read_only = target.content.read_only_changed(content)
+    return pending_content(target, content, lines, read_only=read_only)
+
+
+async def _merge(target: OpenBlock, write: Merge) -> PendingEdit:
+    """Take in the updates of another replica."""
+    replica = await replicas.replica_of(target.tx, target.row)
+    replica.merge(write.updates)
+    content = target.copy()
+    content.write(replica.state)
+    stamp = target.stamp(label_of_merged(target.writer))
+    lines = carry(target.lines, content.lines(), replace(stamp, own_hands=False))
+    read_only = target.content.read_only_changed(content)
+    return replace(pending_content(target, content, lines, read_only=read_only), replica=replica)
+
+
+def label_of_merged(writer: Writer) -> Label:
+    """Return the label of lines that another replica brings, which do not say who hears them."""
+    audience = writer.source.audience
+    return Label(writer.source.trust, OWNER_ONLY if audience.public else audience)
+
+
+# -- what is said of a block, and who sees it ------------------------------------------------------
+
+
+async def _describe(target: OpenBlock, write: Describe) -> PendingEdit:
+    """Change what is said of a block."""
+    block, row = target.block, target.row
+    changes: dict[str, Any] = {}
+    if write.description is not None:
+        check_description(write.description)
+        _refuse_telling(target)
+        changes["description"] = write.description
+    if write.label is not None and write.label != row.label:
+        check_label(write.label)
+        _refuse_telling(target)
+        taken = await rows.by_label(target.tx, row.constellation, row.owner_id, write.label)
+        if taken is not None:
+            raise Conflict(f"There is a block {write.label!r} already. Nothing was changed.")
+        changes["label"] = write.label
+    if write.limit is not None:
+        check_limit_itself(write.limit)
+        if write.limit < len(row.text):
+            raise InvalidInput(
+                f"Block {block.label!r} holds {len(row.text):,} characters, more than the limit of "
+                f"{write.limit:,}. Shorten it first. Nothing was changed."
+            )
+        changes["max_chars"] = write.limit
+    if write.type is not None:
+        changes["type"] = write.type.value
+    if write.permission is not None:
+        changes["permission"] = write.permission.value
+    if write.audience is not None:
+        changes["audience"] = str(write.audience)
+    if write.pinned is not None:
+        changes["pinned"] = int(write.pinned)
+    if not changes and write.schema is None:
+        raise InvalidInput("Nothing is said that should change. Nothing was changed.")
+    changed = row._replace(**changes)
+    was = {name: getattr(row, name) for name in changes if changes[name] != getattr(row, name)}
+    if write.schema is None:
+        return PendingEdit(changed, target.lines, more={"was": was}, nothing=changed == row)
+    return _reschemed(target, changed, write.schema, was)
+
+
+def _refuse_telling(target: OpenBlock) -> None:
+    """Refuse words that more people would read than may hear what is said here."""
+    if by_owner(target.writer):
+        return
+    if target.block.audience & target.writer.source.audience != target.block.audience:
+        raise NotAllowed(
+            f"Everyone who hears of block {target.block.label!r} reads its label and description, "
+            "and not all of them may hear what is said here. Nothing was changed."
+        )
+
+
+def _reschemed(target: OpenBlock, row: BlockRow, given: Schema, was: dict[str, Any]) -> PendingEdit:
+    schema = read_schema(schema_wire(given))
+    if type(schema) is not type(target.block.schema) and target.row.text:
+        raise InvalidInput(
+            f"Block {target.block.label!r} is not empty, so it cannot become another kind of "
+            "block. Make a new one and put this one away. Nothing was changed."
+        )
+    content = BlockContent(schema, target.content.parts)
+    check_size(replace(target.block, limit=row.max_chars), content.text, sees_all=target.sees_all)
+    wire = schema_wire(schema)
+    stored = orjson.dumps(wire).decode()
+    lines = carry(target.lines, content.lines(), target.stamp())
+    return PendingEdit(
+        row._replace(
+            schema=stored,
+            text=content.text,
+            lines=rows.write_lines(lines),
+            content=rows.write_parts(content.parts, content.text),
+        ),
+        lines,
+        more={"was": {**was, "schema": orjson.loads(target.row.schema)}, "schema": wire},
+        nothing=stored == target.row.schema and row == target.row,
+    )
+
+
+async def _share(target: OpenBlock, write: Share) -> PendingEdit:
+    """Let another agent see a block."""
+    found = await agents.by_id(target.tx, write.agent_id)
+    there = found and await agents.by_name(target.tx, target.writer.constellation, found.name)
+    if found is None or there is None or there.id != write.agent_id:
+        raise NotFound(f"There is no agent {write.agent_id!r}. Nothing was changed.")
+    if write.agent_id == target.row.owner_id:
+        raise InvalidInput(
+            f"Block {target.block.label!r} is {found.name}'s own. Name another agent. Nothing was "
+            "changed."
+        )
+    was = await rows.share_of(target.tx, target.row.id, write.agent_id)
+    more = {"share": [write.agent_id, was, write.permission.value]}
+    return PendingEdit(
+        *(target.row, target.lines),
+        share=(write.agent_id, write.permission.value),
+        more=more,
+        nothing=was == write.permission.value,
+    )
+
+
+async def _unshare(target: OpenBlock, write: Unshare) -> PendingEdit:
+    """Take a shared block away from an agent."""
+    was = await rows.share_of(target.tx, target.row.id, write.agent_id)
+    if was is None:
+        found = await agents.by_id(target.tx, write.agent_id)
+        raise NotFound(
+            f"Block {target.block.label!r} is not shared with "
+            f"{found.name if found else write.agent_id!r}. Nothing was changed."
+        )
+    more = {"share": [write.agent_id, was, None]}
+    return PendingEdit(target.row, target.lines, share=(write.agent_id, None), more=more)

@@ -10,23 +10,19 @@ import orjson
 
 from asterism.errors import Conflict, InvalidInput, NotFound
 from asterism.memory import archive, history
-from asterism.memory.documents import Document
+from asterism.memory.edits import BlockContent
 from asterism.memory.gate import blocks
-from asterism.memory.gate.blocks import Given
-from asterism.memory.gate.drafts import Desk
-from asterism.memory.gate.drafts.desk import content as drafted
+from asterism.memory.gate.blocks import BlockOptions, OpenBlock, pending_content
 from asterism.memory.gate.writer import Writer, judge
-from asterism.memory.travel import UNDOES, SourcedLine, as_of, lines_with_origins
-from asterism.memory.vectors import embed
-from asterism.memory.words import digest
+from asterism.memory.history import UNDOES, SourcedLine, as_of, lines_with_origins
+from asterism.memory.words import digest, embed
 from asterism.permissions import Act, Resource
-from asterism.store import block_writes, documents, passage_writes, passages, travel
+from asterism.store import block_writes, documents, passage_writes, passages
 from asterism.store import blocks as rows
 from asterism.store.blocks import OPEN, BlockRow, EraRow
 from asterism.store.database import Connection
 from asterism.store.passage_writes import Fresh
-from asterism.store.passages import Archive
-from asterism.store.travel import StoredPassage
+from asterism.store.passages import Archive, StoredPassage
 from asterism.types.agents import new_id
 from asterism.types.memory import (
     CONSTELLATION,
@@ -41,7 +37,6 @@ from asterism.types.memory import (
 from asterism.types.people import Label
 
 _PAGE = 500
-_READER = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +95,9 @@ async def plant(
     label: str,
     *,
     kind: str,
-    write: Callable[[Document], None],
+    write: Callable[[BlockContent], None],
     lines: Sequence[SourcedLine],
-    **given: Unpack[Given],
+    **given: Unpack[BlockOptions],
 ) -> Block:
     """Make a block whose lines keep who may hear them, their trust and their origins.
 
@@ -112,7 +107,7 @@ async def plant(
         owner_id: The agent it shall belong to.
         label: What it is called.
         kind: What its history says of it: `fork` or `import`.
-        write: Writes the content to an empty document.
+        write: Writes what the block shall say to its empty content.
         lines: The lines that this gives.
         given: As for `blocks.create`, besides content.
     """
@@ -147,10 +142,10 @@ async def _fill(
     writer: Writer,
     block: Block,
     kind: str,
-    write: Callable[[Document], None],
+    write: Callable[[BlockContent], None],
     lines: Sequence[SourcedLine],
 ) -> Block:
-    tried = Document.new(block.schema, _READER)
+    tried = BlockContent.new(block.schema)
     write(tried)
     if tried.lines() != [line.text for line in lines]:
         raise InvalidInput(
@@ -164,20 +159,20 @@ async def _fill(
     for at, (origins, labels) in enumerate(sources.items()):
         label = Label.join(labels)
         by = replace(writer, source=Source(origins, label.audience, label.trust))
-        desk = await _desk(tx, by, block)
-        before = desk.document.version
+        target = await _opened(tx, by, block)
+        content = target.copy()
         if at == 0:
-            write(desk.document)
+            write(content)
         made = [Line(one.text, (numbers[one.origins],), one.label) for one in lines]
-        written = replace(drafted(desk, desk.document, before, made), nothing=False)
-        block = await blocks.keep(desk, kind, written)
+        pending = replace(pending_content(target, content, made), nothing=False)
+        block = await blocks.store_edit(target, kind, pending)
     return block
 
 
-async def _desk(tx: Connection, writer: Writer, block: Block) -> Desk:
+async def _opened(tx: Connection, writer: Writer, block: Block) -> OpenBlock:
     row = await block_writes.lock(tx, block.id)
     assert row is not None, "it was made in this transaction"
-    return Desk.of(tx, writer, row, block, await block_writes.peer(tx, block.id))
+    return OpenBlock.of(tx, writer, row, block)
 
 
 # -- blocks ----------------------------------------------------------------------------------------
@@ -217,13 +212,14 @@ async def _copy_block(tx: Connection, row: BlockRow, owner_id: str) -> None:
         await block_writes.put_era(tx, copy.id, era if era.last == OPEN else _without_turns(era))
     for edit in await rows.edits(tx, row.id, 1, 1 << 62):
         await block_writes.put_edit(tx, copy.id, edit._replace(turn_id=None))
+    replica = await rows.replica(tx, row.id)
+    if replica is not None:
+        await block_writes.put_replica(tx, copy.id, *replica)
     await block_writes.note_change(tx, copy)
 
 
 def _without_turns(era: EraRow) -> EraRow:
-    stretch = history.read_era(era)
-    edits = [edit._replace(turn_id=None) for edit in stretch.edits]
-    return era._replace(edits=history.era_blob(replace(stretch, edits=edits)))
+    return history.era_with_edits(era, lambda edit: edit._replace(turn_id=None))
 
 
 async def _fork_blocks_of_then(
@@ -234,15 +230,14 @@ async def _fork_blocks_of_then(
     await _refuse_taken(tx, writer, source, target, [one.block.label for one in own])
     for seen in own:
         block = seen.block
-        stretch = await history.stretch_with(tx, block.id, block.version)
-        assert stretch is not None
-        past = await history.load(tx, block.id, block.schema, block.version, _READER)
-        state = past.at(stretch.edit(block.version).version).state
+        run = await history.run_with(tx, block.id, block.version)
+        assert run is not None
+        state = BlockContent(block.schema, run.parts_at(block.version)).state
         lines = await history.raw_lines_at(tx, block.id, block.version)
         await plant(
             *(tx, writer, target.id, block.label),
             kind="fork",
-            write=lambda document, state=state: document.write(state),
+            write=lambda content, state=state: content.write(state),
             lines=await lines_with_origins(tx, block.id, lines),
             type=block.type,
             schema=block.schema,
@@ -278,7 +273,7 @@ async def _fork_passages(
     ids = await _new_ids(tx, source.id)
     held = 0
     after = ""
-    while page := await travel.stored_passages(tx, source.id, after, _PAGE):
+    while page := await passages.stored_passages(tx, source.id, after, _PAGE):
         after = page[-1].passage.id
         if moment is None:
             fresh = [_copied(one, one.passage, target.id, ids) for one in page]
@@ -298,7 +293,7 @@ async def _fork_passages(
 async def _new_ids(tx: Connection, archive_id: str) -> dict[str, str]:
     """Return a new id for each passage of an archive, in the same order."""
     old: list[str] = []
-    while page := await travel.stored_passages(tx, archive_id, old[-1] if old else "", _PAGE):
+    while page := await passages.stored_passages(tx, archive_id, old[-1] if old else "", _PAGE):
         old += [one.passage.id for one in page]
     return dict(zip(sorted(old), sorted(new_id("pas") for _ in old), strict=True))
 

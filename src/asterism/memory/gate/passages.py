@@ -9,11 +9,9 @@ from typing import Any, cast, get_args
 import orjson
 
 from asterism.errors import Conflict, InvalidInput, NotFound
-from asterism.memory.gate.form import MOST_TAGS, check_metadata, check_tags, check_text
 from asterism.memory.gate.writer import Writer, judge
 from asterism.memory.likeness import Likeness, Relation, compare
-from asterism.memory.vectors import embed, nearest
-from asterism.memory.words import digest, terms
+from asterism.memory.words import digest, embed, nearest, terms
 from asterism.permissions import Act, Resource
 from asterism.store import passage_writes, passages
 from asterism.store.database import Connection
@@ -34,11 +32,15 @@ from asterism.types.memory import (
 )
 from asterism.types.people import Trust, least_trusted
 
+MAX_TEXT = 100_000
+MAX_TAGS = 50
+MAX_TAG_LENGTH = 80
+MAX_METADATA = 20_000
 _SCANNED = 2_000
 """How many passages a new one is held against, the latest first."""
 _COMPARED = 8
 """How many of them, the nearest, are looked at closely."""
-_MOST_CONTRADICTIONS = 20
+_MAX_CONTRADICTIONS = 20
 _BATCH = 500
 
 ACTS: dict[type[PassageWrite], Act] = {
@@ -475,7 +477,7 @@ async def _insert_clean(
                 pass
     origins = _united(*(old.source.origins for old in extended), new.source.origins)
     tags = dict.fromkeys(tag for old in (*extended, new) for tag in old.tags)
-    new = replace(new, source=replace(new.source, origins=origins), tags=tuple(tags)[:MOST_TAGS])
+    new = replace(new, source=replace(new.source, origins=origins), tags=tuple(tags)[:MAX_TAGS])
     if contradicted:
         ids = [old.id for old, _ in contradicted]
         new = replace(new, metadata={**new.metadata, "contradicts": ids})
@@ -496,7 +498,7 @@ def _is_more_trusted(one: Trust, other: Trust) -> bool:
 
 async def _merge(tx: Connection, writer: Writer, old: Passage, new: Passage) -> Written:
     origins = _united(old.source.origins, new.source.origins)
-    tags = tuple(dict.fromkeys([*old.tags, *new.tags]))[:MOST_TAGS]
+    tags = tuple(dict.fromkeys([*old.tags, *new.tags]))[:MAX_TAGS]
     kept = replace(old, source=replace(old.source, origins=origins), tags=tags)
     if kept != old:
         columns = {"origins": origins_wire(origins), "tags": orjson.dumps(tags).decode()}
@@ -512,7 +514,7 @@ async def _supersede(tx: Connection, writer: Writer, old: Passage, new: Passage)
 async def _flag(tx: Connection, writer: Writer, old: Passage, new: Passage) -> None:
     before: Any = old.metadata.get("contradicts")
     former = cast("list[Any]", before) if isinstance(before, list) else []
-    metadata = {**old.metadata, "contradicts": [*former, new.id][-_MOST_CONTRADICTIONS:]}
+    metadata = {**old.metadata, "contradicts": [*former, new.id][-_MAX_CONTRADICTIONS:]}
     await _change(tx, writer, "flag", old, {"metadata": orjson.dumps(metadata).decode()})
 
 
@@ -522,3 +524,79 @@ def _contradiction(old: Passage, reason: str) -> str:
         f"This contradicts {old.id}: {short!r} ({reason}). Both are kept: retract the wrong one, "
         "or insert what holds and name the one it supersedes."
     )
+
+
+# -- what a passage may be -------------------------------------------------------------------------
+
+
+def check_text(text: str) -> str:
+    """Return the text of a passage as it is stored."""
+    if "\x00" in text:
+        raise InvalidInput("The text has a NUL character in it. Leave it out. Nothing was stored.")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput(
+            f"Character {error.start + 1} of the text is half of a pair and means nothing by "
+            "itself. Leave it out. Nothing was stored."
+        ) from None
+    text = text.strip()
+    if not text:
+        raise InvalidInput("There is no text. Say what shall be kept. Nothing was stored.")
+    if len(text) > MAX_TEXT:
+        raise InvalidInput(
+            f"The text has {len(text):,} characters; a passage takes {MAX_TEXT:,}. Cut it into "
+            "several passages, or add it as a document of a source. Nothing was stored."
+        )
+    return text
+
+
+def check_tags(given: Sequence[str]) -> tuple[str, ...]:
+    """Return the tags of a passage as they are stored: in one case, each once."""
+    tags = tuple(dict.fromkeys(" ".join(tag.split()).casefold() for tag in given))
+    if len(tags) > MAX_TAGS:
+        raise InvalidInput(
+            f"{len(tags)} tags are too many; {MAX_TAGS} is the most. Nothing was changed."
+        )
+    for tag in tags:
+        if not 1 <= len(tag) <= MAX_TAG_LENGTH or not tag.isprintable():
+            raise InvalidInput(
+                f"{tag[:MAX_TAG_LENGTH]!r} cannot be a tag: it has 1 to {MAX_TAG_LENGTH} "
+                "characters that can be printed. Nothing was changed."
+            )
+    return tags
+
+
+def check_metadata(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metadata of a passage as it is stored: a JSON object."""
+    try:
+        wire = orjson.dumps(given)
+    except (TypeError, RecursionError) as error:
+        raise InvalidInput(
+            f"The metadata cannot be written as JSON ({error}). Use texts, numbers, lists and "
+            "objects. Nothing was stored."
+        ) from None
+    if len(wire) > MAX_METADATA:
+        raise InvalidInput(
+            f"The metadata has {len(wire):,} bytes; {MAX_METADATA:,} is the most. Keep what is "
+            "long in the text. Nothing was stored."
+        )
+    read: Any = orjson.loads(wire)
+    if not isinstance(read, dict) or _has_nul(cast("object", read)):
+        raise InvalidInput(
+            "The metadata must be a JSON object without NUL characters. Nothing was stored."
+        )
+    return cast("dict[str, Any]", read)
+
+
+def _has_nul(value: object) -> bool:
+    match value:
+        case str():
+            return "\x00" in value
+        case dict():
+            inner = cast("dict[str, object]", value)
+            return any(_has_nul(each) for pair in inner.items() for each in pair)
+        case list():
+            return any(_has_nul(each) for each in cast("list[object]", value))
+        case _:
+            return False

@@ -1,4 +1,4 @@
-"""Who writes to memory, in what situation, and what the one decision says to it."""
+"""Who writes to memory, in what situation, what they see of it, and what the decision says."""
 
 from __future__ import annotations
 
@@ -7,8 +7,19 @@ from typing import Self
 
 from asterism.errors import NotAllowed
 from asterism.permissions import Act, Actor, Allow, Ask, Authority, Resource, Situation, decide
-from asterism.types.memory import Origin, OriginKind, Permission, Source
-from asterism.types.people import OWNER, OWNER_ALONE, PUBLIC, Participants, Trust, least_trusted
+from asterism.store import blocks as rows
+from asterism.store.blocks import BlockRow
+from asterism.store.database import Connection
+from asterism.types.memory import CONSTELLATION, Origin, OriginKind, Permission, Source
+from asterism.types.people import (
+    OWNER,
+    OWNER_ALONE,
+    PUBLIC,
+    Audience,
+    Participants,
+    Trust,
+    least_trusted,
+)
 
 
 class NeedsConsent(Exception):
@@ -100,3 +111,28 @@ def judge(writer: Writer, act: Act, resource: Resource, what: str) -> None:
                 raise NeedsConsent(f"{writer.actor.name} wants to {what} ({reason}).", reviewers)
         case _:
             raise NotAllowed(f"{verdict.reason} Nothing was changed.")
+
+
+def by_owner(writer: Writer) -> bool:
+    """Tell whether the owner writes, or a rule of theirs, who hear everything."""
+    return writer.actor.kind in (OWNER, "system")
+
+
+def hears(writer: Writer, audience: Audience) -> bool:
+    """Tell whether a writer hears what has this audience, with those who are present."""
+    return by_owner(writer) or writer.participants.can_see(audience)
+
+
+async def resource_for(tx: Connection, writer: Writer, row: BlockRow) -> Resource:
+    """Return a block as the decision sees it: with what the writer may do to it."""
+    permission: str | None = None
+    if by_owner(writer) or writer.by_verb:
+        permission = Permission.ADMIN.value
+    elif writer.agent_id is not None and writer.actor.kind == "agent":
+        if writer.agent_id == row.owner_id:
+            permission = row.permission
+        else:
+            permission = await rows.share_of(tx, row.id, writer.agent_id)
+            if permission is None and row.owner_id == CONSTELLATION:
+                permission = row.permission
+    return Resource("block", row.label, Permission(permission) if permission else None)

@@ -49,9 +49,9 @@ class Embedded:
         from asterism.models.embedded.weights import WeightsDirectory
 
         self._vendor = vendor
-        wishes = dict(options.get("options") or {})
-        self._child_options: ChildOptions = ChildOptions(**_child_numbers(vendor, wishes))
-        self._fields = {**_SAMPLING, **wishes}
+        extra = dict(options.get("options") or {})
+        self._child_options: ChildOptions = ChildOptions(**_child_numbers(vendor, extra))
+        self._fields = {**_SAMPLING, **extra}
         self._silence = float(options.get("timeout") or _MAX_SILENCE)
         self._cassette = options.get("cassette")
         self._weights = WeightsDirectory(options.get("directory"))
@@ -69,21 +69,21 @@ class Embedded:
         try:
             return await self._ask(prompt, sieve)
         except StopGeneration:
-            said = sieve.text
+            text = sieve.text
             sent = sum(len(message) for message in prompt.messages)
-            return Reply(said, usage=estimate_usage(sent, len(said.encode())), finish="length")
+            return Reply(text, usage=estimate_usage(sent, len(text.encode())), finish="length")
 
     async def _ask(self, prompt: EmbeddedPrompt, sieve: ReplyFilter) -> Reply:
         request = prompt.request
         if self._cassette is not None and self._cassette.plays:
             return await self._converse(prompt, sieve, "http://127.0.0.1:9", "")
-        keeper = await self._supervisor(request.model)
+        supervisor = await self._supervisor(request.model)
         deadline = time.monotonic() + request.timeout
         try:
-            async with asyncio.timeout(request.timeout), keeper.use() as running:
+            async with asyncio.timeout(request.timeout), supervisor.use() as running:
                 left = max(0.0, deadline - time.monotonic())
-                asked = replace(prompt, request=replace(request, timeout=left + 1))
-                reply = await self._ask_child(keeper, running, asked, sieve)
+                outgoing = replace(prompt, request=replace(request, timeout=left + 1))
+                reply = await self._ask_child(supervisor, running, outgoing, sieve)
         except TimeoutError:
             raise ModelUnavailable(
                 f"The embedded model {request.model!r} gave no whole answer within "
@@ -92,21 +92,21 @@ class Embedded:
                 slow=True,
                 begun=True,
             ) from None
-        keeper.succeeded()
+        supervisor.succeeded()
         return reply
 
     async def warm(self, request: ModelRequest) -> None:
         """Start the child and have it read the messages that never change; write nothing."""
         from asterism.models.embedded.prompt import render
 
-        keeper = await self._supervisor(request.model)
+        supervisor = await self._supervisor(request.model)
         fixed = replace(request, messages=request.messages[: request.frozen], schema=None)
-        asked = replace(
+        outgoing = replace(
             fixed, messages=render(fixed).messages, tools=None, tool_choice="auto", max_output=0
         )
         try:
-            async with asyncio.timeout(request.timeout), keeper.use() as running:
-                await self._send(asked, _ignore_piece, running.address, running.key)
+            async with asyncio.timeout(request.timeout), supervisor.use() as running:
+                await self._send(outgoing, _ignore_piece, running.address, running.key)
         except TimeoutError:
             raise ModelUnavailable(
                 f"The embedded model {request.model!r} was not ready within {request.timeout:g} "
@@ -126,21 +126,25 @@ class Embedded:
 
     def pid(self, model: str) -> int | None:
         """Return the process id of a model's child while it is up."""
-        keeper = self._supervisors.get(model)
-        return keeper.pid if keeper is not None else None
+        supervisor = self._supervisors.get(model)
+        return supervisor.pid if supervisor is not None else None
 
     def address(self, model: str) -> tuple[str, str]:
         """Return where a model's child listens and the key it wants; empty while it is not up."""
-        keeper = self._supervisors.get(model)
-        return keeper.address if keeper is not None else ("", "")
+        supervisor = self._supervisors.get(model)
+        return supervisor.address if supervisor is not None else ("", "")
 
     async def close(self) -> None:
         """Stop all children."""
-        for keeper in self._supervisors.values():
-            await keeper.close()
+        for supervisor in self._supervisors.values():
+            await supervisor.close()
 
     async def _ask_child(
-        self, keeper: Supervisor, running: RunningChild, prompt: EmbeddedPrompt, sieve: ReplyFilter
+        self,
+        supervisor: Supervisor,
+        running: RunningChild,
+        prompt: EmbeddedPrompt,
+        sieve: ReplyFilter,
     ) -> Reply:
         """Ask a child; end it if it hangs, and say what happened in words that fit."""
         try:
@@ -156,14 +160,14 @@ class Embedded:
             if await _has_ended(running):
                 from asterism.models.embedded.supervisor import describe_exit
 
-                await keeper.kill(running)
+                await supervisor.kill(running)
                 raise ModelUnavailable(
                     f"The embedded model {prompt.request.model!r} was cut off: its process "
                     f"{describe_exit(running.process.returncode)}. Nothing of the answer was kept; "
                     "ask again, and it is started anew.",
                     begun=True,
                 ) from None
-            await keeper.kill(running)
+            await supervisor.kill(running)
             raise ModelUnavailable(
                 f"The embedded model {prompt.request.model!r} hung or could not be asked and was "
                 f"ended ({error.message}). Ask again, and it is started anew.",
@@ -179,18 +183,18 @@ class Embedded:
         spent = Usage()
         for tight in (False, True):
             fields = prompt.fields(tight=tight)
-            asked = replace(
+            outgoing = replace(
                 prompt.request,
                 messages=prompt.messages,
                 tools=None,
                 tool_choice="auto",
                 schema=None,
                 thoughts={},
-                extra=b",".join(one for one in (prompt.request.extra, fields) if one),
+                extra=b",".join(members for members in (prompt.request.extra, fields) if members),
                 max_output=prompt.max_tokens(tight=tight),
             )
             # Streamed whether somebody listens or not: silence then means that it hangs.
-            written = await self._send(asked, sieve, address, key)
+            written = await self._send(outgoing, sieve, address, key)
             spent += written.usage
             reply = prompt.read(written)
             if reply is not None:
@@ -207,12 +211,12 @@ class Embedded:
         path = await asyncio.to_thread(self._weights.path, model)
         if path is None:
             raise self._missing_weights(model)
-        keeper = self._supervisors.get(model)
-        if keeper is None or keeper.path != path:
+        supervisor = self._supervisors.get(model)
+        if supervisor is None or supervisor.path != path:
             log = self._weights.directory / "logs" / f"{model}.log"
-            care = replace(self._child_options, window=self.profile(model).window)
-            keeper = self._supervisors[model] = Supervisor(model, path, log, care)
-        return keeper
+            options = replace(self._child_options, window=self.profile(model).window)
+            supervisor = self._supervisors[model] = Supervisor(model, path, log, options)
+        return supervisor
 
     def _missing_weights(self, model: str) -> ModelRefused:
         from asterism.models.embedded.weights import format_bytes
@@ -248,11 +252,11 @@ class Embedded:
             await port.close()
 
 
-def _child_numbers(vendor: str, wishes: dict[str, Any]) -> dict[str, Any]:
+def _child_numbers(vendor: str, extra: dict[str, Any]) -> dict[str, Any]:
     """Take out of the options what is for the child."""
     found: dict[str, Any] = {}
     for name, default in _CHILD_DEFAULTS.items():
-        value = wishes.pop(name, default)
+        value = extra.pop(name, default)
         # A bool is an int, and a child without a window or a start has no use.
         least = 0 if name in {"threads", "cache_mib"} else 1
         if isinstance(value, bool) or not isinstance(value, int) or value < least:

@@ -35,16 +35,16 @@ def main() -> int:
     _prefer_for_oom_kill()
     try:
         server = _serve(settings)
-        told = {"address": server.listening_address}
+        report = {"address": server.listening_address}
     except ImportError as error:
-        told = {"missing": str(error)}
+        report = {"missing": str(error)}
     except Exception as error:  # noqa: BLE001 - native code raises what it likes; it is told whole
-        told = {"error": f"{type(error).__name__}: {error}"}
-    os.write(answer, json.dumps(told).encode() + b"\n")
+        report = {"error": f"{type(error).__name__}: {error}"}
+    os.write(answer, json.dumps(report).encode() + b"\n")
     os.close(answer)
-    if "address" in told:
+    if "address" in report:
         _wait_for_parent(settings.get("log"))
-    return 0 if "address" in told else 1
+    return 0 if "address" in report else 1
 
 
 def _serve(settings: dict[str, Any]) -> Any:

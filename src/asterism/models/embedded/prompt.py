@@ -92,10 +92,10 @@ class EmbeddedPrompt:
 
     def max_tokens(self, *, tight: bool = False) -> int:
         """Return how many tokens may be written."""
-        wished = self.request.max_output or DEFAULT_OUTPUT
+        limit = self.request.max_output or DEFAULT_OUTPUT
         if tight:
-            wished = max(wished, MAX_CALL_TOKENS)
-        return wished + _HEAD_TOKENS if self.prefixed else wished
+            limit = max(limit, MAX_CALL_TOKENS)
+        return limit + _HEAD_TOKENS if self.prefixed else limit
 
     def grammar(self, *, tight: bool = False) -> str | None:
         """Return the grammar of a reply, or None where any text will do.
@@ -150,58 +150,63 @@ class EmbeddedPrompt:
 
 def render(request: ModelRequest) -> EmbeddedPrompt:
     """Return the prompt of a request."""
-    offers = _summaries(request.tools)
-    said = [cast("dict[str, Any]", orjson.loads(message)) for message in request.messages]
-    names = tuple(offers)
+    summaries = _summaries(request.tools)
+    conversation = [cast("dict[str, Any]", orjson.loads(message)) for message in request.messages]
+    names = tuple(summaries)
     few = (
-        len(offers) <= MAX_TOOLS and sum(len(one.line) for one in offers.values()) < _MAX_TOOL_BYTES
+        len(summaries) <= MAX_TOOLS
+        and sum(len(summary.line) for summary in summaries.values()) < _MAX_TOOL_BYTES
     )
-    page = _MessageList()
-    system = _text(said.pop(0).get("content")) if said and said[0].get("role") == "system" else ""
-    if offers:
-        listed = "\n".join(one.line for one in offers.values()) if few else ""
+    messages = _MessageList()
+    system = (
+        _text(conversation.pop(0).get("content"))
+        if conversation and conversation[0].get("role") == "system"
+        else ""
+    )
+    if summaries:
+        listed = "\n".join(summary.line for summary in summaries.values()) if few else ""
         tools = f"Tools:\n{listed}\n\n{_RULE}" if few else _RULE
-        page.add("system", f"{system}\n\n{tools}".strip())
+        messages.add("system", f"{system}\n\n{tools}".strip())
         for role, text in _EXAMPLES:
-            page.add(role, text)
+            messages.add(role, text)
     elif system:
-        page.add("system", system)
-    shown: list[str] = []
+        messages.add("system", system)
+    introduced: list[str] = []
     called: dict[str, str] = {}
-    for message in said:
+    for message in conversation:
         role, text = str(message.get("role")), _text(message.get("content"))
         if role == "assistant":
-            _add_reply(page, message, text, called, prefixed=bool(offers))
+            _add_reply(messages, message, text, called, prefixed=bool(summaries))
         elif role == "tool":
             name = called.get(str(message.get("tool_call_id")), "a tool")
-            page.add("user", f"[result of {name}] {text}")
+            messages.add("user", f"[result of {name}] {text}")
         else:
-            note = "" if few else _introduce(text, offers, shown)
-            page.add("user", (text if role == "user" else f"[note] {text}") + note)
-    if offers and not few:
-        names = tuple(shown[-MAX_TOOLS:])
-    if request.tool_choice in offers:
+            note = "" if few else _introduce(text, summaries, introduced)
+            messages.add("user", (text if role == "user" else f"[note] {text}") + note)
+    if summaries and not few:
+        names = tuple(introduced[-MAX_TOOLS:])
+    if request.tool_choice in summaries:
         names = (request.tool_choice,)
-    schemas = {name: offers[name].schema for name in names}
-    return EmbeddedPrompt(page.wires(), names, bool(offers), schemas, request)
+    schemas = {name: summaries[name].schema for name in names}
+    return EmbeddedPrompt(messages.wires(), names, bool(summaries), schemas, request)
 
 
-def _introduce(text: str, offers: dict[str, ToolSummary], shown: list[str]) -> str:
+def _introduce(text: str, summaries: dict[str, ToolSummary], introduced: list[str]) -> str:
     """Return a note on the tools that a message may need and that were not shown before it."""
     new: list[str] = []
-    for name in select_tools(text, offers, fill=not shown):
-        if name in shown:
-            shown.remove(name)
+    for name in select_tools(text, summaries, fill=not introduced):
+        if name in introduced:
+            introduced.remove(name)
         else:
             new.append(name)
-        shown.append(name)
+        introduced.append(name)
     if not new:
         return ""
-    return "\n\n[tools you may use]\n" + "\n".join(offers[name].line for name in new)
+    return "\n\n[tools you may use]\n" + "\n".join(summaries[name].line for name in new)
 
 
 def _add_reply(
-    page: _MessageList,
+    messages: _MessageList,
     message: dict[str, Any],
     text: str,
     called: dict[str, str],
@@ -210,13 +215,13 @@ def _add_reply(
 ) -> None:
     """Add what the model said itself, as it would have written it."""
     calls: list[dict[str, Any]] = message.get("tool_calls") or []
-    said = [f"tool: {NONE}\n{text}" if prefixed else text] if text or not calls else []
+    lines = [f"tool: {NONE}\n{text}" if prefixed else text] if text or not calls else []
     for call in calls:
         function: dict[str, Any] = call.get("function") or {}
         name = str(function.get("name"))
         called[str(call.get("id"))] = name
-        said.append(f"tool: {name}\n{function.get('arguments') or '{}'}")
-    page.add("assistant", "\n".join(said))
+        lines.append(f"tool: {name}\n{function.get('arguments') or '{}'}")
+    messages.add("assistant", "\n".join(lines))
 
 
 class ReplyFilter:
@@ -229,7 +234,7 @@ class ReplyFilter:
     def __init__(self, prompt: EmbeddedPrompt, emit: Emit | None) -> None:
         self._emit = emit
         self._open = not prompt.prefixed
-        self._held = ""
+        self._buffer = ""
         self._text = ""
         self._pieces = 0
 
@@ -245,8 +250,8 @@ class ReplyFilter:
             self._pass_on(kind, piece)
             return
         if not self._open:
-            self._held += piece
-            head, broken, piece = self._held.partition("\n")
+            self._buffer += piece
+            head, broken, piece = self._buffer.partition("\n")
             if not broken or head != f"tool: {NONE}":
                 return
             self._open = True
@@ -269,27 +274,28 @@ class _MessageList:
     """Messages in the making; neighbours of one role are joined, as many templates demand."""
 
     def __init__(self) -> None:
-        self._said: list[tuple[str, list[str]]] = []
+        self._messages: list[tuple[str, list[str]]] = []
 
     def add(self, role: str, text: str) -> None:
-        if self._said and self._said[-1][0] == role:
-            self._said[-1][1].append(text)
+        if self._messages and self._messages[-1][0] == role:
+            self._messages[-1][1].append(text)
         else:
-            self._said.append((role, [text]))
+            self._messages.append((role, [text]))
 
     def wires(self) -> list[bytes]:
         return [
-            orjson.dumps({"role": role, "content": "\n".join(texts)}) for role, texts in self._said
+            orjson.dumps({"role": role, "content": "\n".join(texts)})
+            for role, texts in self._messages
         ]
 
 
 @lru_cache(maxsize=64)
 def _summaries(tools: bytes | None) -> dict[str, ToolSummary]:
     found: dict[str, ToolSummary] = {}
-    for one in cast("list[dict[str, Any]]", orjson.loads(tools)) if tools else ():
-        function: dict[str, Any] = one.get("function") or {}
-        offer = ToolSummary.from_function(function)
-        found[offer.name] = offer
+    for tool in cast("list[dict[str, Any]]", orjson.loads(tools)) if tools else ():
+        function: dict[str, Any] = tool.get("function") or {}
+        summary = ToolSummary.from_function(function)
+        found[summary.name] = summary
     return found
 
 
@@ -315,7 +321,7 @@ def _grammar_schema(schema: Any, *, tight: bool = False) -> str:
 def _close(schema: Any, *, tight: bool) -> Any:
     """Let no objects have members that were not named, and drop what is only for reading."""
     if isinstance(schema, list):
-        return [_close(one, tight=tight) for one in cast("list[Any]", schema)]
+        return [_close(member, tight=tight) for member in cast("list[Any]", schema)]
     if not isinstance(schema, dict):
         return schema
     table = cast("dict[str, Any]", schema)
@@ -323,7 +329,7 @@ def _close(schema: Any, *, tight: bool) -> Any:
     for key, value in table.items():
         if key in {"properties", "$defs", "definitions", "patternProperties"}:
             named = cast("dict[str, Any]", value)
-            closed[key] = {name: _close(one, tight=tight) for name, one in named.items()}
+            closed[key] = {name: _close(member, tight=tight) for name, member in named.items()}
         elif key in {"enum", "const", "required"}:
             closed[key] = value
         elif key not in {"description", "title", "default", "examples"}:
@@ -334,8 +340,8 @@ def _close(schema: Any, *, tight: bool) -> Any:
         closed["maxLength"] = min(closed.get("maxLength", _SHORT_STRING), _SHORT_STRING)
         closed["maxLength"] = max(closed["maxLength"], closed.get("minLength", 0))
     if closed.get("type") == "array":
-        most = _SHORT_ARRAY if tight else _LONG_ARRAY
-        closed["maxItems"] = min(closed.get("maxItems", most), most)
+        max_items = _SHORT_ARRAY if tight else _LONG_ARRAY
+        closed["maxItems"] = min(closed.get("maxItems", max_items), max_items)
         closed["maxItems"] = max(closed["maxItems"], closed.get("minItems", 0))
     return closed
 
@@ -372,8 +378,8 @@ class ToolSummary:
         members = cast("dict[str, dict[str, Any]]", schema["properties"])
         required: list[str] = schema.get("required") or []
         arguments = ", ".join(
-            f"{one}{'' if one in required else '?'}: {_type_name(member)}"
-            for one, member in members.items()
+            f"{member_name}{'' if member_name in required else '?'}: {_type_name(member)}"
+            for member_name, member in members.items()
         )
         notes = " ".join(str(member.get("description") or "") for member in members.values())
         line = f"- {name}({arguments}): {about}"
@@ -382,18 +388,18 @@ class ToolSummary:
         return ToolSummary(name, line, schema, frozenset(_stems(f"{name} {about} {notes}")))
 
 
-def select_tools(text: str, offers: dict[str, ToolSummary], *, fill: bool) -> list[str]:
+def select_tools(text: str, summaries: dict[str, ToolSummary], *, fill: bool) -> list[str]:
     """Return the few tools whose names and descriptions share the rarest words with a message.
 
     With `fill`, the first of the others make up the number, so that there always are some.
     """
-    spread = Counter(word for offer in offers.values() for word in offer.words)
-    said = set(_stems(text))
+    spread = Counter(word for summary in summaries.values() for word in summary.words)
+    stems = set(_stems(text))
     scores = {
-        name: sum(math.log(1 + len(offers) / spread[word]) for word in said & offer.words)
-        for name, offer in offers.items()
+        name: sum(math.log(1 + len(summaries) / spread[word]) for word in stems & summary.words)
+        for name, summary in summaries.items()
     }
-    order = sorted(offers, key=lambda name: -scores[name])
+    order = sorted(summaries, key=lambda name: -scores[name])
     return [name for name in order[:_SELECTED_TOOLS] if fill or scores[name] > 0]
 
 

@@ -65,12 +65,12 @@ class StopGeneration(Exception):
 class Supervisor:
     """Keeps one child for one file of weights; requests queue for it in the order they came."""
 
-    def __init__(self, name: str, path: Path, log: Path, care: ChildOptions) -> None:
+    def __init__(self, name: str, path: Path, log: Path, options: ChildOptions) -> None:
         self.name = name
         self.path = path
         self._log = log
-        self._options = care
-        self._slots = asyncio.Semaphore(care.parallel)
+        self._options = options
+        self._slots = asyncio.Semaphore(options.parallel)
         self._lock = asyncio.Lock()
         self._running: RunningChild | None = None
         self._failures = 0
@@ -181,32 +181,32 @@ class Supervisor:
                 os.close(log)
         key = secrets.token_urlsafe(24)
         try:
-            told = await self._handshake(process, key)
+            answer = await self._handshake(process, key)
         except BaseException:
             await _end_process(process, gently=False)
             raise
-        if "address" in told:
-            return RunningChild(process, str(told["address"]), key)
+        if "address" in answer:
+            return RunningChild(process, str(answer["address"]), key)
         await _end_process(process, gently=False)
         self._failed()
-        raise self._explain(told, process.returncode)
+        raise self._explain(answer, process.returncode)
 
     async def _handshake(self, process: Process, key: str) -> dict[str, Any]:
         """Hand the settings over and wait for the child's one line."""
         assert process.stdin is not None
         assert process.stdout is not None
-        care = self._options
+        options = self._options
         cores, free = idle_cores()
         settings = {
             "parent": os.getpid(),
             "name": self.name,
             "path": str(self.path),
             "key": key,
-            "window": care.window,
-            "parallel": care.parallel,
-            "cache_mib": care.cache_mib,
-            "threads": care.threads or free,
-            "batch_threads": max(care.threads, cores),
+            "window": options.window,
+            "parallel": options.parallel,
+            "cache_mib": options.cache_mib,
+            "threads": options.threads or free,
+            "batch_threads": max(options.threads, cores),
             "log": str(self._log),
         }
         line = b""
@@ -214,24 +214,24 @@ class Supervisor:
             process.stdin.write(json.dumps(settings).encode() + b"\n")
             await process.stdin.drain()
             try:
-                async with asyncio.timeout(care.start):
+                async with asyncio.timeout(options.start):
                     line = await process.stdout.readline()
             except TimeoutError:
                 return {"slow": True}
-        told: dict[str, Any] = json.loads(line) if line else {}
-        return told
+        answer: dict[str, Any] = json.loads(line) if line else {}
+        return answer
 
-    def _explain(self, told: dict[str, Any], code: int | None) -> ModelRefused | ModelUnavailable:
+    def _explain(self, answer: dict[str, Any], code: int | None) -> ModelRefused | ModelUnavailable:
         named = f"The embedded model {self.name!r}"
-        if "missing" in told:
+        if "missing" in answer:
             return ModelRefused(
-                f"{named} needs the library xllamacpp, which cannot be loaded ({told['missing']}). "
-                "Install it with: pip install 'asterism[embedded]'."
+                f"{named} needs the library xllamacpp, which cannot be loaded "
+                f"({answer['missing']}). Install it with: pip install 'asterism[embedded]'."
             )
-        if "slow" in told:
+        if "slow" in answer:
             why = f"it was not ready within {self._options.start:g} seconds"
-        elif "error" in told:
-            why = str(told["error"])
+        elif "error" in answer:
+            why = str(answer["error"])
         else:
             why = f"its process {describe_exit(code)}"
         return ModelUnavailable(

@@ -1,4 +1,4 @@
-"""Weights of embedded models: what there is to be had, and the shelf of those on this machine.
+"""Weights of embedded models: which there are, and the directory of those on this machine.
 
 Beside each file lies `<file>.json`, which says what was verified: while size and time of change
 are as noted there, the file is not read again.
@@ -88,7 +88,9 @@ class WeightsDirectory:
         """Return all weights there are to use or to pull: ours, the directory's, a person's own."""
         extra = self.directory / "manifest.toml"
         listed = manifest() | (_read_manifest(extra) if extra.is_file() else {})
-        return listed | {one.name: one for one in self._imported() if one.name not in listed}
+        return listed | {
+            weights.name: weights for weights in self._imported() if weights.name not in listed
+        }
 
     def weights(self, name: str) -> ModelWeights:
         """Return weights by name; `NotFound` says which there are."""
@@ -97,7 +99,7 @@ class WeightsDirectory:
             return known[name]
         from difflib import get_close_matches
 
-        near = get_close_matches(name, known, n=1) or [one for one in known if name in one]
+        near = get_close_matches(name, known, n=1) or [other for other in known if name in other]
         raise NotFound(
             f"There are no embedded weights named {name!r}."
             + (f" Did you mean {near[0]!r}?" if near and name else "")
@@ -151,12 +153,12 @@ class WeightsDirectory:
         An unknown name with a `file` becomes weights of one's own. What arrived of an interrupted
         pull is used by the next one. Raises `ModelUnavailable` when no place gives the bytes.
         """
-        tell = progress or _ignore_progress
+        on_progress = progress or _ignore_progress
         known = self.available().get(name)
         if file is not None and (known is None or not known.sources):
-            return await self._import_file(name, file, tell)
+            return await self._import_file(name, file, on_progress)
         weights = self.weights(name)
-        places = _select_sources(weights, source)
+        sources = _select_sources(weights, source)
         if found := await asyncio.to_thread(self.path, name):
             return found
         with self._explaining_disk_errors(name):
@@ -164,12 +166,12 @@ class WeightsDirectory:
             waiting = PullProgress(
                 name, 0, weights.size, "waiting for another process that pulls it"
             )
-            async with exclusive_lock(self._beside(weights, ".lock"), lambda: tell(waiting)):
+            async with exclusive_lock(self._beside(weights, ".lock"), lambda: on_progress(waiting)):
                 if found := await asyncio.to_thread(self.path, name):
                     return found
                 if file is not None:
-                    return await self._use_local_file(weights, file, tell)
-                return await self._fetch(weights, places, tell)
+                    return await self._use_local_file(weights, file, on_progress)
+                return await self._fetch(weights, sources, on_progress)
 
     def remove(self, name: str) -> int:
         """Delete weights and return the bytes that became free."""
@@ -180,40 +182,42 @@ class WeightsDirectory:
             raise NotFound(f"The weights {name!r} are not on this machine. Nothing was removed.")
         freed = 0
         with self._explaining_disk_errors(name):
-            for one in (*found, self._beside(weights, ".json")):
+            for path_to_remove in (*found, self._beside(weights, ".json")):
                 with suppress(FileNotFoundError):
-                    stat = one.stat()
+                    stat = path_to_remove.stat()
                     freed += stat.st_size if stat.st_nlink == 1 else 0
-                    one.unlink()
+                    path_to_remove.unlink()
         self._verified_files.pop(path, None)
         return freed
 
     # -- fetching ------------------------------------------------------------------------------
 
     async def _fetch(
-        self, weights: ModelWeights, places: Sequence[WeightsSource], tell: OnProgress
+        self, weights: ModelWeights, sources: Sequence[WeightsSource], on_progress: OnProgress
     ) -> Path:
         partial = self._beside(weights, ".part")
         failures: list[str] = []
-        for place in places:
+        for source in sources:
             goal = DownloadTarget(
                 partial,
                 weights.size,
-                lambda done, total, what: tell(PullProgress(weights.name, done, total, what)),
+                lambda done, total, what: on_progress(
+                    PullProgress(weights.name, done, total, what)
+                ),
             )
             for resumed in (goal.present > 0, False):
-                self._require_space(weights, goal.present, place)
+                self._require_space(weights, goal.present, source)
                 try:
-                    await place.fetch(goal)
+                    await source.fetch(goal)
                 except SourceFailed as failure:
-                    failures.append(f"{place.title}: {failure}.")
+                    failures.append(f"{source.title}: {failure}.")
                     break
-                if await _digest_with_progress(weights, partial, tell) == weights.sha256:
+                if await _digest_with_progress(weights, partial, on_progress) == weights.sha256:
                     return await asyncio.to_thread(self._finish, weights, partial)
                 partial.unlink()
                 if not resumed:
                     failures.append(
-                        f"{place.title}: it gave other bytes than the published ones (by their "
+                        f"{source.title}: it gave other bytes than the published ones (by their "
                         "SHA-256), which were deleted."
                     )
                     break
@@ -230,9 +234,11 @@ class WeightsDirectory:
             left.unlink(missing_ok=True)
         return path
 
-    def _require_space(self, weights: ModelWeights, held: int, place: WeightsSource | None) -> None:
+    def _require_space(
+        self, weights: ModelWeights, present: int, source: WeightsSource | None
+    ) -> None:
         free = shutil.disk_usage(self.directory).free
-        needed = weights.size - held + (place.extra_space if place else 0)
+        needed = weights.size - present + (source.extra_space if source else 0)
         if free < needed:
             raise ModelUnavailable(
                 f"The weights {weights.name!r} need {format_bytes(needed)} in {self.directory}, "
@@ -242,10 +248,12 @@ class WeightsDirectory:
 
     # -- files of a person ---------------------------------------------------------------------
 
-    async def _use_local_file(self, weights: ModelWeights, file: Path, tell: OnProgress) -> Path:
+    async def _use_local_file(
+        self, weights: ModelWeights, file: Path, on_progress: OnProgress
+    ) -> Path:
         """Take a local file for weights whose digest is known."""
         _require_file(file)
-        digest = await _digest_with_progress(weights, file, tell)
+        digest = await _digest_with_progress(weights, file, on_progress)
         if digest != weights.sha256:
             raise InvalidInput(
                 f"{file} has the SHA-256 {digest[:12]}…, and {weights.name!r} has "
@@ -257,9 +265,9 @@ class WeightsDirectory:
         await asyncio.to_thread(self._link, weights, file, partial)
         return await asyncio.to_thread(self._finish, weights, partial)
 
-    async def _import_file(self, name: str, file: Path, tell: OnProgress) -> Path:
+    async def _import_file(self, name: str, file: Path, on_progress: OnProgress) -> Path:
         """Take in a local file under a name of a person's own."""
-        taken = {one.file for one in self.available().values() if one.sources}
+        taken = {known.file for known in self.available().values() if known.sources}
         if not _NAME.fullmatch(name) or f"{name}.gguf" in taken:
             raise InvalidInput(
                 f"{name!r} cannot be the name of your weights; another of small letters, digits, "
@@ -269,7 +277,9 @@ class WeightsDirectory:
         try:
             head = await asyncio.to_thread(read_gguf_header, file)
         except NotGguf as error:
-            raise InvalidInput(f"{file} is no GGUF file: {error}. Nothing was changed.") from None
+            raise InvalidInput(
+                f"{file} is not a GGUF file: {error}. Nothing was changed."
+            ) from None
         weights = ModelWeights(
             name=name,
             file=f"{name}.gguf",
@@ -279,7 +289,7 @@ class WeightsDirectory:
             about=str(head.get("general.name", "")) or file.name,
             window=context_length(head),
         )
-        digest = await _digest_with_progress(weights, file, tell)
+        digest = await _digest_with_progress(weights, file, on_progress)
         with self._explaining_disk_errors(name):
             self.directory.mkdir(parents=True, exist_ok=True)
             async with exclusive_lock(self._beside(weights, ".lock"), lambda: None):
@@ -299,16 +309,16 @@ class WeightsDirectory:
     def _imported(self) -> Iterator[ModelWeights]:
         for note in sorted(self.directory.glob("*.gguf.json")):
             with suppress(OSError, ValueError, KeyError, TypeError):
-                kept = json.loads(note.read_bytes())
-                if kept["own"]:
+                record = json.loads(note.read_bytes())
+                if record["own"]:
                     yield ModelWeights(
-                        name=kept["name"],
+                        name=record["name"],
                         file=note.name.removesuffix(".json"),
-                        size=kept["size"],
-                        sha256=kept["sha256"],
-                        licence=kept["licence"],
-                        about=kept["about"],
-                        window=kept["window"],
+                        size=record["size"],
+                        sha256=record["sha256"],
+                        licence=record["licence"],
+                        about=record["about"],
+                        window=record["window"],
                     )
 
     # -- notes ---------------------------------------------------------------------------------
@@ -318,12 +328,12 @@ class WeightsDirectory:
 
     def _partial_files(self, weights: ModelWeights) -> list[Path]:
         """Return what an interrupted pull has left."""
-        return [one for one in self.directory.glob(f"{weights.file}.part*") if one.is_file()]
+        return [path for path in self.directory.glob(f"{weights.file}.part*") if path.is_file()]
 
     def _write_note(self, weights: ModelWeights, path: Path) -> None:
         """Write down that a file was verified."""
         stat = path.stat()
-        kept = {
+        record = {
             "name": weights.name,
             "sha256": weights.sha256,
             "size": stat.st_size,
@@ -335,13 +345,13 @@ class WeightsDirectory:
         }
         note = self._beside(weights, ".json")
         fresh = note.with_name(f".{note.name}.{os.getpid()}")
-        fresh.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
+        fresh.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
         fresh.replace(note)
 
     def _read_note(self, path: Path) -> tuple[int, int, str] | None:
         try:
-            kept = json.loads(path.with_name(f"{path.name}.json").read_bytes())
-            return kept["size"], kept["mtime_ns"], kept["sha256"]
+            record = json.loads(path.with_name(f"{path.name}.json").read_bytes())
+            return record["size"], record["mtime_ns"], record["sha256"]
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
@@ -362,11 +372,12 @@ def _ignore_progress(_: PullProgress) -> None:
 
 
 def _select_sources(weights: ModelWeights, kind: str | None) -> Sequence[WeightsSource]:
-    chosen = [place for place in weights.sources if kind in (None, place.kind)]
+    chosen = [source for source in weights.sources if kind in (None, source.kind)]
     if not chosen and kind is not None:
-        there = ", ".join(place.kind for place in weights.sources) or "a local file"
+        offered = ", ".join(source.kind for source in weights.sources) or "a local file"
         raise InvalidInput(
-            f"{weights.name!r} is not to be had from {kind!r}, but from: {there}. Nothing was done."
+            f"{weights.name!r} is not available from {kind!r}, but from: {offered}. Nothing was "
+            "done."
         )
     return chosen
 
@@ -394,7 +405,7 @@ def _require_file(file: Path) -> None:
         ) from None
 
 
-async def _digest_with_progress(weights: ModelWeights, path: Path, tell: OnProgress) -> str:
+async def _digest_with_progress(weights: ModelWeights, path: Path, on_progress: OnProgress) -> str:
     """Return a file's SHA-256, telling how far it has come."""
     digest = hashlib.sha256()
     done = 0
@@ -403,7 +414,7 @@ async def _digest_with_progress(weights: ModelWeights, path: Path, tell: OnProgr
         while chunk := await asyncio.to_thread(file.read, _CHUNK):
             await asyncio.to_thread(digest.update, chunk)
             done += len(chunk)
-            tell(PullProgress(weights.name, done, size, "verifying"))
+            on_progress(PullProgress(weights.name, done, size, "verifying"))
     return digest.hexdigest()
 
 
@@ -414,9 +425,9 @@ def _digest(path: Path) -> str:
 
 def format_bytes(count: int) -> str:
     """Return a number of bytes in words, such as `1.12 GB`."""
-    for size, unit, places in ((1e9, "GB", 2), (1e6, "MB", 0), (1e3, "kB", 0)):
+    for size, unit, digits in ((1e9, "GB", 2), (1e6, "MB", 0), (1e3, "kB", 0)):
         if count >= size:
-            return f"{count / size:,.{places}f} {unit}"
+            return f"{count / size:,.{digits}f} {unit}"
     return f"{count:,} bytes"
 
 

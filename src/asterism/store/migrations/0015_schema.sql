@@ -343,11 +343,6 @@ CREATE INDEX room_members_person ON room_members (constellation, person_id);
 -- Memory: blocks and their history, folders of documents, archives of passages, what is forgotten.
 
 -- One row: what identifies this database among replicas.
-CREATE TABLE replica (
-    id   BIGINT PRIMARY KEY,                   -- always 1
-    peer TEXT NOT NULL                         -- the Loro peer that edits made here belong to
-);
-
 CREATE TABLE blocks (
     id            TEXT PRIMARY KEY,
     constellation TEXT NOT NULL,
@@ -363,7 +358,7 @@ CREATE TABLE blocks (
     version       BIGINT NOT NULL,             -- counts edits
     text          TEXT NOT NULL,               -- all lines
     lines         TEXT NOT NULL,               -- JSON: by runs of lines, who may hear them, their edits
-    snapshot      BLOB NOT NULL,               -- the Loro document as it is now, without its history
+    content       TEXT NOT NULL,               -- JSON: by part, what the text is made of; empty: the text
     created_at    BIGINT NOT NULL,
     updated_at    BIGINT NOT NULL,
     retired_at    BIGINT
@@ -379,7 +374,7 @@ CREATE TABLE block_agents (
 ) WITHOUT ROWID;
 CREATE INDEX block_agents_agent ON block_agents (agent_id);
 
--- The history of a block: the latest edits one by one, older ones folded into eras.
+-- The history of a block: the latest edits one by one, older ones squashed into eras.
 CREATE TABLE block_edits (
     block_id  TEXT NOT NULL,
     number    BIGINT NOT NULL,
@@ -390,8 +385,7 @@ CREATE TABLE block_edits (
     source    TEXT NOT NULL,                   -- JSON: origins, audience, trust
     undoes    BIGINT,
     undone_by BIGINT,
-    version   BLOB NOT NULL,                   -- the Loro frontiers after it
-    ops       BLOB NOT NULL,                   -- the Loro update
+    change    TEXT NOT NULL,                   -- JSON: by part, what it made of the content
     at        BIGINT NOT NULL,
     PRIMARY KEY (block_id, number)
 ) WITHOUT ROWID;
@@ -401,12 +395,18 @@ CREATE TABLE block_eras (
     block_id TEXT NOT NULL,
     first    BIGINT NOT NULL,
     last     BIGINT NOT NULL,
-    start    BLOB NOT NULL,                    -- the document before its first edit
-    ops      BLOB NOT NULL,                    -- one Loro update for all of its edits
-    edits    BLOB NOT NULL,                    -- what block_edits says of them, compressed
+    content  BLOB NOT NULL,                    -- JSON, compressed: the content before them, and each change
+    edits    BLOB NOT NULL,                    -- JSON, compressed: what else block_edits says of them
     since    BIGINT NOT NULL,                  -- when its first edit was made
     PRIMARY KEY (block_id, first)
 ) WITHOUT ROWID;
+
+-- The Loro documents of blocks that were exported to, or merged with, other replicas.
+CREATE TABLE block_replicas (
+    block_id TEXT PRIMARY KEY,
+    version  BIGINT NOT NULL,                  -- the version of the block that it says
+    document BLOB NOT NULL
+);
 
 -- Folders of documents.
 CREATE TABLE sources (
@@ -463,7 +463,7 @@ CREATE TABLE passages (
     retracted_at  BIGINT,
     digest        TEXT NOT NULL,               -- of its words, to know the same again
     vector        BLOB,
-    number        BIGINT                       -- its place on the shelf; a new one whenever its text changes; NULL: staged
+    number        BIGINT                       -- its number in the index; a new one whenever its text changes; NULL: staged
 );
 CREATE INDEX passages_archive ON passages (archive_id, known_from, id);
 CREATE INDEX passages_held ON passages (archive_id, audience, known_from, id)
@@ -499,52 +499,52 @@ CREATE TABLE tombstones (
 );
 
 -- Search: what texts are found by. All of it is made of texts that are stored elsewhere, and can be made anew.
--- A shelf is what belongs to one owner: the journal of an agent, or an archive (an agent's own, or a source's).
+-- An index covers the texts of one owner: the journal of an agent, or an archive (an agent's own, or a source's).
 -- Its texts are numbered: entries of a journal by their seq, passages by their number in the archive.
 
-CREATE TABLE shelves (
+CREATE TABLE search_indexes (
     id       BIGINT PRIMARY KEY,               -- short, since every posting carries it
     kind     TEXT NOT NULL,                    -- journal or archive
     owner_id TEXT NOT NULL,                    -- an agent or a source
-    dropped  BIGINT NOT NULL                   -- counts how often something was taken off it
+    removals BIGINT NOT NULL                   -- counts how often something was removed from it
 );
-CREATE UNIQUE INDEX shelves_owner ON shelves (owner_id, kind);
+CREATE UNIQUE INDEX search_indexes_owner ON search_indexes (owner_id, kind);
 
 -- What is known of the texts with the numbers first to last, at most 1,024 of them; texts that are in no
 -- segment are read as they are, and put into one in the background. (With large values, a table WITHOUT ROWID
 -- is slow: SQLite reads the whole of a row to compare its key.)
 CREATE TABLE segments (
-    shelf   BIGINT NOT NULL,
-    first   BIGINT NOT NULL,                   -- 1, 1025, 2049 …
-    last    BIGINT NOT NULL,                   -- the last number that it covers
-    made    BIGINT NOT NULL,                   -- a fingerprint of what it holds, to know a copy again
-    terms   BIGINT NOT NULL,                   -- how many different ones it has
-    stale   BIGINT NOT NULL,                   -- 1: some of its texts are gone, so that it is to be made anew
-    absent  TEXT NOT NULL,                     -- JSON list: numbers left out, since their turns had not ended
-    columns BLOB NOT NULL,                     -- who said them, when, how long they are …, by column, compressed
-    vectors BLOB NOT NULL,                     -- their static vectors, one after the other
-    PRIMARY KEY (shelf, first)
+    index_id     BIGINT NOT NULL,
+    first        BIGINT NOT NULL,              -- 1, 1025, 2049 …
+    last         BIGINT NOT NULL,              -- the last number that it covers
+    fingerprint  BIGINT NOT NULL,              -- a fingerprint of what it holds, to know a copy again
+    terms        BIGINT NOT NULL,              -- how many different ones it has
+    stale        BIGINT NOT NULL,              -- 1: some of its texts are gone, so that it is to be made anew
+    open_numbers TEXT NOT NULL,                -- JSON list: numbers left out, since their turns had not ended
+    columns      BLOB NOT NULL,                -- who said them, when, how long they are …, by column, compressed
+    vectors      BLOB NOT NULL,                -- their static vectors, one after the other
+    PRIMARY KEY (index_id, first)
 );
 
 -- In which texts of a segment terms are: two bytes each, 12 bits for the place and 4 for how often. Terms that begin
 -- with the same two letters stand together. The row of the empty beginning has the fingerprint of the segment instead.
 CREATE TABLE postings (
-    shelf  BIGINT NOT NULL,
-    first  BIGINT NOT NULL,
-    term   TEXT NOT NULL,                      -- what they begin with
-    places BLOB NOT NULL,
-    PRIMARY KEY (shelf, first, term)
+    index_id     BIGINT NOT NULL,
+    first        BIGINT NOT NULL,
+    prefix       TEXT NOT NULL,                -- what they begin with
+    codes        BLOB NOT NULL,
+    PRIMARY KEY (index_id, first, prefix)
 );
 
 -- Vectors of an encoder, which follow in the background.
 CREATE TABLE embeddings (
-    shelf   BIGINT NOT NULL,
-    encoder TEXT NOT NULL,                     -- which one made them; those of others cannot be compared
-    first   BIGINT NOT NULL,                   -- of the segment
-    made    BIGINT NOT NULL,                   -- a fingerprint of what it holds, to know a copy again
-    numbers BLOB NOT NULL,                     -- whose they are: numbers less first, two bytes each
-    vectors BLOB NOT NULL,                     -- one signed byte a dimension
-    PRIMARY KEY (shelf, encoder, first)
+    index_id     BIGINT NOT NULL,
+    encoder      TEXT NOT NULL,                -- which one made them; those of others cannot be compared
+    first        BIGINT NOT NULL,              -- of the segment
+    fingerprint  BIGINT NOT NULL,              -- a fingerprint of what it holds, to know a copy again
+    numbers      BLOB NOT NULL,                -- whose they are: numbers less first, two bytes each
+    vectors      BLOB NOT NULL,                -- one signed byte a dimension
+    PRIMARY KEY (index_id, encoder, first)
 );
 
 -- Events: what was done, in chains of hashes.

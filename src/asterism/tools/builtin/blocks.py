@@ -10,10 +10,10 @@ from typing import Annotated, Any, Literal
 
 from asterism.errors import AsterismError, StoreError, ToolError
 from asterism.memory import blocks
-from asterism.memory.blocks import Seen
-from asterism.memory.editing import is_visible
+from asterism.memory.blocks import VisibleBlock
 from asterism.memory.gate import blocks as gate
 from asterism.memory.gate.writer import NeedsConsent
+from asterism.memory.lines import is_visible
 from asterism.store import agents
 from asterism.store import blocks as rows
 from asterism.tools.builtin.arguments import OPERATION, TEXT, WORD, also, null_as
@@ -62,12 +62,12 @@ SharePermission = Literal["read_only", "partner", "human", "append", "read_write
 
 
 @contextmanager
-def _tool_errors(ctx: ToolContext) -> Generator[list[Seen]]:
+def _tool_errors(ctx: ToolContext) -> Generator[list[VisibleBlock]]:
     """Ask a person where one must be asked, and tell the model what else is wrong.
 
     Gives a list for blocks that an error may quote.
     """
-    quoted: list[Seen] = []
+    quoted: list[VisibleBlock] = []
     try:
         yield quoted
     except NeedsConsent as needed:
@@ -81,7 +81,7 @@ def _tool_errors(ctx: ToolContext) -> Generator[list[Seen]]:
         raise ToolError(error.message) from None
 
 
-def _quote_lines(ctx: ToolContext, seen: Seen) -> None:
+def _quote_lines(ctx: ToolContext, seen: VisibleBlock) -> None:
     """Let the turn know of the lines that its model now reads, who may hear and trust them."""
     block = seen.block
     ctx.quotes(
@@ -91,24 +91,26 @@ def _quote_lines(ctx: ToolContext, seen: Seen) -> None:
     )
 
 
-def _block_text(ctx: ToolContext, seen: Seen) -> str:
+def _block_text(ctx: ToolContext, seen: VisibleBlock) -> str:
     _quote_lines(ctx, seen)
     return blocks.shown(seen, ctx.participants) or f"Block {seen.name!r} is empty."
 
 
-async def _find(ctx: ToolContext, label: str) -> Seen:
+async def _find(ctx: ToolContext, label: str) -> VisibleBlock:
     if not label.strip():
         raise ToolError('Which block? Give `label`; operation "list" of tool block shows all.')
     return await blocks.find(ctx.tx, ctx.constellation, ctx.agent.id, label, ctx.participants)
 
 
-async def _write(ctx: ToolContext, seen: Seen, write: BlockWrite, reason: str = "") -> Seen:
+async def _write(
+    ctx: ToolContext, seen: VisibleBlock, write: BlockWrite, reason: str = ""
+) -> VisibleBlock:
     await gate.write(ctx.tx, ctx.writer(reason), seen.block.id, write)
     all_seen = await blocks.seen_by(ctx.tx, ctx.constellation, ctx.agent.id)
     return next((other for other in all_seen if other.block.id == seen.block.id), seen)
 
 
-def _size(ctx: ToolContext, seen: Seen) -> int:
+def _size(ctx: ToolContext, seen: VisibleBlock) -> int:
     """Return how much of a block can be heard here; how much there is would tell of the rest."""
     return len("\n".join(blocks.visible_lines(seen, ctx.participants)))
 
@@ -166,14 +168,14 @@ async def block(
                 return await _change_share(ctx, seen, operation, agent, permission)
 
 
-async def _viewport(ctx: ToolContext, seen: Seen, first_line: int, lines: int) -> str:
+async def _viewport(ctx: ToolContext, seen: VisibleBlock, first_line: int, lines: int) -> str:
     if not isinstance(seen.block.schema, TextSchema):
         raise ToolError(f"Block {seen.name!r} is not text, so it has no viewport.")
     window = TextSchema(first_line, lines or None)
     return _block_text(ctx, await _write(ctx, seen, Describe(schema=window)))
 
 
-async def _swap(ctx: ToolContext, seen: Seen, label: str) -> str:
+async def _swap(ctx: ToolContext, seen: VisibleBlock, label: str) -> str:
     """Archive a block and see another one instead, both or none."""
     if not label.strip():
         raise ToolError("Which block shall be seen instead? Give its label as `other`.")
@@ -198,8 +200,8 @@ async def _list_blocks(ctx: ToolContext) -> str:
     return "\n".join(lines) or "You have no blocks yet."
 
 
-async def _info(ctx: ToolContext, seen: Seen) -> str:
-    block = (blocks.heard_by(seen, ctx.participants) or seen).block
+async def _info(ctx: ToolContext, seen: VisibleBlock) -> str:
+    block = (blocks.visible_to(seen, ctx.participants) or seen).block
     kind = type(block.schema).__name__.removesuffix("Schema").lower()
     shared = [
         f"{name} ({permission})" for _, name, permission in await rows.shares(ctx.tx, block.id)
@@ -216,7 +218,7 @@ async def _info(ctx: ToolContext, seen: Seen) -> str:
 
 
 async def _change_share(
-    ctx: ToolContext, seen: Seen, operation: str, name: str, permission: SharePermission
+    ctx: ToolContext, seen: VisibleBlock, operation: str, name: str, permission: SharePermission
 ) -> str:
     other = await agents.by_name(ctx.tx, ctx.constellation, name)
     if other is None:
@@ -329,7 +331,7 @@ def _amount(value: Any) -> float:
     raise ToolError(f"{value!r} is not a number to add. Give `value`, such as 1 or -0.5.")
 
 
-def _edit_result(ctx: ToolContext, after: Seen, before: Block) -> str:
+def _edit_result(ctx: ToolContext, after: VisibleBlock, before: Block) -> str:
     if after.block.version == before.version:
         return f"Block {after.name!r} says that already; nothing was changed."
     return (

@@ -197,7 +197,7 @@ def _passage_head(passage: Passage) -> str:
 
 
 async def _search_archive(ctx: ToolContext, text: str, tags: list[str], limit: int) -> str:
-    from asterism.memory.search.search import search  # its patterns take long to compile
+    from asterism.search.search import search  # its patterns take long to compile
 
     if not text.strip() and not tags:
         raise ToolError("What shall be searched for? Give `text`, `tags`, or both.")
@@ -325,7 +325,7 @@ def _read_moment(text: str, now: int, *, last: bool) -> int | None:
     try:
         at = to_ms(read_iso(text, UTC))
     except ValueError:
-        from asterism.memory.search.dates import span_of  # its patterns take long to compile
+        from asterism.search.dates import span_of  # its patterns take long to compile
 
         span = span_of(text, now)
         if span is None:

@@ -18,7 +18,7 @@ async def calculator(
     reset_context: SkipJsonSchema[Annotated[bool, null_as(default=False)]] = False,
 ) -> str:
     """Exact arithmetic, units, dates, percentages: "5 ft 3 in in cm", "today + 3 weeks"."""
-    # Units and patterns take 25 ms to set up, which no start of the program should pay.
+    # Units and patterns take 7 ms to set up, which no start of the program should pay.
     from asterism.tools.calculator.parser import calculate
     from asterism.tools.calculator.quantities import value_text
 

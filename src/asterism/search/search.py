@@ -1,0 +1,237 @@
+"""Search: messages, passages, documents, blocks and summaries, ranked as one for those present."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from asterism.errors import NotFound
+from asterism.memory.words import words
+from asterism.search.index import load_indexes
+from asterism.search.postings import best_indexes
+from asterism.search.query import MAX_CHARACTERS, asker_of, speakers_of
+from asterism.search.query import read as read_question
+from asterism.search.rank import (
+    Candidates,
+    HitReader,
+    QueryVector,
+    Ranker,
+    read_page,
+    speaker_labels,
+    visible_rows,
+)
+from asterism.search.texts import (
+    AGENT,
+    UnindexedText,
+    concatenate,
+    former_wordings,
+    make_texts,
+    terms_of,
+    unindexed_texts,
+)
+from asterism.store import agents, journal, passages
+from asterism.store.database import Connection
+from asterism.store.passages import Archive
+from asterism.store.search_index import ARCHIVE, JOURNAL
+from asterism.telemetry.redaction import SECRETS, redact
+from asterism.types.people import Participants
+from asterism.types.search import Found, Hit, Query
+
+__all__ = ["QueryVector", "prepare", "search"]
+
+MAX_INDEXES = 40
+"""How many indexes are all looked at closely."""
+_BEST = 12
+"""Of more, so many are: those with the best texts by their words."""
+_DOMAINS = {JOURNAL: "messages", ARCHIVE: "passages"}
+_LATEST = 100
+"""How many turns tell which agents spoke last."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    kind: str
+    owner_id: str
+    agent_id: str
+
+
+async def search(
+    tx: Connection,
+    constellation: str,
+    agent_id: str | None,
+    query: Query,
+    *,
+    participants: Participants,
+    now: int,
+    asked: QueryVector | None = None,
+) -> Found:
+    """Return what memory has on a query, the best first; any text is a query.
+
+    Args:
+        agent_id: Whose memory; None: that of all agents.
+        query: What is looked for, and where.
+        participants: Those present; what one of them may not see is not there.
+        now: From when days such as `last week` are counted.
+        asked: The query's vector, if there is an encoder.
+    """
+    ranker = await prepare(tx, constellation, agent_id, query, participants=participants, now=now)
+    if not len(ranker.candidates.texts):
+        return Found(notes=ranker.notes)
+    result = await read_page(ranker, await ranker.rank(asked))
+    return replace(result, hits=[*map(_without_keys, result.hits)]) if SECRETS.order else result
+
+
+def _without_keys(hit: Hit) -> Hit:
+    """Return a hit without known keys: it may be older than they are, or written by the owner."""
+    text = redact(hit.text)
+    return replace(
+        hit,
+        text=text,
+        why=tuple(replace(reason, text=redact(reason.text)) for reason in hit.why),
+        speaker=redact(hit.speaker),
+        where=redact(hit.where),
+        matched=hit.matched if text is hit.text else tuple(w for w in hit.matched if w in text),
+        before=tuple(replace(neighbour, text=redact(neighbour.text)) for neighbour in hit.before),
+        after=tuple(replace(neighbour, text=redact(neighbour.text)) for neighbour in hit.after),
+    )
+
+
+async def prepare(
+    tx: Connection,
+    constellation: str,
+    agent_id: str | None,
+    query: Query,
+    *,
+    participants: Participants,
+    now: int,
+) -> Ranker:
+    """Read the question, and take all texts from the indexes that may answer it."""
+    if agent_id is not None and not await passages.is_agent_of(tx, constellation, agent_id):
+        raise NotFound(f'There is no agent {agent_id!r}. "asterism agent list" shows all.')
+    sources: dict[str, Archive] = {}
+    targets: list[_Target] = []
+    notes: tuple[str, ...] = ()
+    if query.looked_at:
+        possible = await _targets(tx, constellation, agent_id, query, sources)
+        targets = await _selected(tx, constellation, query, possible)
+        notes = _selection_notes(possible, targets, query, participants)
+    candidates = await _gather_candidates(tx, constellation, targets, query, participants, sources)
+    visible = visible_rows(candidates.texts, query, participants)
+    agent_ids = list(dict.fromkeys(target.agent_id for target in targets))
+    # Names of those who spoke only elsewhere are words like others.
+    labels = speaker_labels(candidates.texts, visible)
+    speakers = await speakers_of(tx, constellation, labels, agent_ids)
+    question = read_question(query.text, speakers.names, asker_of(participants), AGENT, now)
+    reader = HitReader(tx, query, participants, speakers, sources, candidates.unindexed)
+    return Ranker(tx, query, participants, candidates, visible, speakers, question, reader, notes)
+
+
+async def _targets(
+    tx: Connection,
+    constellation: str,
+    agent_id: str | None,
+    query: Query,
+    sources: dict[str, Archive],
+) -> dict[tuple[str, str], _Target]:
+    """Return the indexes that may be looked at, each with the agent on whose behalf."""
+    looked_at = set(query.looked_at)
+    members = [agent_id] if agent_id is not None else await agents.ids(tx, constellation)
+    kinds = [kind for kind, domain in _DOMAINS.items() if domain in looked_at]
+    targets = {
+        (kind, member): _Target(kind, member, member) for member in members for kind in kinds
+    }
+    if "documents" in looked_at:
+        for source, reader in await _sources(tx, constellation, agent_id):
+            if query.source in (None, source.name, source.id):
+                sources[source.id] = source
+                targets[ARCHIVE, source.id] = _Target(ARCHIVE, source.id, reader)
+    if not targets:
+        targets = {("", member): _Target("", member, member) for member in members}
+    return targets
+
+
+async def _sources(
+    tx: Connection, constellation: str, agent_id: str | None
+) -> list[tuple[Archive, str]]:
+    """Return the sources that an agent, or any of them, may read, each with one who may."""
+    if agent_id is None:
+        return await passages.attached_to_any(tx, constellation)
+    return [(source, agent_id) for source in await passages.attached(tx, agent_id)]
+
+
+async def _selected(
+    tx: Connection, constellation: str, query: Query, possible: dict[tuple[str, str], _Target]
+) -> list[_Target]:
+    """Return all of a few indexes, or those of many that fit a query best."""
+    indexed = [key for key in possible if key[0]]
+    if not indexed or len(possible) <= MAX_INDEXES:
+        return list(possible.values())
+    terms = terms_of(words(query.text[:MAX_CHARACTERS]))
+    if terms:
+        return [possible[key] for key in await best_indexes(tx, indexed, terms, _BEST)]
+    latest = await journal.turns_of(tx, constellation, None, _LATEST)
+    ids = {turn.agent_id for turn in latest}
+    return [target for target in possible.values() if target.agent_id in ids][:_BEST]
+
+
+def _selection_notes(
+    possible: Mapping[tuple[str, str], _Target],
+    selected: Sequence[_Target],
+    query: Query,
+    participants: Participants,
+) -> tuple[str, ...]:
+    """Tell if not all indexes are looked at."""
+    if len(selected) == len(possible):
+        return ()
+    owners = len({target.owner_id for target in possible.values()})
+    few = len({target.owner_id for target in selected})
+    # How many there are is for those who may see all of them.
+    of_all = (
+        f"{few} of {owners:,} agents and sources" if participants.owner_alone else "some of many"
+    )
+    by = "whose texts fit best by their words" if query.text.strip() else "who spoke last"
+    return (f"Only {of_all} were searched closely, those {by}; name one to search all it has.",)
+
+
+async def _gather_candidates(
+    tx: Connection,
+    constellation: str,
+    targets: Sequence[_Target],
+    query: Query,
+    participants: Participants,
+    sources: Mapping[str, Archive],
+) -> Candidates:
+    indexed = [target for target in targets if target.kind]
+    loaded = (
+        await load_indexes(tx, [(target.kind, target.owner_id) for target in indexed])
+        if indexed
+        else []
+    )
+    unindexed: list[UnindexedText] = []
+    for agent_id in dict.fromkeys(target.agent_id for target in targets):
+        unindexed += await unindexed_texts(tx, constellation, agent_id, query, participants)
+    for target in indexed:
+        if target.kind == ARCHIVE:
+            source = sources.get(target.owner_id)
+            unindexed += await former_wordings(
+                tx, target.owner_id, target.agent_id, source, query, participants
+            )
+    unique = list({(text.id, text.text): text for text in unindexed}.values())
+    analyzed = [text.placed(number) for number, text in enumerate(unique)]
+    parts = [snapshot.texts for snapshot in loaded]
+    terms: dict[str, tuple[list[int], list[int]]] = {}
+    for row, text in enumerate(analyzed):
+        for term, often in text.text.terms.items():
+            rows, counts = terms.setdefault(term, ([], []))
+            rows.append(row)
+            counts.append(often)
+    starts: list[int] = []
+    count = 0
+    for part in parts:
+        starts.append(count)
+        count += len(part)
+    if analyzed or not parts:
+        starts.append(count)
+        parts.append(make_texts(analyzed))
+    agent_of = [target.agent_id for target in indexed]
+    return Candidates(loaded, agent_of, unique, concatenate(parts), starts, terms)
