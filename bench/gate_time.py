@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from asterism.telemetry.redaction import Secrets
+from asterism.telemetry.redaction import KnownSecrets
 from asterism.types.values import (
     amounts_of,
     host_of,
@@ -42,9 +42,9 @@ _SLOW = {
 }
 _MOST = {"json": MOST_JSON_MS, "hosts": float("inf"), "links": float("inf")}
 """What a text of nothing but links takes grows with what is found."""
-_SECRETS = Secrets()
+_SECRETS = KnownSecrets()
 for _number in range(5):
-    _SECRETS.know(f"key-{_number}", f"sk-canary-{_number}-9f8e7d6c5b4a39281")
+    _SECRETS.add(f"key-{_number}", f"sk-canary-{_number}-9f8e7d6c5b4a39281")
 READERS: dict[str, Callable[[str], Any]] = {
     "links_in": links_in,
     "host_of": host_of,

@@ -18,7 +18,7 @@ from asterism.models.anthropic import Anthropic
 from asterism.ports import ModelRequest
 from asterism.search.dates import days_in, span_of
 from asterism.search.query import read
-from asterism.telemetry.redaction import Secrets, Stream
+from asterism.telemetry.redaction import KnownSecrets, RedactingStream
 from asterism.types.memory import EditRange, SetText, TextSchema
 from asterism.types.turns import message_wire, unmarked
 from bench.gate_time import cost
@@ -52,9 +52,9 @@ def _four(name: str, work: Callable[[Any], Any], piece: str, size: int, end: str
 
 def redaction() -> list[Case]:
     """Texts of every kind, with a secret at their end and without."""
-    secrets = Secrets()
+    secrets = KnownSecrets()
     for number in range(5):
-        secrets.know(f"secret-{number}", _CANARY.replace("3", str(number)))
+        secrets.add(f"secret-{number}", _CANARY.replace("3", str(number)))
     hidden = base64.encodebytes(b"x" * 100 + _CANARY.encode()).decode()
     kinds = [
         "The quick brown fox jumps over the lazy dog. ",
@@ -73,7 +73,7 @@ def redaction() -> list[Case]:
     ]
 
     def stream(feeds: int) -> None:
-        out = Stream(secrets)
+        out = RedactingStream(secrets)
         out.feed(base64.b64encode(b"canary").decode())
         for _ in range(feeds):
             out.feed(" " * 100)

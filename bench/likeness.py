@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from asterism.memory.claims import read
 from asterism.memory.facts import facts_in
-from asterism.memory.likeness import Kind, compare
+from asterism.memory.likeness import Relation, compare
+from asterism.memory.statements import parse_text
 from asterism.memory.words import cosine, digest, embed, nearest, words
 
 _DATA = Path(__file__).parents[1] / "tests" / "data"
@@ -55,7 +55,7 @@ def likeness(name: str) -> None:
     for kind, new, old in rows(f"likeness_{name}"):
         made = embed([new, old]) or [None, None]
         counts[kind, compare(new, old, made[0], made[1]).kind.value] += 1
-    table(f"likeness, {name}", counts, [kind.value for kind in Kind])
+    table(f"likeness, {name}", counts, [kind.value for kind in Relation])
 
 
 def facts(name: str) -> None:
@@ -94,7 +94,7 @@ def costs() -> None:
     cost("digest, one sentence", lambda at: digest(pairs[at][0]), len(pairs))
 
     def unread(at: int) -> None:
-        read.cache_clear()
+        parse_text.cache_clear()
         compare(*pairs[at])
 
     cost("compare, both texts new", unread, len(pairs))

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from asterism.config.authorizations import AuthorizationSettings, PolicySettings, quota_of
+from asterism.config.documents import AuthorizationSettings, PolicySettings, parse_quota
 from asterism.config.load import read_document
 from asterism.errors import ConfigError, InvalidInput
 from asterism.permissions import (
@@ -228,7 +228,7 @@ def _policy(settings: PolicySettings) -> Policy:
     quota = None
     words = settings.quota or settings.amount_quota
     if words:
-        most, span = quota_of(words)
+        most, span = parse_quota(words)
         quota = Quota(most, span, "calls" if settings.quota else "amount", words)
     return Policy(
         settings.name,

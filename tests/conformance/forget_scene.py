@@ -23,7 +23,7 @@ import pytest
 from loro import LoroDoc, VersionVector
 
 from asterism.memory import history
-from asterism.memory.forgetting import Receipt
+from asterism.memory.forgetting import ForgetReceipt
 from asterism.memory.forgetting.columns import TABLES
 from asterism.memory.gate import blocks, passages, replicas
 from asterism.memory.gate.writer import Writer
@@ -298,7 +298,7 @@ async def plant_rows(tx: Connection, text: str) -> None:
             HOME,
             f"not {text}",
             '{"ids":{},"texts":[]}',
-            replace(Receipt("tomb_1", 0, "owner", ""), unreached=(f"file {text}",)).wire(),
+            replace(ForgetReceipt("tomb_1", 0, "owner", ""), unreached=(f"file {text}",)).wire(),
         ),
     )
 

@@ -14,7 +14,7 @@ from asterism.memory import archive
 from asterism.memory.gate import passages as gate
 from asterism.memory.gate.passages import NewPassage, Written
 from asterism.memory.gate.writer import Writer
-from asterism.memory.likeness import Kind
+from asterism.memory.likeness import Relation
 from asterism.memory.why import Trace, why
 from asterism.store.database import Connection, Database
 from asterism.store.journal import Draft
@@ -421,9 +421,9 @@ async def test_somebody_else_may_judge_where_the_rules_find_nothing(database: Da
     old = (await insert(database, as_agent(aria), "Ben is a heavy smoker.")).passage
     asked: list[tuple[str, str]] = []
 
-    def judge(new: str, former: str) -> Kind | None:
+    def judge(new: str, former: str) -> Relation | None:
         asked.append((new, former))
-        return Kind.CONTRADICTS if "never" in new else None
+        return Relation.CONTRADICTS if "never" in new else None
 
     done = await write(
         database, as_agent(aria), aria, Insert("Ben has never smoked."), judge_with=judge

@@ -116,7 +116,7 @@ async def test_those_who_append_at_once_wait_for_each_other(database: Database):
 @pytest.mark.promise("X3")
 async def test_a_secret_never_gets_into_an_event(database: Database):
     canary = 'canary-4711-"quoted"-0815'
-    redaction.know("test-canary", canary)
+    redaction.add_secret("test-canary", canary)
     body = {"arguments": orjson.dumps({"key": canary}).decode(), "plain": canary}
     await append(database, HOME_CHAIN, [Event("call.done", f"by {canary}", NOW, body)])
     [one] = await database.read(lambda tx: events.page(tx, HOME))

@@ -31,8 +31,7 @@ from asterism.memory import archive, history
 from asterism.memory.forgetting import Forgetting, forget, replay
 from asterism.memory.forgetting.blocks import sweep_blocks
 from asterism.memory.forgetting.columns import TABLES, How
-from asterism.memory.forgetting.needle import Texts, spans
-from asterism.memory.forgetting.redaction import Redactor
+from asterism.memory.forgetting.redaction import Redactor, TextMatcher, find_spans
 from asterism.memory.gate import blocks, passages, replicas
 from asterism.memory.gate.writer import Writer
 from asterism.memory.schemas import read_schema
@@ -221,7 +220,7 @@ async def test_packed_files_are_looked_into_or_named(
     engine: Engine, database: Database, canary: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What cannot be reached is said, too."""
-    monkeypatch.setattr("asterism.memory.forgetting.packed.MAX_UNPACKED", 1 << 20)
+    monkeypatch.setattr("asterism.memory.forgetting.files.MAX_UNPACKED", 1 << 20)
     said = f"It is {canary}.".encode()
     place = engine.data / "old"
     place.mkdir()
@@ -300,7 +299,7 @@ async def test_what_a_crash_interrupted_is_finished(
         raise RuntimeError("the lights went out")
 
     with monkeypatch.context() as patch:
-        patch.setattr("asterism.memory.forgetting.execution.sweep_database", stumble)
+        patch.setattr("asterism.memory.forgetting.sweep_database", stumble)
         with pytest.raises(RuntimeError):
             await forget(database, engine.data, OWNER, Forgetting(texts=(canary,)))
     assert "entries.body" in await columns_with(database, canary)
@@ -542,16 +541,16 @@ async def test_no_version_of_a_block_holds_it(texts: list[str], era: int) -> Non
 
         block_id = await database.write(write)
         before = await all_lines(database, block_id)
-        seeker = Texts(["abba"])
+        seeker = TextMatcher(["abba"])
         await sweep_blocks(database, HOME, Redactor(seeker))
         after = await all_lines(database, block_id)
         await database.close()
     assert len(after) == len(before)
     for old, new in zip(before, after, strict=True):
-        assert not spans(seeker, new)
+        assert not find_spans(seeker, new)
         assert len(new) == len(old)
         assert all(b in (a, "*") for a, b in zip(old, new, strict=True))
-    if not any(spans(seeker, text) for text in texts):
+    if not any(find_spans(seeker, text) for text in texts):
         assert after == before
 
 

@@ -345,10 +345,10 @@ async def test_only_the_owner_imports(home: Home):
 @pytest.mark.parametrize(
     ("document", "match"),
     [
-        (7, "no exported memory"),
-        ({"kind": "something"}, "no exported memory"),
-        ({"kind": "asterism memory", "x": {1, 2}}, "no exported memory"),
-        ({"kind": "asterism memory", "x": "\ud800"}, "no exported memory"),
+        (7, "not an exported memory"),
+        ({"kind": "something"}, "not an exported memory"),
+        ({"kind": "asterism memory", "x": {1, 2}}, "not an exported memory"),
+        ({"kind": "asterism memory", "x": "\ud800"}, "not an exported memory"),
         ({"kind": "asterism memory"}, "version None of the format"),
         ({"kind": "asterism memory", "version": 2}, "version 2 of the format"),
         ({"kind": "asterism memory", "version": 1, "blocks": {}}, "'blocks' .* is not a list"),

@@ -218,7 +218,7 @@ async def test_bad_roles_trust_levels_accounts_and_taken_names_are_refused(datab
         )
     with pytest.raises(InvalidInput, match="known or a stranger"):
         await database.write(lambda tx: people.set_trust(tx, HOME, anna.id, Trust.OWNER))
-    with pytest.raises(InvalidInput, match="no account"):
+    with pytest.raises(InvalidInput, match="not a valid account"):
         await database.write(lambda tx: people.link(tx, HOME, Account("discord", " "), anna.id))
     with pytest.raises(Conflict, match="called 'Ben' already"):
         await database.write(lambda tx: people.rename(tx, HOME, anna.id, "Ben"))

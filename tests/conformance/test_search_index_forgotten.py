@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from asterism.memory.forgetting import Forgetting, forget
-from asterism.memory.forgetting.retention import Kind, Rule, enforce
+from asterism.memory.forgetting.retention import RetentionKind, RetentionRule, enforce_retention
 from asterism.search import build, index
 from asterism.store import people, search_index
 from asterism.store.database import Database
@@ -116,8 +116,11 @@ async def test_forgetting_takes_words_and_vectors_out_of_the_index(
             ids = Forgetting(turns=("turn_s",), passages=(passage_id,))
             await forget(database, data, as_owner(), ids)
         case _:
-            rules = [Rule(Kind.MESSAGES, 1), Rule(Kind.PASSAGES, 1)]
-            await enforce(database, HOME, rules, NOW + 3 * 86_400_000)
+            rules = [
+                RetentionRule(RetentionKind.MESSAGES, 1),
+                RetentionRule(RetentionKind.PASSAGES, 1),
+            ]
+            await enforce_retention(database, HOME, rules, NOW + 3 * 86_400_000)
     after = await rows_of(database)
     if what == "retention":
         assert after == {"segments": 0, "postings": 0, "embeddings": 0}

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from asterism.memory import people
-from asterism.memory.forgetting import Forgetting
-from asterism.memory.forgetting.execution import forget
+from asterism.memory.forgetting import Forgetting, forget
 from asterism.memory.gate import blocks as block_gate
 from asterism.memory.gate import passages as gate
 from asterism.memory.gate.passages import NewPassage

@@ -20,7 +20,7 @@ from unittest import mock
 import typer.main
 
 from asterism.search import clear_caches
-from asterism.telemetry.redaction import KNOWN, Secrets
+from asterism.telemetry.redaction import SECRETS, KnownSecrets
 
 # The same at each run, and building it takes longer than most commands.
 _commands = functools.cache(typer.main.get_command)
@@ -38,7 +38,7 @@ def as_new_process(
         mock.patch.object(tempfile, "tempdir", None),
         mock.patch.multiple(sys, argv=arguments, path=[*sys.path], excepthook=sys.__excepthook__),
         mock.patch.object(typer.main, "get_command", _commands),
-        mock.patch.dict(vars(KNOWN), vars(Secrets()), clear=True),
+        mock.patch.dict(vars(SECRETS), vars(KnownSecrets()), clear=True),
         warnings.catch_warnings(),
         _modules(),
         _logging(),

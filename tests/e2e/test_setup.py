@@ -457,7 +457,7 @@ def test_a_configuration_that_cannot_be_written(asterism: Command, locked: str):
 def test_a_device_is_not_replaced(asterism: Command):
     done = asterism.run("setup", "--model", "demo:guide", "--yes", "--config", "/dev/null")
     assert done.returncode == 1
-    assert "/dev/null is no ordinary file" in done.stderr
+    assert "/dev/null is not an ordinary file" in done.stderr
     assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
 
 

@@ -27,7 +27,7 @@ from asterism.errors import (
     SecretUnreadable,
 )
 from asterism.permissions import Actor
-from asterism.secrets.keeper import FileKeeper
+from asterism.secrets import MasterKeyFile
 from asterism.telemetry.redaction import redact
 from asterism.testing.postgres import postgres_server
 from asterism.testing.scripted import ScriptedModel
@@ -130,7 +130,7 @@ async def test_a_missing_master_key_is_told_and_nothing_is_lost(stored: Path):
             await home.keys.rotate()
         assert {one.problem is None for one in await home.keys.list()} == {False}
     assert not master(stored).exists()
-    FileKeeper(master(stored)).put([base64.b64decode(kept)])
+    MasterKeyFile(master(stored)).put([base64.b64decode(kept)])
     async with opened(stored) as home:
         assert home.keys.get("openai") == VALUE
 
@@ -212,7 +212,7 @@ async def test_rotation_seals_everything_anew(stored: Path):
     assert not {one for row in before for one in row} & {one for row in after for one in row}
     assert second.splitlines()[1:] == first.splitlines()
     # The new one is enough.
-    FileKeeper(master(stored)).put([base64.b64decode(second.splitlines()[0])])
+    MasterKeyFile(master(stored)).put([base64.b64decode(second.splitlines()[0])])
     async with opened(stored) as home:
         assert home.keys.get("openai") == VALUE
 
@@ -222,9 +222,9 @@ async def test_rotation_seals_everything_anew(stored: Path):
 async def test_a_rotation_that_is_cut_off_loses_nothing(
     stored: Path, when: str, monkeypatch: pytest.MonkeyPatch
 ):
-    put = FileKeeper.put
+    put = MasterKeyFile.put
 
-    def cut_off(self: FileKeeper, keys: Sequence[bytes]) -> None:
+    def cut_off(self: MasterKeyFile, keys: Sequence[bytes]) -> None:
         if when != "before the keeper":
             put(self, keys)
         raise RuntimeError
@@ -233,7 +233,7 @@ async def test_a_rotation_that_is_cut_off_loses_nothing(
         if when == "after the store":
             await home.keys.rotate()
         else:
-            monkeypatch.setattr(FileKeeper, "put", cut_off)
+            monkeypatch.setattr(MasterKeyFile, "put", cut_off)
             with pytest.raises(RuntimeError):
                 await home.keys.rotate()
     async with opened(stored) as home:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from asterism.config.mcp import EffectSettings, McpSettings, McpToolSettings
+from asterism.config.settings import EffectSettings, McpSettings, McpToolSettings
 from asterism.errors import ToolError
 from asterism.tools.mcp.clients import McpBackoff, McpClients
 from asterism.types.effects import EffectKind

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from asterism.config.mcp import McpSettings
+from asterism.config.settings import McpSettings
 from asterism.errors import ToolError
 from tests.mcp_servers.installed import (
     PYTHON_SERVERS,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from asterism import TurnState
-from asterism.config.mcp import McpSettings
+from asterism.config.settings import McpSettings
 from asterism.testing.scripted import ScriptedModel
 from tests.mcp_servers.scene import calls_of, plain_server
 from tests.scenes import calls, heard, open_home, until

@@ -10,7 +10,7 @@ import pytest
 
 from asterism.memory import archive, history
 from asterism.memory.forgetting import retention
-from asterism.memory.forgetting.retention import Kind, Rule, enforce
+from asterism.memory.forgetting.retention import RetentionKind, RetentionRule, enforce_retention
 from asterism.memory.gate import blocks, passages
 from asterism.store.database import Connection, Database
 from asterism.store.journal import Draft
@@ -64,8 +64,11 @@ async def test_messages(database: Database, monkeypatch: pytest.MonkeyPatch) -> 
         return aria, bela
 
     aria, bela = await database.write(fill)
-    rules = [Rule(Kind.MESSAGES, 30, agent_id=aria), Rule(Kind.MESSAGES, 30, trust="stranger")]
-    done = await enforce(database, HOME, rules, NOW)
+    rules = [
+        RetentionRule(RetentionKind.MESSAGES, 30, agent_id=aria),
+        RetentionRule(RetentionKind.MESSAGES, 30, trust="stranger"),
+    ]
+    done = await enforce_retention(database, HOME, rules, NOW)
     assert done.counts == {"messages": 13}
     assert done.agents == (aria,)
     assert done.unreached == ()
@@ -76,9 +79,15 @@ async def test_messages(database: Database, monkeypatch: pytest.MonkeyPatch) -> 
     assert [row[0] for row in rows] == list(range(1, 16))
     assert Reply.from_entry(rows[1][1], None).calls[0].arguments == "{}"
     assert json.loads(rows[2][1])["tool_call_id"] == "c1"
-    assert (await enforce(database, HOME, rules, NOW)).counts == {}
-    assert (await enforce(database, "elsewhere", [Rule(Kind.MESSAGES, 0)], NOW)).counts == {}
-    web = await enforce(database, HOME, [Rule(Kind.MESSAGES, 30, trust="web")], NOW)
+    assert (await enforce_retention(database, HOME, rules, NOW)).counts == {}
+    assert (
+        await enforce_retention(
+            database, "elsewhere", [RetentionRule(RetentionKind.MESSAGES, 0)], NOW
+        )
+    ).counts == {}
+    web = await enforce_retention(
+        database, HOME, [RetentionRule(RetentionKind.MESSAGES, 30, trust="web")], NOW
+    )
     assert web.agents == (bela,)
 
 
@@ -97,8 +106,11 @@ async def test_passages_by_tag_trust_and_age(database: Database) -> None:
         return aria
 
     aria = await database.write(fill)
-    rules = [Rule(Kind.PASSAGES, 7, tag="passing"), Rule(Kind.PASSAGES, 7, trust="web")]
-    assert (await enforce(database, HOME, rules, NOW)).counts == {"passages": 2}
+    rules = [
+        RetentionRule(RetentionKind.PASSAGES, 7, tag="passing"),
+        RetentionRule(RetentionKind.PASSAGES, 7, trust="web"),
+    ]
+    assert (await enforce_retention(database, HOME, rules, NOW)).counts == {"passages": 2}
     left = await database.read(lambda tx: archive.listing(tx, [aria], limit=9))
     assert {one.text for one in left} == {"Anna likes tea in the morning", "Bela has a new bicycle"}
 
@@ -129,8 +141,10 @@ async def test_the_rest(database: Database) -> None:
                 )
 
     await database.write(fill)
-    rules = [Rule(kind, 30) for kind in Kind if kind is not Kind.MESSAGES]
-    done = await enforce(database, HOME, rules, NOW)
+    rules = [
+        RetentionRule(kind, 30) for kind in RetentionKind if kind is not RetentionKind.MESSAGES
+    ]
+    done = await enforce_retention(database, HOME, rules, NOW)
     assert done.counts == {"blobs": 1, "notices": 1, "outbox": 1, "summaries": 1}
 
     async def left(tx: Connection) -> list[Any]:
@@ -146,7 +160,12 @@ async def test_the_rest(database: Database) -> None:
         [("[forgotten]",), ("said",)],
     ]
     # An image goes with the last message that names it.
-    done = await enforce(database, HOME, [Rule(Kind.BLOBS, 30), Rule(Kind.MESSAGES, 30)], NOW)
+    done = await enforce_retention(
+        database,
+        HOME,
+        [RetentionRule(RetentionKind.BLOBS, 30), RetentionRule(RetentionKind.MESSAGES, 30)],
+        NOW,
+    )
     assert done.counts == {"messages": 1, "blobs": 1}
 
 
@@ -176,8 +195,8 @@ async def test_what_blocks_said_before(database: Database) -> None:
         return found
 
     before = await database.read(lambda tx: said(tx, block_id))
-    rules = [Rule(Kind.HISTORY, 30)]
-    assert (await enforce(database, HOME, rules, NOW)).counts[Kind.HISTORY] > 0
+    rules = [RetentionRule(RetentionKind.HISTORY, 30)]
+    assert (await enforce_retention(database, HOME, rules, NOW)).counts[RetentionKind.HISTORY] > 0
     after = await database.read(lambda tx: said(tx, block_id))
     assert after[-2:] == before[-2:]
     assert after[0] == "lives in ****\nlikes tea"
@@ -185,5 +204,5 @@ async def test_what_blocks_said_before(database: Database) -> None:
     phones = await database.read(lambda tx: said(tx, partner_id))
     assert phones[-1].endswith("56-78")
     assert "12-34" not in "".join(phones)
-    assert (await enforce(database, HOME, rules, NOW)).counts == {}
+    assert (await enforce_retention(database, HOME, rules, NOW)).counts == {}
     await database.write(lambda tx: blocks.write(tx, as_owner(), block_id, Append("and so on")))

@@ -377,7 +377,7 @@ async def test_a_collector_that_does_not_work_holds_nothing_up(
 
 @pytest.mark.promise("D4")
 async def test_the_libraries_may_be_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    for name in ("asterism.telemetry.spans", "asterism.telemetry.export"):
+    for name in ("asterism.telemetry.spans", "asterism.telemetry.spans"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace.id_generator", None)
     with pytest.raises(ConfigError, match=r"not installed.*asterism\[telemetry\].*Nothing was"):

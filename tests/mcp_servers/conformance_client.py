@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx2
 from mcp.client.auth import AuthorizationCodeResult
 
-from asterism.config.mcp import McpSettings, OAuthSettings
+from asterism.config.settings import McpSettings, OAuthSettings
 from asterism.errors import ToolError
 from asterism.tools.mcp.clients import McpClients
 from asterism.tools.mcp.connection import McpHost

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from asterism.config.mcp import McpSettings
+from asterism.config.settings import McpSettings
 from asterism.tools.mcp.clients import McpBackoff, McpClients
 from asterism.tools.mcp.connection import McpHost
 from asterism.tools.mcp.tools import file_name, write_private

@@ -26,7 +26,7 @@ from asterism.config import (
     load,
     vendors,
 )
-from asterism.config.document import Key, key_lines
+from asterism.config.parse import Key, key_lines
 from asterism.errors import ConfigError
 from asterism.types.agents import Limits
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asterism.config import Settings, load
-from asterism.config.document import Key
 from asterism.config.edit import edit, save
+from asterism.config.parse import Key
 from asterism.errors import ConfigError
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from asterism.config import LiveSettings, load
-from asterism.config.contacts import Contacts
+from asterism.config.documents import Contacts
 from asterism.errors import ConfigError
 
 HOUR = 3_600_000

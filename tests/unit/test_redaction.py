@@ -13,13 +13,18 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from asterism.ports import ModelRequest
-from asterism.telemetry import prompts
-from asterism.telemetry.redaction import SHORTEST, Secrets, Stream, redact_json
+from asterism.telemetry import redaction
+from asterism.telemetry.redaction import (
+    MIN_SECRET_LENGTH,
+    KnownSecrets,
+    RedactingStream,
+    redact_json,
+)
 
 CANARY = "pw/+ä“1%&<\"\\'x y=9"
 SECRETS = st.text(
     st.characters(min_codepoint=33, max_codepoint=0x2FFF, exclude_categories=("Cs", "Z", "C")),
-    min_size=SHORTEST,
+    min_size=MIN_SECRET_LENGTH,
     max_size=60,
 )
 AROUND = st.text(st.characters(max_codepoint=0x2FFF, exclude_categories=("Cs",)), max_size=40)
@@ -71,10 +76,10 @@ def _in_lines(text: str, width: int, between: str) -> str:
     return between.join(text[at : at + width] for at in range(0, len(text), width))
 
 
-def knowing(*values: str) -> Secrets:
-    secrets = Secrets()
+def knowing(*values: str) -> KnownSecrets:
+    secrets = KnownSecrets()
     for number, value in enumerate(values):
-        secrets.know(f"secret-{number}", value)
+        secrets.add(f"secret-{number}", value)
     return secrets
 
 
@@ -131,7 +136,7 @@ def test_pieces_of_a_stream_never_hold_a_secret(
 ):
     secrets = knowing(secret)
     whole = f"{before} {forms(secret)[form]} {after}"
-    stream, shown, at = Stream(secrets), "", 0
+    stream, shown, at = RedactingStream(secrets), "", 0
     for number in range(len(whole)):
         size = cuts[number % len(cuts)]
         shown += stream.feed(whole[at : at + size])
@@ -145,7 +150,7 @@ def test_pieces_of_a_stream_never_hold_a_secret(
 
 
 def test_a_stream_holds_back_only_what_may_become_a_secret():
-    stream = Stream(knowing("canary-4711-canary"))
+    stream = RedactingStream(knowing("canary-4711-canary"))
     assert stream.feed("hello ") == "hello "
     assert stream.feed("a can") == "a "
     assert stream.feed(" of tea") == "can of tea"
@@ -173,7 +178,7 @@ SHAPES = {
 @pytest.mark.promise("X3")
 @pytest.mark.parametrize("name", SHAPES)
 def test_what_looks_like_a_key_is_taken_out(name: str):
-    secrets = Secrets()
+    secrets = KnownSecrets()
     assert secrets.redact(f"it is {SHAPES[name]}, yes") == f"it is [redacted {name}], yes"
     within = secrets.redact(json.dumps({"a": SHAPES[name], "b": "kept"}))
     assert json.loads(within) == {"a": f"[redacted {name}]", "b": "kept"}
@@ -181,7 +186,7 @@ def test_what_looks_like_a_key_is_taken_out(name: str):
 
 def test_a_private_key_without_an_end_leaves_the_json_around_it_whole():
     cut = json.dumps({"a": SHAPES["private key"][:50], "b": "kept"})
-    assert json.loads(Secrets().redact(cut)) == {"a": "[redacted private key]", "b": "kept"}
+    assert json.loads(KnownSecrets().redact(cut)) == {"a": "[redacted private key]", "b": "kept"}
 
 
 @pytest.mark.parametrize(
@@ -195,7 +200,7 @@ def test_a_private_key_without_an_end_leaves_the_json_around_it_whole():
     ],
 )
 def test_ordinary_words_stay(text: str):
-    assert Secrets().redact(text) is text
+    assert KnownSecrets().redact(text) is text
 
 
 @pytest.mark.promise("X3")
@@ -245,7 +250,7 @@ def test_large_texts_of_every_kind_are_read(kind: str):
 
 @pytest.mark.timeout(30)
 def test_a_stream_of_white_space_is_read():
-    stream = Stream(knowing("canary-4711-canary"))
+    stream = RedactingStream(knowing("canary-4711-canary"))
     stream.feed(base64.b64encode(b"canary").decode())
     for _ in range(3_000):
         stream.feed(" " * 100)
@@ -253,9 +258,9 @@ def test_a_stream_of_white_space_is_read():
 
 def test_a_key_that_is_a_word_of_the_wire_breaks_no_request(monkeypatch: pytest.MonkeyPatch):
     secrets = knowing("assistant", "function", "door-4711-door")
-    monkeypatch.setattr(prompts, "KNOWN", secrets)
-    monkeypatch.setattr(prompts, "redact", secrets.redact)
-    monkeypatch.setattr(prompts, "redact_json", partial(redact_json, secrets=secrets))
+    monkeypatch.setattr(redaction, "SECRETS", secrets)
+    monkeypatch.setattr(redaction, "redact", secrets.redact)
+    monkeypatch.setattr(redaction, "redact_json", partial(redact_json, secrets=secrets))
     call = {
         "id": "call-door-4711-door",
         "type": "function",
@@ -271,7 +276,7 @@ def test_a_key_that_is_a_word_of_the_wire_breaks_no_request(monkeypatch: pytest.
     request = ModelRequest(
         "one", [orjson.dumps(one) for one in messages], orjson.dumps(tools), "key", 1.0
     )
-    cleaned = prompts.Cleaned()
+    cleaned = redaction.RequestRedactor()
     sent = cleaned.request(request)
     said, result, seen = map(orjson.loads, sent.messages)
     assert (said["role"], said["content"]) == ("assistant", "your [redacted secret-0]")
@@ -282,5 +287,5 @@ def test_a_key_that_is_a_word_of_the_wire_breaks_no_request(monkeypatch: pytest.
     assert seen == messages[2]
     assert b'"[redacted secret-2]"' in (sent.tools or b"")
     assert cleaned.request(sent) is sent
-    secrets.know("later", "your assistant")
+    secrets.add("later", "your assistant")
     assert cleaned.request(request).messages != sent.messages

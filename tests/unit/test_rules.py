@@ -104,7 +104,7 @@ def test_lettas_spellings_are_read(form: dict[str, Any], rules: list[Rule]):
         ({"tool": "a", "kind": "start", "tols": ["b"]}, "no field 'tols'. Did you mean 'tools'?"),
         ({"tool": "", "kind": "start"}, "tool is ''; the name of a tool is needed"),
         ({"tool": "a", "kind": "start", "priority": 300}, "a whole number from 0 to 255"),
-        ({"tool_name": "a", "rule_type": "Sing"}, "'Sing' is no rule_type of Pattern's."),
+        ({"tool_name": "a", "rule_type": "Sing"}, "'Sing' is not a rule_type of Pattern's."),
         ({"tool_name": "a", "type": "conditional"}, "chooses the next tool by what 'a' returned"),
         ({"tool_name": "a", "type": "run_first", "args": {"x": 1}}, "Leave out args."),
         ("a", "a table with a tool and a kind is needed, not 'a'."),

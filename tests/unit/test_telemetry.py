@@ -18,12 +18,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from asterism.cli.log import secrets_of
 from asterism.config import Settings
 from asterism.errors import BudgetReached, KeyRefused, ModelBusy, ToolError
-from asterism.telemetry import Counts, ModelWatch, Telemetry, ToolWatch, here
-from asterism.telemetry.content import input_messages, output_messages
-from asterism.telemetry.counts import OTHER, Spread, Spreads, Tally
-from asterism.telemetry.exposition import exposition
-from asterism.telemetry.kinds import error_class
+from asterism.telemetry import Counts, ModelWatch, Telemetry, ToolWatch, current_turn
+from asterism.telemetry.counts import OTHER, Counter, Histogram, LabeledHistogram, error_class
 from asterism.telemetry.logs import JsonLines, TextLines
+from asterism.telemetry.prometheus import render_metrics
+from asterism.telemetry.spans import input_messages, output_messages
 from asterism.types.agents import Agent
 from asterism.types.events import Figures
 from asterism.types.turns import Call, Outcome, Reply, TurnState, Usage
@@ -31,12 +30,12 @@ from asterism.types.turns import Call, Outcome, Reply, TurnState, Usage
 ARIA = Agent("agent_1", "aria", "a:b", "", 0)
 
 
-def test_a_tally_has_a_bounded_number_of_series():
-    tally = Tally(2, most=3)
+def test_a_counter_has_a_bounded_number_of_series():
+    counter = Counter(2, max_series=3)
     for number in range(10):
-        tally.add((str(number), "x"))
-    tally.add(("0", "x"), 5)
-    assert dict(tally.items()) == {
+        counter.add((str(number), "x"))
+    counter.add(("0", "x"), 5)
+    assert dict(counter.items()) == {
         ("0", "x"): 6,
         ("1", "x"): 1,
         ("2", "x"): 1,
@@ -44,11 +43,11 @@ def test_a_tally_has_a_bounded_number_of_series():
     }
 
 
-def test_spreads_are_bounded_too():
-    spreads = Spreads(1, (1.0,), most=2)
+def test_histograms_are_bounded_too():
+    histograms = LabeledHistogram(1, (1.0,), max_series=2)
     for number in range(10):
-        spreads.add((str(number),), 0.5)
-    assert [(labels, list(spread.buckets())) for labels, spread in spreads.items()] == [
+        histograms.add((str(number),), 0.5)
+    assert [(labels, list(histogram.buckets())) for labels, histogram in histograms.items()] == [
         ((OTHER,), [("1.0", 8), ("+Inf", 8)]),
         (("0",), [("1.0", 1), ("+Inf", 1)]),
         (("1",), [("1.0", 1), ("+Inf", 1)]),
@@ -56,15 +55,15 @@ def test_spreads_are_bounded_too():
 
 
 @given(st.lists(st.floats(0, 10), max_size=30))
-def test_a_spread_counts_each_value_up_to_its_bounds(values: list[float]):
-    spread = Spread((1.0, 2.5, 5.0))
+def test_a_histogram_counts_each_value_up_to_its_bounds(values: list[float]):
+    histogram = Histogram((1.0, 2.5, 5.0))
     for value in values:
-        spread.add(value)
+        histogram.add(value)
     bounds = {"1.0": 1.0, "2.5": 2.5, "5.0": 5.0, "+Inf": float("inf")}
-    assert dict(spread.buckets()) == {
+    assert dict(histogram.buckets()) == {
         name: sum(value <= bound for value in values) for name, bound in bounds.items()
     }
-    assert spread.total == pytest.approx(sum(values))
+    assert histogram.total == pytest.approx(sum(values))
 
 
 @pytest.mark.parametrize(
@@ -90,7 +89,7 @@ def watched() -> Counts:
     """Counts after a turn with a model call and three tool calls."""
     telemetry = Telemetry()
     with telemetry.turn(ARIA, "turn_1", resumed=False, waited=0.25) as turn:
-        assert here() is turn
+        assert current_turn() is turn
         with ModelWatch("a:b") as call:
             call.retry(ModelBusy("…"))
             call.queued(2.0)
@@ -100,12 +99,12 @@ def watched() -> Counts:
                 if name != "ok":
                     tool.failed(ValueError() if name == "error" else asyncio.CancelledError())
         turn.outcome = Outcome("turn_1", ARIA.id, TurnState.DONE, "Hi")
-    assert here() is None
+    assert current_turn() is None
     return telemetry.counts
 
 
 def told(counts: Counts, figures: Figures | None = None, accept: str = "") -> tuple[str, str]:
-    body, kind = exposition(
+    body, kind = render_metrics(
         counts, figures, version="1.2", now=5_000, breakers={"a": True}, accept=accept
     )
     return body.decode(), kind

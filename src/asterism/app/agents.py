@@ -15,7 +15,7 @@ from asterism.permissions import Act
 from asterism.ports import ModelRequest, Warm
 from asterism.store import agents, inbox
 from asterism.store.database import Connection
-from asterism.telemetry.prompts import Cleaned
+from asterism.telemetry.redaction import RequestRedactor
 from asterism.turns.context import enter, load
 from asterism.turns.replay import append_past, read_past
 from asterism.turns.rules import narrowed
@@ -170,7 +170,7 @@ class AgentVerbs(Nouns):
                 timeout=agent.limits.seconds,
                 agent_id=agent.id,
             )
-            await link.port.warm(Cleaned().request(request))
+            await link.port.warm(RequestRedactor().request(request))
         except AsterismError as problem:
             # Whoever asks will be told; this was only a head start.
             _log.info("%s could not get ready: %s", agent.model, problem.message)

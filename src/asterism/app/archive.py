@@ -14,7 +14,7 @@ from asterism.errors import BudgetReached, ModelError
 from asterism.memory import archive, people
 from asterism.memory.gate import passages as gate
 from asterism.memory.gate.passages import NewPassage, Written, check_tags
-from asterism.memory.likeness import Kind, ask_model_prompt, read_verdict
+from asterism.memory.likeness import Relation, judge_prompt, parse_verdict
 from asterism.permissions import Act
 from asterism.store.database import Connection
 from asterism.store.passages import PassageEdit
@@ -142,7 +142,7 @@ class Archive:
                 writer.saying(source),
                 found.id,
                 insert,
-                judge_with=lambda _, old: Kind.CONTRADICTS if old in contradicted else None,
+                judge_with=lambda _, old: Relation.CONTRADICTS if old in contradicted else None,
             )
             kind = "passage.added"
             await note(tx, session, kind, by=by, agent_id=found.id, what=written.passage.id)
@@ -159,11 +159,11 @@ class Archive:
         near = await self.search(agent, text, domains=("passages", "documents"), limit=_ASKED_ABOUT)
         for hit in near:
             try:
-                answer = await ask(agent, ask_model_prompt(text, hit.text))
+                answer = await ask(agent, judge_prompt(text, hit.text))
             except (ModelError, BudgetReached) as problem:
                 _log.warning("no model could be asked about %s: %s", hit.id, problem.message)
                 break
-            if read_verdict(answer) is Kind.CONTRADICTS:
+            if parse_verdict(answer) is Relation.CONTRADICTS:
                 told.add(hit.text)
         return frozenset(told)
 

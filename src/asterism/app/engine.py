@@ -26,7 +26,7 @@ from asterism.app.tools import OfferedTools, Workshop
 from asterism.config import ContextSettings, LiveSettings, Settings
 from asterism.errors import AsterismError, ConfigError, NotFound
 from asterism.gate import policies_of
-from asterism.memory.forgetting.tombstones import ForgottenTexts
+from asterism.memory.forgetting import ForgottenTexts
 from asterism.models.chain import Chain, ChainLink, RateLimiter, VendorState
 from asterism.models.prices import Prices
 from asterism.permissions import Act, Authority
@@ -527,14 +527,14 @@ async def metrics(
     accept: str,
 ) -> tuple[bytes, str]:
     """Return the metrics in a format that Prometheus reads, and the type of that format."""
-    from asterism.telemetry.exposition import exposition
+    from asterism.telemetry.prometheus import render_metrics
 
     try:
         async with asyncio.timeout(_PATIENCE):
             at_rest = await database.read(lambda tx: events.read(tx, constellation))
     except (AsterismError, TimeoutError):
         at_rest = None
-    return exposition(
+    return render_metrics(
         telemetry.counts,
         at_rest,
         version=version("asterism"),

@@ -20,18 +20,31 @@ from asterism.config.vendors import vendors
 from asterism.errors import (
     AsterismError,
     InvalidInput,
-    MasterKeyMissing,
     NotFound,
-    SecretUnreadable,
 )
 from asterism.permissions import Act
-from asterism.secrets.keeper import Keeper, first_key, keeper_of
-from asterism.secrets.sealing import fingerprint, new_key, seal, unseal
-from asterism.store import secrets as store
+from asterism.secrets import (
+    DataKey,
+    Decrypter,
+    MasterKeyStore,
+    SecretRow,
+    current_master_key,
+    delete_unused_data_keys,
+    encrypt,
+    fingerprint,
+    list_data_keys,
+    list_secrets,
+    master_key_store,
+    new_data_key,
+    new_key,
+    put_data_key,
+    put_secret,
+    remove_secret,
+    set_used_at,
+    usable_data_key,
+)
 from asterism.store.database import Connection
-from asterism.store.secrets import DataKey, SecretRow
-from asterism.telemetry.redaction import know, know_all
-from asterism.types.agents import new_id
+from asterism.telemetry.redaction import add_secret, add_secrets
 
 _log = logging.getLogger(__name__)
 
@@ -88,7 +101,7 @@ class KeyRing:
 
         A key that cannot be opened hinders nothing but its own use.
         """
-        know_all(configured_secrets(self._settings(), self._environ))
+        add_secrets(configured_secrets(self._settings(), self._environ))
         self._writes = not readonly
         await self.load()
         for problem in {one.message for one in self._problems.values()}:
@@ -102,7 +115,7 @@ class KeyRing:
 
     def settings_changed(self, _: Settings, new: Settings) -> None:
         """Know the keys of a configuration that is in use now."""
-        know_all(configured_secrets(new, self._environ))
+        add_secrets(configured_secrets(new, self._environ))
 
     def _heard(self, name: str) -> None:
         async def again() -> None:
@@ -120,21 +133,21 @@ class KeyRing:
         """Read what is stored at this moment."""
 
         async def read(tx: Connection) -> tuple[list[SecretRow], list[DataKey]]:
-            rows = await store.listing(tx, self.home)
-            return rows, await store.data_keys(tx) if rows else []
+            rows = await list_secrets(tx, self.home)
+            return rows, await list_data_keys(tx) if rows else []
 
         rows, wrapped = await self._session.database.read(read)
         values: dict[str, str] = {}
         problems: dict[str, AsterismError] = {}
         if rows:
-            opener = await asyncio.to_thread(_Opener, self.keeper, wrapped, len(rows))
+            decrypter = await asyncio.to_thread(Decrypter, self.key_store, wrapped, len(rows))
             for row in rows:
                 try:
-                    values[row.name] = opener.text(row)
+                    values[row.name] = decrypter.text(row)
                 except AsterismError as error:
                     problems[row.name] = error
         self._values, self._problems = values, problems
-        know_all(values.items())
+        add_secrets(values.items())
 
     # -- use -----------------------------------------------------------------------------------
 
@@ -174,7 +187,7 @@ class KeyRing:
         self._uses[name] = now
 
         async def noted() -> None:
-            await self._session.database.write(lambda tx: store.used(tx, self.home, name, now))
+            await self._session.database.write(lambda tx: set_used_at(tx, self.home, name, now))
 
         try:
             self._start(noted())
@@ -220,16 +233,16 @@ class KeyRing:
 
     async def put(self, session: Session, name: str, value: str, *, by: str) -> bool:
         """Store a key for whoever acts; return whether it took the place of another."""
-        know(name, value)
-        keeper, now = self.keeper, session.clock()
-        wrapped = await session.database.read(store.data_keys)
-        made = await asyncio.to_thread(_data_key, keeper, wrapped, now)
+        add_secret(name, value)
+        key_store, now = self.key_store, session.clock()
+        wrapped = await session.database.read(list_data_keys)
+        made = await asyncio.to_thread(usable_data_key, key_store, wrapped, now)
 
         async def work(tx: Connection) -> bool:
             data_key, key = made
-            await store.put_data_key(tx, data_key)
-            row = SecretRow(name, seal(key, value.encode(), name), data_key.id, now, None)
-            before = await store.put(tx, self.home, row)
+            await put_data_key(tx, data_key)
+            row = SecretRow(name, encrypt(key, value.encode(), name), data_key.id, now, None)
+            before = await put_secret(tx, self.home, row)
             kind = "key.changed" if before else "key.set"
             await note(tx, session, kind, by=by, what=name)
             await tx.notify(_TOPIC, name)
@@ -245,14 +258,14 @@ class KeyRing:
         """Remove a key for whoever acts."""
 
         async def work(tx: Connection) -> bool:
-            if not await store.remove(tx, self.home, name):
+            if not await remove_secret(tx, self.home, name):
                 return False
             await note(tx, session, "key.removed", by=by, what=name)
             await tx.notify(_TOPIC, name)
             return True
 
         if not await session.database.write(work):
-            there = await session.database.read(lambda tx: store.listing(tx, self.home))
+            there = await session.database.read(lambda tx: list_secrets(tx, self.home))
             raise NotFound(
                 f"{no_such('key', name, [one.name for one in there])} Nothing was removed."
             )
@@ -268,10 +281,12 @@ class KeyRing:
         return self._session.constellation
 
     @property
-    def keeper(self) -> Keeper:
-        """What keeps the master key."""
-        given = self._settings().secrets
-        return keeper_of(given.keeper, given.key_file, self._session.data, self.home, self._environ)
+    def key_store(self) -> MasterKeyStore:
+        """Where the master key is."""
+        settings = self._settings().secrets
+        return master_key_store(
+            settings.keeper, settings.key_file, self._session.data, self.home, self._environ
+        )
 
     def named(self) -> dict[str, list[str]]:
         """Return the settings that name each key."""
@@ -335,7 +350,7 @@ class Keys:
 
     async def list(self) -> list[StoredKey]:
         """Return what is stored, by name: never a value."""
-        rows = await self._session.database.read(lambda tx: store.listing(tx, self._ring.home))
+        rows = await self._session.database.read(lambda tx: list_secrets(tx, self._ring.home))
         uses = self._ring.named()
         return [
             StoredKey(
@@ -355,7 +370,7 @@ class Keys:
     async def rotate(self, *, by: str = "api") -> int:
         """Encrypt everything anew: a new master key where it can be put, and a new data key.
 
-        Former master keys stay behind the new one, since other data may be sealed with them.
+        Former master keys stay behind the new one, since other data may be encrypted with them.
         """
         await self._ring.load()
         if (broken := self._ring.first_problem()) is not None:
@@ -364,29 +379,29 @@ class Keys:
                 f"{error.message} Set {name!r} again or remove it, and then rotate. Nothing was "
                 "changed."
             )
-        keeper, now = self._ring.keeper, self._session.clock()
-        masters = await asyncio.to_thread(keeper.read)
-        master = new_key() if keeper.changes else _current(keeper, masters)
-        if keeper.changes:
-            # Both are there before anything is sealed with the new one.
-            await asyncio.to_thread(keeper.put, [master, *masters])
+        key_store, now = self._ring.key_store, self._session.clock()
+        masters = await asyncio.to_thread(key_store.read)
+        master = new_key() if key_store.is_writable else current_master_key(key_store, masters)
+        if key_store.is_writable:
+            # Both are there before anything is encrypted with the new one.
+            await asyncio.to_thread(key_store.put, [master, *masters])
 
         async def work(tx: Connection) -> int:
-            opener = _Opener(keeper, await store.data_keys(tx), 0)
-            for old, key in opener.opened():
-                sealed = seal(master, key, old.id)
-                await store.put_data_key(
-                    tx, replace(old, sealed=sealed, master=fingerprint(master))
+            decrypter = Decrypter(key_store, await list_data_keys(tx), 0)
+            for old, key in decrypter.data_keys():
+                encrypted = encrypt(master, key, old.id)
+                await put_data_key(
+                    tx, replace(old, encrypted=encrypted, master=fingerprint(master))
                 )
-            data_key, key = _new_data_key(master, now)
-            await store.put_data_key(tx, data_key)
-            rows = await store.listing(tx, self._ring.home)
+            data_key, key = new_data_key(master, now)
+            await put_data_key(tx, data_key)
+            rows = await list_secrets(tx, self._ring.home)
             for row in rows:
-                sealed = seal(key, opener.text(row).encode(), row.name)
-                await store.put(
-                    tx, self._ring.home, replace(row, sealed=sealed, key_id=data_key.id)
+                encrypted = encrypt(key, decrypter.text(row).encode(), row.name)
+                await put_secret(
+                    tx, self._ring.home, replace(row, encrypted=encrypted, key_id=data_key.id)
                 )
-            await store.drop_unused_keys(tx)
+            await delete_unused_data_keys(tx)
             await note(tx, self._session, "key.rotated", by=by, what=f"{len(rows)} keys")
             return len(rows)
 
@@ -394,92 +409,7 @@ class Keys:
 
     def place(self) -> str:
         """Return where the master key is, in words."""
-        return self._ring.keeper.place
-
-
-class _Opener:
-    """Opens secrets with the master keys that a keeper has."""
-
-    def __init__(self, keeper: Keeper, wrapped: list[DataKey], count: int) -> None:
-        self._place = keeper.place
-        self._count = count
-        self._problem: AsterismError | None = None
-        self._masters: dict[str, bytes] = {}
-        try:
-            self._masters = {fingerprint(key): key for key in keeper.read()}
-        except AsterismError as error:
-            self._problem = error
-        self._wrapped = {one.id: one for one in wrapped}
-        self._keys: dict[str, bytes] = {}
-
-    def opened(self) -> Iterator[tuple[DataKey, bytes]]:
-        """Yield each data key that a master key opens."""
-        for one in self._wrapped.values():
-            if one.master in self._masters:
-                yield one, unseal(self._masters[one.master], one.sealed, one.id)
-
-    def text(self, row: SecretRow) -> str:
-        """Return a secret."""
-        key = self._keys.get(row.key_id)
-        if key is None:
-            key = self._keys[row.key_id] = self._key(row)
-        return unseal(key, row.sealed, row.name).decode()
-
-    def _key(self, row: SecretRow) -> bytes:
-        if self._problem is not None:
-            raise self._problem
-        wrapped = self._wrapped.get(row.key_id)
-        if wrapped is None:
-            raise SecretUnreadable(
-                f"The secret {row.name!r} cannot be opened: its data key {row.key_id} is gone. Set "
-                f'it again with "asterism key set {row.name}".'
-            )
-        master = self._masters.get(wrapped.master)
-        if master is None:
-            raise wrong_master(self._place, bool(self._masters), self._count)
-        try:
-            return unseal(master, wrapped.sealed, wrapped.id)
-        except SecretUnreadable:
-            raise SecretUnreadable(
-                f"The secret {row.name!r} cannot be opened: its data key was damaged at rest. Put "
-                f'the database back from a backup, or set it again with "asterism key set '
-                f'{row.name}".'
-            ) from None
-
-
-def wrong_master(place: str, found: bool, count: int) -> MasterKeyMissing:
-    """Return the error of a master key that is gone, or is another one."""
-    what = "holds another master key than they were sealed with" if found else "has no master key"
-    whose = f"{count} stored keys" if count != 1 else "A stored key"
-    return MasterKeyMissing(
-        f"{whose} cannot be opened: {place} {what}. Put the right one back (or set ASTERISM_KEY to "
-        "it). Nothing was lost or changed."
-    )
-
-
-def _current(keeper: Keeper, masters: list[bytes]) -> bytes:
-    return masters[0] if masters else first_key(keeper)
-
-
-def _data_key(keeper: Keeper, wrapped: list[DataKey], now: int) -> tuple[DataKey, bytes]:
-    """Return a data key to seal with, a new one where there is none."""
-    masters = keeper.read()
-    by_name = {fingerprint(key): key for key in masters}
-    for one in wrapped:
-        if one.master in by_name:
-            try:
-                return one, unseal(by_name[one.master], one.sealed, one.id)
-            except SecretUnreadable:
-                continue
-    if wrapped and not masters:
-        # A new master key would hide that the right one has to be put back.
-        raise wrong_master(keeper.place, found=False, count=2)
-    return _new_data_key(_current(keeper, masters), now)
-
-
-def _new_data_key(master: bytes, now: int) -> tuple[DataKey, bytes]:
-    key, id = new_key(), new_id("dkey")
-    return DataKey(id, seal(master, key, id), fingerprint(master), now), key
+        return self._ring.key_store.place
 
 
 # -- configuration ---------------------------------------------------------------------------------

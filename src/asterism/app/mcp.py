@@ -13,7 +13,7 @@ import orjson
 
 from asterism.app.session import Session, verbs
 from asterism.config import Settings
-from asterism.config.mcp import SERVER_NAME, McpSettings, OAuthSettings
+from asterism.config.settings import SERVER_NAME, McpSettings, OAuthSettings
 from asterism.errors import ConfigError, Conflict, InvalidInput, NotFound
 from asterism.permissions import Act
 from asterism.private import TooLarge, read_regular

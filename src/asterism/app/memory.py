@@ -14,8 +14,13 @@ from asterism.config import RetentionSettings
 from asterism.memory import export, health, history
 from asterism.memory import why as provenance
 from asterism.memory.export import Report
-from asterism.memory.forgetting import Forgetting, Receipt, forget, replay
-from asterism.memory.forgetting.retention import Deleted, Kind, Rule, enforce
+from asterism.memory.forgetting import ForgetReceipt, Forgetting, forget, replay
+from asterism.memory.forgetting.retention import (
+    RetentionKind,
+    RetentionResult,
+    RetentionRule,
+    enforce_retention,
+)
 from asterism.memory.gate import undo as gate
 from asterism.memory.gate.copies import Forked, fork_memory
 from asterism.memory.health import Health
@@ -132,7 +137,7 @@ class Memory:
 
     # -- forgetting ----------------------------------------------------------------------------
 
-    async def forget(self, what: Forgetting, *, reason: str = "", by: str = "api") -> Receipt:
+    async def forget(self, what: Forgetting, *, reason: str = "", by: str = "api") -> ForgetReceipt:
         """Forget something everywhere; the receipt says how often where, never what it was."""
         session = self._session
         writer = await session.database.read(lambda tx: session.writer(tx, by, reason))
@@ -146,29 +151,29 @@ class Memory:
         await self._drop(receipt.agents)
         return receipt
 
-    async def receipts(self) -> list[Receipt]:
+    async def receipts(self) -> list[ForgetReceipt]:
         """Return the receipts of everything that was forgotten, the newest first."""
         rows = await self._session.database.read(
             lambda tx: forgetting_at_rest.tombstones(tx, self._home)
         )
-        found = sorted((Receipt.read(row[4]) for row in rows), key=lambda one: -one.at)
+        found = sorted((ForgetReceipt.read(row[4]) for row in rows), key=lambda one: -one.at)
         if self._session.sees_all:
             return found
         # Why, and which files could not be reached, is the owner's to know.
         return [replace(one, reason="", unreached=(), places={}, names={}) for one in found]
 
-    async def forget_again(self) -> Receipt | None:
+    async def forget_again(self) -> ForgetReceipt | None:
         """Forget what an older copy of the database has brought back; None if there is nothing."""
         session = self._session
         return await replay(
             session.database, session.data, self._home, drop=self._drop, clock=session.clock
         )
 
-    async def retain(self) -> Deleted:
+    async def retain(self) -> RetentionResult:
         """Delete what has grown older than the configured rules of retention allow."""
         rules = [
-            Rule(
-                Kind(one.kind),
+            RetentionRule(
+                RetentionKind(one.kind),
                 one.days,
                 agent_id=await self._session.agent_id(one.agent) or None,
                 tag=one.tag,
@@ -176,7 +181,9 @@ class Memory:
             )
             for one in self._retention()
         ]
-        deleted = await enforce(self._session.database, self._home, rules, self._session.clock())
+        deleted = await enforce_retention(
+            self._session.database, self._home, rules, self._session.clock()
+        )
         await self._drop(deleted.agents)
         return deleted
 

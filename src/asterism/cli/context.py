@@ -91,10 +91,9 @@ def print_context(
 
 def _as_sent(shown: ShownContext) -> ShownContext:
     """Return a context without known keys, which are taken out when it is sent."""
-    from asterism.telemetry.prompts import Cleaned
-    from asterism.telemetry.redaction import redact
+    from asterism.telemetry.redaction import RequestRedactor, redact
 
-    cleaned = Cleaned()
+    cleaned = RequestRedactor()
     lines = tuple(replace(one, text=redact(one.text)) for one in shown.lines)
     return replace(shown, lines=lines, messages=tuple(cleaned[one] for one in shown.messages))
 

@@ -12,7 +12,7 @@ from asterism.errors import AsterismError
 
 if TYPE_CHECKING:
     from asterism.app.discovery import Finding
-    from asterism.config.document import Key
+    from asterism.config.parse import Key
     from asterism.models.embedded.weights import ModelWeights
 
 _NOTE, _WARNING = "bright_black", "yellow"

@@ -18,7 +18,7 @@ from asterism.times import local_short, local_text
 if TYPE_CHECKING:
     from asterism.app import Asterism
     from asterism.cli.options import Options
-    from asterism.memory.forgetting import Forgetting, Receipt
+    from asterism.memory.forgetting import ForgetReceipt, Forgetting
 
 _SHOWN = 60
 
@@ -54,7 +54,7 @@ def forget_wanted(options: Options, wanted: Wanted, *, reason: str, yes: bool) -
             _tell(f"  {kind}: {name}")
     be_sure("Forget this for good? It cannot be brought back.", yes=yes)
 
-    async def errand(home: Asterism) -> Receipt:
+    async def errand(home: Asterism) -> ForgetReceipt:
         return await home.memory.forget(what, reason=reason, by="cli")
 
     receipt = visit(options, errand)
@@ -106,7 +106,7 @@ def _quoted(text: str) -> str:
     return f'"{one_line(text, _SHOWN)}"'
 
 
-def print_receipt(out: Output, receipt: Receipt) -> None:
+def print_receipt(out: Output, receipt: ForgetReceipt) -> None:
     """Print what was found where, and what could not be reached."""
     if receipt.places:
         rows = list(receipt.places.items())
@@ -132,9 +132,9 @@ def print_receipt(out: Output, receipt: Receipt) -> None:
         out.line("It is not finished: the next start goes on with it.")
 
 
-def print_receipts(out: Output, found: Sequence[Receipt]) -> None:
+def print_receipts(out: Output, found: Sequence[ForgetReceipt]) -> None:
     """Print the receipts of all that was forgotten."""
-    columns: list[Column[Receipt]] = [
+    columns: list[Column[ForgetReceipt]] = [
         Column("receipt", lambda one: one.id),
         Column("when", lambda one: local_short(one.at)),
         Column("times", lambda one: f"{one.count:,}"),

@@ -229,7 +229,7 @@ def add(
 
 
 def _checked(name: str) -> str:
-    from asterism.config.mcp import SERVER_NAME
+    from asterism.config.settings import SERVER_NAME
 
     if not SERVER_NAME.fullmatch(name):
         raise InvalidInput(

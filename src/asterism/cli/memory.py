@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
     from asterism.app import Asterism
     from asterism.memory.export import Report
-    from asterism.memory.forgetting import Receipt
-    from asterism.memory.forgetting.retention import Deleted
+    from asterism.memory.forgetting import ForgetReceipt
+    from asterism.memory.forgetting.retention import RetentionResult
     from asterism.memory.gate.copies import Forked
-    from asterism.memory.health import Finding, Health
+    from asterism.memory.health import Health, HealthIssue
     from asterism.memory.history import MemoryAt, TurnWrites
     from asterism.memory.why import Trace
     from asterism.types.memory import EditRecord, Passage
@@ -241,7 +241,7 @@ def fork(
 def retain(options: Options) -> None:
     """Delete what is older than the rules in [retention] allow; it is done daily, too."""
 
-    async def errand(home: Asterism) -> tuple[int, Deleted]:
+    async def errand(home: Asterism) -> tuple[int, RetentionResult]:
         return len(home.settings.retention), await home.memory.retain()
 
     rules, deleted = visit(options, errand)
@@ -326,7 +326,7 @@ def health(options: Options, agent: Agent) -> None:
     if not found.findings:
         out.line(f"Nothing is wrong with what {agent} remembers.")
         return
-    columns: list[Column[Finding]] = [
+    columns: list[Column[HealthIssue]] = [
         Column("what", lambda one: one.kind),
         Column("where", lambda one: "\n".join(one.ids[:2]), least=100),
         Column("says", lambda one: one.text, prose=True),
@@ -392,7 +392,7 @@ def receipts(
 ) -> None:
     """Show the receipts of all that was forgotten, the newest first; never what it was."""
 
-    async def errand(home: Asterism) -> list[Receipt]:
+    async def errand(home: Asterism) -> list[ForgetReceipt]:
         return await home.memory.receipts()
 
     found = visit(options, errand, readonly=True)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from asterism.app.discovery import Finding
     from asterism.app.keys import KeyPlace, StoredKeys
     from asterism.config import Settings
-    from asterism.config.document import Key
+    from asterism.config.parse import Key
     from asterism.types.agents import Agent
 
 _NONE = "none"

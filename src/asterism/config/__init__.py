@@ -1,20 +1,30 @@
 """`asterism.toml` and the environment become `Settings`; a bad reload keeps the last good ones."""
 
-from asterism.config.live import NEEDS_RESTART, LiveSettings, Reload
-from asterism.config.load import RESERVED, config_file, data_directory, load
-from asterism.config.memory import ContextSettings, MemorySettings, RetentionSettings
-from asterism.config.search import SearchSettings
+from asterism.config.load import (
+    NEEDS_RESTART,
+    RESERVED,
+    LiveSettings,
+    Reload,
+    config_file,
+    data_directory,
+    load,
+)
 from asterism.config.settings import (
     ChannelSettings,
+    ContextSettings,
     LimitSettings,
+    LogSettings,
+    MemorySettings,
     ModelSettings,
     OutboxSettings,
+    RetentionSettings,
     RuntimeSettings,
+    SearchSettings,
     Settings,
     StoreSettings,
+    TelemetrySettings,
     ToolSettings,
 )
-from asterism.config.telemetry import LogSettings, TelemetrySettings
 
 __all__ = [
     "NEEDS_RESTART",

@@ -11,8 +11,8 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any, cast
 
-from asterism.config.document import Document, Key, dotted
 from asterism.config.load import config_file, load
+from asterism.config.parse import ConfigDocument, Key, dotted
 from asterism.errors import ConfigError
 from asterism.private import make_directory
 
@@ -49,12 +49,12 @@ def edit(
     stands, a value that cannot be, a place that cannot be written. Without `commit` nothing is.
     """
     named = config_file(data, file, environ)
-    before = Document.read(named, must_exist=False)
+    before = ConfigDocument.read(named, must_exist=False)
     # A link stays a link: what it points to is replaced.
     path = named.resolve()
     if path.exists() and not path.is_file():
         raise ConfigError(
-            f"{path} is no ordinary file, so it is not replaced by another. Name a file with "
+            f"{path} is not an ordinary file, so it is not replaced by another. Name a file with "
             "--config or ASTERISM_CONFIG. Nothing was changed."
         )
     text = edited(before, path, changes)
@@ -91,7 +91,7 @@ def save(
     return prepared.path
 
 
-def edited(before: Document, path: Path, changes: Mapping[Key, object]) -> str:
+def edited(before: ConfigDocument, path: Path, changes: Mapping[Key, object]) -> str:
     """Return the text of a file with some settings changed and all else as it was."""
     import tomlkit
 

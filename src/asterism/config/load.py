@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, time
 from functools import reduce
@@ -14,7 +16,15 @@ from typing import TYPE_CHECKING, Any, Literal, TypeGuard, cast, get_args, get_o
 
 from pydantic import BaseModel, SecretStr, ValidationError
 
-from asterism.config.document import DEEPEST, Document, Key, dotted, printable, refuse_depth
+from asterism.config.parse import (
+    MAX_DEPTH,
+    ConfigDocument,
+    Key,
+    dotted,
+    printable,
+    read_yaml,
+    refuse_depth,
+)
 from asterism.config.settings import Settings
 from asterism.errors import ConfigError
 from asterism.private import refuse_writable
@@ -38,7 +48,7 @@ RESERVED = frozenset(
 """Variables that are read by others and are no settings."""
 DOCUMENTS = ("authorizations", "contacts")
 """Tables of the settings that have a file of their own beside `asterism.toml`."""
-_MOST_PROBLEMS = 20
+_MAX_PROBLEMS = 20
 
 
 def data_directory(explicit: Path | None, environ: Mapping[str, str]) -> Path:
@@ -76,7 +86,7 @@ def load(
         refuse_writable(path)
     sources = [
         _from_file(path, must_exist=must_exist or named),
-        *(_from_document(path.parent, one) for one in DOCUMENTS),
+        *(_from_document(path.parent, name) for name in DOCUMENTS),
         _from_environment(environ),
         _from_overrides(overrides or {}),
     ]
@@ -98,7 +108,7 @@ def read_document(name: str, text: str, shown: str) -> Settings:
 
     Problems are told as those of the file, which errors call `shown`.
     """
-    return _validated([_of_document(name, Document.parse(shown, text))], {})
+    return _validated([_of_document(name, ConfigDocument.parse(shown, text))], {})
 
 
 def _validated(sources: list[_Source], environ: Mapping[str, str]) -> Settings:
@@ -121,7 +131,7 @@ class _Source:
 
 
 def _from_file(path: Path, *, must_exist: bool) -> _Source:
-    document = Document.read(path, must_exist=must_exist)
+    document = ConfigDocument.read(path, must_exist=must_exist)
 
     def place(key: Key) -> tuple[int, str]:
         line = document.line_of(key)
@@ -136,23 +146,21 @@ def document_files(name: str) -> tuple[str, ...]:
 
 
 def _from_document(folder: Path, name: str) -> _Source:
-    there = [folder / one for one in document_files(name) if (folder / one).exists()]
+    there = [folder / file for file in document_files(name) if (folder / file).exists()]
     if len(there) > 1:
-        named = " and ".join(one.name for one in there)
+        named = " and ".join(file.name for file in there)
         raise ConfigError(f"There are {named} in {folder}, and one of them is needed. Keep one.")
     if not there:
         return _Source({}, lambda _: (0, ""), dotted)
     refuse_writable(there[0])
     if there[0].suffix == ".toml":
-        document = Document.read(there[0], must_exist=True)
+        document = ConfigDocument.read(there[0], must_exist=True)
     else:
-        from asterism.config.yaml_document import read_yaml
-
         document = read_yaml(there[0])
     return _of_document(name, document)
 
 
-def _of_document(name: str, document: Document) -> _Source:
+def _of_document(name: str, document: ConfigDocument) -> _Source:
     def place(key: Key) -> tuple[int, str]:
         line = document.line_of(key[1:])
         return line, f"{document.name} line {line}"
@@ -170,9 +178,9 @@ def _from_environment(environ: Mapping[str, str]) -> _Source:
         text = environ[name]
         if not name.startswith(PREFIX) or name in RESERVED or not text:
             continue
-        key = tuple(name.removeprefix(PREFIX).lower().split("__", DEEPEST))
+        key = tuple(name.removeprefix(PREFIX).lower().split("__", MAX_DEPTH))
         names[key] = name
-        values = _merged(values, _nested(key, _typed(key, text), name))
+        values = _merged(values, _nested(key, _parse_value(key, text), name))
 
     def place(key: Key) -> tuple[int, str]:
         # A variable may set the key itself, a table around it, or something inside it.
@@ -189,12 +197,12 @@ def _from_overrides(overrides: Mapping[str, object]) -> _Source:
     values: dict[str, Any] = {}
     for name, value in overrides.items():
         if value is not None:
-            key = tuple(name.split(".", DEEPEST))
+            key = tuple(name.split(".", MAX_DEPTH))
             values = _merged(values, _nested(key, value, "overrides"))
     return _Source(values, lambda _: (0, "overrides"), dotted)
 
 
-def _typed(key: Key, text: str) -> object:
+def _parse_value(key: Key, text: str) -> object:
     kind, _ = _schema(key)
     if kind in (None, str, SecretStr) or get_origin(kind) is Literal:
         return text
@@ -249,17 +257,17 @@ def _without_none(annotation: object) -> object:
 
 
 def _explain(error: ValidationError, sources: list[_Source]) -> str:
-    found: list[tuple[int, int, str, ErrorDetails]] = []
+    problems: list[tuple[int, int, str, ErrorDetails]] = []
     for detail in error.errors(include_url=False):
         rank = _origin(detail["loc"], sources)
         line, place = sources[rank].place(detail["loc"])
-        found.append((rank, line, place, detail))
-    found.sort(key=lambda problem: problem[:2])
+        problems.append((rank, line, place, detail))
+    problems.sort(key=lambda problem: problem[:2])
     lines = [
         f"{place}: {_sentence(detail, sources[rank])}"
-        for rank, _, place, detail in found[:_MOST_PROBLEMS]
+        for rank, _, place, detail in problems[:_MAX_PROBLEMS]
     ]
-    if more := len(found) - len(lines):
+    if more := len(problems) - len(lines):
         lines.append(f"There are {more:,} more problems.")
     return "\n".join(lines)
 
@@ -296,19 +304,21 @@ def _sentence(problem: ErrorDetails, source: _Source) -> str:
         case "missing":
             return f"{name} is missing; {_needed(field)}."
         case _ if is_table:
-            return f"{name} is {_sort_of(value)}; a table is needed, such as [{name}]."
+            return f"{name} is {_describe_type(value)}; a table is needed, such as [{name}]."
         case _ if field is None or not field.repr:  # it is or may be a secret
-            hidden = "text (not shown)" if value and isinstance(value, str) else _sort_of(value)
+            hidden = (
+                "text (not shown)" if value and isinstance(value, str) else _describe_type(value)
+            )
             return f"{name} is {hidden}; {_needed(field)}."
         case _:
-            return f"{name} is {_shown(value)}; {_needed(field)}."
+            return f"{name} is {_quote(value)}; {_needed(field)}."
 
 
 def _needed(field: FieldInfo | None) -> str:
     if field is None:
         return "another value is needed"
     example = field.examples[0] if field.examples else field.default
-    such_as = f", such as {_shown(example)}" if example else ""
+    such_as = f", such as {_quote(example)}" if example else ""
     return f"{field.description} is needed{such_as}"
 
 
@@ -334,7 +344,7 @@ def _elsewhere(name: str | int) -> Key | None:
     return None
 
 
-def _shown(value: object) -> str:
+def _quote(value: object) -> str:
     match value:
         case str():
             # An address may carry a password.
@@ -346,10 +356,10 @@ def _shown(value: object) -> str:
         case int() | float():
             return str(value)
         case _:
-            return _sort_of(value)
+            return _describe_type(value)
 
 
-def _sort_of(value: object) -> str:
+def _describe_type(value: object) -> str:
     match value:
         case str():
             return "text" if value else "empty"
@@ -365,3 +375,129 @@ def _sort_of(value: object) -> str:
             return "a table"
         case _:
             return f"a Python {type(value).__name__}"
+
+
+_log = logging.getLogger(__name__)
+
+
+# -- the settings in use while a process runs ------------------------------------------------------
+
+NEEDS_RESTART = frozenset({"cassette", "constellation", "runtime", "store", "telemetry", "tools"})
+"""What a running process keeps; everything else changes live."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reload:
+    """What came of reading the configuration again."""
+
+    changed: tuple[str, ...] = ()
+    """Settings that are in use with their new value."""
+    needs_restart: tuple[str, ...] = ()
+    """Settings that differ, and keep their old value until the next start."""
+    error: str | None = None
+
+
+class LiveSettings:
+    """The settings in use, which follow the file."""
+
+    def __init__(
+        self,
+        data: Path,
+        file: Path | None,
+        environ: Mapping[str, str],
+        overrides: Mapping[str, object] | None = None,
+        *,
+        on_problem: Callable[[str], None] = _log.warning,
+    ) -> None:
+        """Load for the first time; `on_problem` hears what a later reload cannot put in use."""
+        self._data = data
+        self._named = file
+        self._environ = environ
+        self._overrides = overrides
+        self._on_problem = on_problem
+        self._subscribers: list[Callable[[Settings, Settings], None]] = []
+        self._file = config_file(data, file, environ)
+        self._must_exist = False
+        self._current = self._load()
+
+    @property
+    def current(self) -> Settings:
+        """The settings in use."""
+        return self._current
+
+    def subscribe(self, callback: Callable[[Settings, Settings], None]) -> None:
+        """Call back with the old and the new settings after each change; it must not raise."""
+        self._subscribers.append(callback)
+
+    def reload(self) -> Reload:
+        """Read the file again and put in use what can change live."""
+        try:
+            read = self._load()
+        except ConfigError as error:
+            problem = f"{error.message} The previous configuration stays in use."
+            self._on_problem(problem)
+            return Reload(error=problem)
+        old = self._current
+        kept = {section: getattr(old, section) for section in NEEDS_RESTART}
+        self._current = new = read.model_copy(update=kept)
+        changed, needs_restart = _differences(old, new), _differences(new, read)
+        if changed:
+            for callback in self._subscribers:
+                callback(old, new)
+        if needs_restart:
+            names = ", ".join(needs_restart)
+            self._on_problem(f"{names}: changed in {self._file.name}, in use after a restart.")
+        return Reload(changed, needs_restart)
+
+    async def watch(self) -> None:
+        """Reload whenever the file changes, until cancelled."""
+        # Its annotations name trio, which need not be installed.
+        from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType]
+
+        target = self._file.resolve()
+        # Kubernetes changes a mounted file by pointing the link "..data" beside it elsewhere.
+        names = {self._file.name, target.name, "..data"}
+        names.update(file for name in DOCUMENTS for file in document_files(name))
+        changes = awatch(
+            *{self._file.parent, target.parent},
+            watch_filter=lambda _, path: Path(path).name in names,
+            recursive=False,
+        )
+        try:
+            while True:
+                change = asyncio.ensure_future(anext(changes))
+                await asyncio.sleep(0)  # it watches from here on, so nothing saved later is missed
+                self.reload()
+                await change
+        except OSError as error:
+            self._on_problem(
+                f"{self._file} cannot be watched: {error}. Changes are in use after a restart."
+            )
+
+    def _load(self) -> Settings:
+        settings = load(
+            self._data,
+            self._named,
+            self._environ,
+            self._overrides,
+            must_exist=self._must_exist,
+        )
+        # A file that was there once must not turn into defaults when it is gone.
+        self._must_exist = self._must_exist or self._file.exists()
+        return settings
+
+
+def _differences(old: Settings, new: Settings) -> tuple[str, ...]:
+    # Without defaults, so that a new vendor is named by what was written about it.
+    before = dict(_leaves((), old.model_dump(exclude_defaults=True)))
+    after = dict(_leaves((), new.model_dump(exclude_defaults=True)))
+    changed = [key for key in before | after if before.get(key) != after.get(key)]
+    return tuple(map(dotted, changed))
+
+
+def _leaves(key: Key, value: object) -> Iterator[tuple[Key, object]]:
+    if isinstance(value, dict) and (value or not key):
+        for name, inner in cast("dict[str, object]", value).items():
+            yield from _leaves((*key, name), inner)
+    else:
+        yield key, value

@@ -32,7 +32,7 @@ _PATTERN = {
     "continueloop": RuleKind.CONTINUE_LOOP,
 }
 """Pattern's names, without what sets their words apart."""
-_SAYS_NOTHING = "needed"
+_MARKS_ONLY = "needed"
 """A name of Pattern's that only marks a tool which a source brings along."""
 _LETTA = {
     "run_first": RuleKind.START,
@@ -52,7 +52,7 @@ _LETTA = {
     "requires_approval": RuleKind.CONSENT,
     "RequiresApprovalToolRule": RuleKind.CONSENT,
 }
-_NOT_LETTAS = ("conditional", "ConditionalToolRule")
+_LETTA_UNSUPPORTED = ("conditional", "ConditionalToolRule")
 """Letta's rule by which the output of a tool chooses the next: it has no counterpart."""
 
 Form = Mapping[str, Any]
@@ -60,16 +60,16 @@ Form = Mapping[str, Any]
 
 def read_rules(forms: Iterable[Rule | Form]) -> list[Rule]:
     """Return rules from their forms; raise `InvalidInput` that says which one cannot be read."""
-    found: list[Rule] = []
+    rules: list[Rule] = []
     for number, form in enumerate(forms, 1):
         try:
             read = [form] if isinstance(form, Rule) else _rules_of(form)
-            found += [_checked(rule) for rule in read]
+            rules += [_checked(rule) for rule in read]
         except InvalidInput as error:
             raise InvalidInput(
                 f"Rule {number}: {error.reason}", outcome="Nothing was changed."
             ) from None
-    return found
+    return rules
 
 
 def read_rules_file(file: Path) -> list[Rule]:
@@ -130,28 +130,28 @@ def _one(values: Sequence[str], what: str) -> str:
     return values[0]
 
 
-def _rules_of(form: Any) -> list[Rule]:
-    if not isinstance(form, Mapping):
-        raise InvalidInput(f"a table with a tool and a kind is needed, not {form!r}.")
-    given = cast("Form", form)
-    if "rule_type" in given:
-        return _from_pattern(given)
-    if "kind" not in given and "tool_name" in given and "type" in given:
-        return _from_letta(given)
-    for name in given:
+def _rules_of(value: Any) -> list[Rule]:
+    if not isinstance(value, Mapping):
+        raise InvalidInput(f"a table with a tool and a kind is needed, not {value!r}.")
+    form = cast("Form", value)
+    if "rule_type" in form:
+        return _from_pattern(form)
+    if "kind" not in form and "tool_name" in form and "type" in form:
+        return _from_letta(form)
+    for name in form:
         if name not in _FIELDS:
             near = difflib.get_close_matches(str(name), _FIELDS, 1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise InvalidInput(f"there is no field {name!r}.{hint} There are: {_list(_FIELDS)}.")
     return [
         Rule(
-            _text(given.get("tool"), "tool"),
-            _own_kind(given.get("kind")),
-            _texts(given.get("tools"), "tools"),
-            _texts(given.get("operations"), "operations"),
-            _count(given.get("count")),
-            _seconds(given.get("seconds")),
-            _priority(given),
+            _text(form.get("tool"), "tool"),
+            _own_kind(form.get("kind")),
+            _texts(form.get("tools"), "tools"),
+            _texts(form.get("operations"), "operations"),
+            _count(form.get("count")),
+            _seconds(form.get("seconds")),
+            _priority(form),
         )
     ]
 
@@ -164,35 +164,35 @@ def _own_kind(value: Any) -> RuleKind:
         near = difflib.get_close_matches(str(value), known, 1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise InvalidInput(
-            f"{value!r} is no kind of rule.{hint} There are: {_list(known)}."
+            f"{value!r} is not a valid kind of rule.{hint} There are: {_list(known)}."
         ) from None
 
 
 # -- Pattern ---------------------------------------------------------------------------------------
 
 
-def _from_pattern(given: Form) -> list[Rule]:
+def _from_pattern(form: Form) -> list[Rule]:
     """Read `{tool_name, rule_type = {type, value}, conditions, priority}`."""
-    tool, said, value = _text(given.get("tool_name"), "tool_name"), given["rule_type"], None
-    if isinstance(said, Mapping):
-        table = cast("Form", said)
+    tool, type_name, value = _text(form.get("tool_name"), "tool_name"), form["rule_type"], None
+    if isinstance(type_name, Mapping):
+        table = cast("Form", type_name)
         # Both of serde's forms: {type = "MaxCalls", value = 3} and {MaxCalls = 3}.
-        said, value = (
+        type_name, value = (
             (table["type"], table.get("value"))
             if "type" in table
             else next(iter(table.items()), ("", None))
         )
-    name = str(said).replace("_", "").replace("-", "").casefold()
-    if name == _SAYS_NOTHING:
+    name = str(type_name).replace("_", "").replace("-", "").casefold()
+    if name == _MARKS_ONLY:
         return []
     kind = _PATTERN.get(name)
     if kind is None:
-        raise InvalidInput(f"{said!r} is no rule_type of Pattern's.")
-    others, priority = _texts(given.get("conditions"), "conditions"), _priority(given)
+        raise InvalidInput(f"{type_name!r} is not a rule_type of Pattern's.")
+    others, priority = _texts(form.get("conditions"), "conditions"), _priority(form)
     if kind is RuleKind.EXCLUSIVE:
         groups = cast("list[Any]", value if isinstance(value, list) else [])
-        texts = [_texts(group, "groups") for group in groups] or [(tool, *others)]
-        return [Rule(one[0], kind, one[1:], priority=priority) for one in texts if len(one) > 1]
+        named = [_texts(group, "groups") for group in groups] or [(tool, *others)]
+        return [Rule(first, kind, tuple(rest), priority=priority) for first, *rest in named if rest]
     if name == "requiredbeforeexitif" and not others:
         raise InvalidInput(f"the rule of {tool!r} is conditional, but names no conditions.")
     if kind is RuleKind.MAX_CALLS:
@@ -209,29 +209,29 @@ def _from_pattern(given: Form) -> list[Rule]:
 # -- Letta -----------------------------------------------------------------------------------------
 
 
-def _from_letta(given: Form) -> list[Rule]:
+def _from_letta(form: Form) -> list[Rule]:
     """Read `{tool_name, type, children, max_count_limit}`."""
-    tool, said = _text(given.get("tool_name"), "tool_name"), given["type"]
-    if said in _NOT_LETTAS:
+    tool, type_name = _text(form.get("tool_name"), "tool_name"), form["type"]
+    if type_name in _LETTA_UNSUPPORTED:
         raise InvalidInput(
             f"the rule of {tool!r} chooses the next tool by what {tool!r} returned, which rules "
             'here cannot. Leave it out, or name the choices with the kind "next".'
         )
-    kind = _LETTA.get(str(said))
+    kind = _LETTA.get(str(type_name))
     if kind is None:
-        raise InvalidInput(f"{said!r} is no type of Letta's tool rules.")
-    if given.get("args"):
+        raise InvalidInput(f"{type_name!r} is not a type of Letta's tool rules.")
+    if form.get("args"):
         raise InvalidInput(
             f"the rule of {tool!r} gives the tool arguments, which rules here cannot. Leave out "
             "args."
         )
-    children = _texts(given.get("children"), "children")
+    children = _texts(form.get("children"), "children")
     if kind is RuleKind.RIGHT_AFTER:
         # Letta names the parent, and its children are what may only follow it.
         return [Rule(child, kind, (tool,)) for child in children]
     if kind is RuleKind.NEXT:
         return [Rule(tool, kind, children)]
-    count = _count(given.get("max_count_limit")) if kind is RuleKind.MAX_CALLS else 0
+    count = _count(form.get("max_count_limit")) if kind is RuleKind.MAX_CALLS else 0
     return [Rule(tool, kind, count=count)]
 
 
@@ -270,7 +270,7 @@ def _texts(value: Any, name: str) -> tuple[str, ...]:
         return ()
     several = isinstance(value, list | tuple | set | frozenset)
     values = list(cast("Iterable[Any]", value)) if several else [value]
-    return tuple(dict.fromkeys(_text(one, name) for one in values))
+    return tuple(dict.fromkeys(_text(item, name) for item in values))
 
 
 def _count(value: Any) -> int:
@@ -297,8 +297,8 @@ def _seconds(value: Any) -> float:
         ) from None
 
 
-def _priority(given: Form) -> int:
-    value = given.get("priority", DEFAULT_PRIORITY)
+def _priority(form: Form) -> int:
+    value = form.get("priority", DEFAULT_PRIORITY)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 255:
         raise InvalidInput(f"priority is {value!r}; a whole number from 0 to 255 is needed.")
     return value

@@ -5,49 +5,670 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Mapping
-from typing import Annotated, Any
+from dataclasses import replace
+from datetime import UTC, tzinfo
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
-    BaseModel,
+    AfterValidator,
+    BeforeValidator,
     ConfigDict,
     Field,
     PrivateAttr,
     SecretStr,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 
-from asterism.config.authorizations import AuthorizationSettings
-from asterism.config.budget import BudgetSettings, PriceSettings
-from asterism.config.cassette import CassetteSettings
-from asterism.config.contacts import ContactsSettings
-from asterism.config.files import FileSettings
-from asterism.config.mcp import McpSettings
-from asterism.config.memory import ContextSettings, MemorySettings, RetentionSettings
-from asterism.config.sandbox import SandboxSettings
-from asterism.config.search import SearchSettings
-from asterism.config.secrets import SecretSettings
-from asterism.config.telemetry import LogSettings, TelemetrySettings
-from asterism.config.trust import TrustSettings
+from asterism.config.documents import AuthorizationSettings, ContactsSettings, SettingsTable
 from asterism.config.vendors import DEMO, Vendor, usual_model, vendors
-from asterism.config.web import WebSettings
+from asterism.errors import InvalidInput
 from asterism.types.agents import Limits
+from asterism.types.effects import EffectKind, ToolEffect
+from asterism.types.people import Audience
+from asterism.types.spending import IMAGE_TOKENS, Budget, Limit, Price, nano
 
-_MOST = 1_000_000_000
+_MAX = 1_000_000_000
 
-Count = Annotated[int, Field(ge=1, le=_MOST, description=f"a whole number from 1 to {_MOST:,}")]
+Count = Annotated[int, Field(ge=1, le=_MAX, description=f"a whole number from 1 to {_MAX:,}")]
 Retries = Annotated[int, Field(ge=0, le=100, description="a whole number from 0 to 100")]
 Seconds = Annotated[
     float,
-    Field(gt=0, le=_MOST, description=f"a number of seconds above 0 and up to {_MOST:,}"),
+    Field(gt=0, le=_MAX, description=f"a number of seconds above 0 and up to {_MAX:,}"),
+]
+_AUDIENCE_NEEDED = (
+    'who may see it: "owner", "public", "role:NAME", "room:CHANNEL:ROOM" or "person:ID", several '
+    "joined by |,"
+)
+
+
+def _parse_audience(text: str) -> str:
+    try:
+        return str(Audience.declared(text))
+    except InvalidInput:
+        raise ValueError(f'is "{text}"; {_AUDIENCE_NEEDED} is needed.') from None
+
+
+DeclaredAudience = Annotated[
+    str,
+    AfterValidator(_parse_audience),
+    Field(description=_AUDIENCE_NEEDED, examples=["role:family"]),
 ]
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
+_MAX_DOLLARS = 1_000_000
+_MAX_TOKENS = 1_000_000_000
+
+Dollars = Annotated[
+    float,
+    Field(
+        ge=0,
+        le=_MAX_DOLLARS,
+        allow_inf_nan=False,
+        description=f"an amount in US dollars from 0 to {_MAX_DOLLARS:,}",
+    ),
+]
+Tokens = Annotated[
+    int, Field(ge=1, le=_MAX_TOKENS, description=f"a whole number from 1 to {_MAX_TOKENS:,}")
+]
 
 
-class StoreSettings(_Table):
+class RateSettings(SettingsTable):
+    """What a model costs when it is sent more tokens than usual."""
+
+    above: Tokens
+    input: Dollars
+    output: Dollars
+    cached: Dollars | None = Field(default=None, description="an amount in US dollars")
+    written: Dollars | None = Field(default=None, description="an amount in US dollars")
+
+
+class PriceSettings(SettingsTable):
+    """What a model costs, in US dollars per million tokens; per request and image, each."""
+
+    input: Dollars
+    output: Dollars
+    cached: Dollars | None = Field(default=None, description="an amount in US dollars")
+    written: Dollars | None = Field(default=None, description="an amount in US dollars")
+    request: Dollars = 0.0
+    image: Dollars = 0.0
+    image_tokens: Tokens = IMAGE_TOKENS
+    long: RateSettings | None = Field(
+        default=None, description="a table with above, input and output"
+    )
+
+    @cached_property
+    def price(self) -> Price:
+        """The same in nano-dollars."""
+        price = replace(
+            _per_token(self),
+            request=nano(self.request),
+            image=nano(self.image),
+            image_tokens=self.image_tokens,
+        )
+        if self.long is None:
+            return price
+        long = replace(_per_token(self.long), request=price.request, image=price.image)
+        return replace(price, long_from=self.long.above, long=long)
+
+
+def _per_token(table: PriceSettings | RateSettings) -> Price:
+    # What is not said about a cache costs as much as without one.
+    return Price(
+        input=nano(table.input),
+        output=nano(table.output),
+        cached=nano(table.input if table.cached is None else table.cached),
+        written=nano(table.input if table.written is None else table.written),
+    )
+
+
+class CapSettings(SettingsTable):
+    """The most that may be spent in a day and in a month, in US dollars."""
+
+    day: Dollars | None = Field(default=None, description="an amount in US dollars", examples=[5.0])
+    month: Dollars | None = Field(
+        default=None, description="an amount in US dollars", examples=[50.0]
+    )
+
+    @property
+    def limit(self) -> Limit:
+        """The same in nano-dollars."""
+        return Limit(
+            day=None if self.day is None else nano(self.day),
+            month=None if self.month is None else nano(self.month),
+        )
+
+
+class BudgetSettings(CapSettings):
+    """Spending caps: of the whole constellation, and of agents, persons and groups."""
+
+    warn_at: float = Field(
+        default=0.8, gt=0, le=1, description="a part of the cap above 0 and up to 1"
+    )
+    max_output: Tokens = 8_192
+    timezone: str = Field(
+        default="UTC", description="the name of a time zone", examples=["Europe/Berlin"]
+    )
+    each_agent: CapSettings = CapSettings()
+    each_person: CapSettings = CapSettings()
+    agents: dict[str, CapSettings] = Field(default={})
+    persons: dict[str, CapSettings] = Field(default={})
+    groups: dict[str, CapSettings] = Field(default={})
+
+    @field_validator("timezone")
+    @classmethod
+    def _known_zone(cls, name: str) -> str:
+        try:
+            _zone(name)
+        except (KeyError, OSError, ValueError):
+            raise ValueError(
+                f'is "{name}"; the name of a time zone is needed, such as "Europe/Berlin".'
+            ) from None
+        return name
+
+    @cached_property
+    def budget(self) -> Budget:
+        """The same as caps in nano-dollars."""
+        return Budget(
+            all=self.limit,
+            agents={name: cap.limit for name, cap in self.agents.items()},
+            each_agent=self.each_agent.limit,
+            persons={name: cap.limit for name, cap in self.persons.items()},
+            each_person=self.each_person.limit,
+            groups={name: cap.limit for name, cap in self.groups.items()},
+            warn_at=self.warn_at,
+            max_output=self.max_output,
+            zone=_zone(self.timezone),
+        )
+
+
+def _zone(name: str) -> tzinfo:
+    if name == "UTC":
+        return UTC
+    from zoneinfo import ZoneInfo
+
+    return ZoneInfo(name)
+
+
+class CassetteSettings(SettingsTable):
+    """A tape of requests and answers: recorded, or played without any network."""
+
+    file: str | None = Field(
+        default=None, min_length=1, description="a file", examples=["demo.jsonl"]
+    )
+    mode: Literal["play", "record"] = Field(default="play", description='"play" or "record"')
+    speed: float = Field(
+        default=0.0, ge=0, le=1000, description="a number from 0 (no pauses) to 1,000", examples=[1]
+    )
+    loose: bool = Field(default=False, description="true or false", examples=[])
+
+
+FilePermission = Literal["none", "read", "human", "partner", "read_write"]
+
+
+class FileRule(SettingsTable):
+    """What agents may do with files that fit a pattern."""
+
+    paths: tuple[Annotated[str, Field(pattern=r"^[~/][^\x00]*$")], ...] = Field(
+        strict=False,
+        min_length=1,
+        description='a list of patterns that begin with / or ~, such as ["~/notes/**"],',
+    )
+    permission: FilePermission = Field(
+        description='"none", "read", "human", "partner" or "read_write"', examples=["read"]
+    )
+    agents: tuple[str, ...] = Field(
+        default=(), strict=False, description='a list of names of agents, such as ["aria"],'
+    )
+    audience: DeclaredAudience = "owner"
+
+
+class FileSettings(SettingsTable):
+    """What the tool `file` may do; the first rule that fits a path counts."""
+
+    rule: tuple[FileRule, ...] = Field(
+        default=(), strict=False, description="a list of tables with paths and a permission"
+    )
+    audience: DeclaredAudience = "owner"
+    largest_kb: int = Field(
+        default=1024, ge=1, le=100_000, description="a whole number from 1 to 100,000"
+    )
+
+
+_MAX_WAIT = 86_400
+
+ShortSeconds = Annotated[
+    float,
+    Field(
+        gt=0,
+        le=_MAX_WAIT,
+        description=f"a number of seconds above 0 and up to {_MAX_WAIT:,}",
+    ),
+]
+
+
+def _as_tuple(value: object) -> object:
+    """Take a text for a list of one."""
+    return (value,) if isinstance(value, str) else value
+
+
+Names = Annotated[
+    tuple[str, ...],
+    BeforeValidator(_as_tuple),
+    Field(strict=False, description="the name of an argument, or a list of them"),
+]
+NamePatterns = Annotated[
+    tuple[str, ...],
+    BeforeValidator(_as_tuple),
+    Field(strict=False, description='a list of names with wildcards, such as ["read_*"],'),
+]
+_EFFECTS = tuple(kind.value for kind in EffectKind)
+
+
+class EffectSettings(SettingsTable):
+    """What calls of a tool do, in terms of their arguments."""
+
+    kind: str = Field(
+        pattern=rf"^({'|'.join(_EFFECTS)})$",
+        description=f"one of {', '.join(_EFFECTS)}",
+        examples=["send"],
+    )
+    recipients: Names = ()
+    hosts: Names = ()
+    paths: Names = ()
+    things: Names = ()
+    amount: str | None = Field(default=None, description="the name of an argument")
+    content: Names = ()
+    source: str = Field(default="", description="a label for what it reads", examples=["mail"])
+    fields: Names = ()
+    accounts: Names = ()
+    closed: bool = Field(default=False, description="true or false")
+
+    @property
+    def effects(self) -> ToolEffect:
+        """The same as tools declare it."""
+        values: dict[str, Any] = self.model_dump()
+        if "*" in self.fields:
+            values["fields"] = "*"
+        return ToolEffect(**values)
+
+
+class McpToolSettings(SettingsTable):
+    """What the owner says of one tool of a server."""
+
+    effects: EffectSettings | None = None
+    ask: bool | None = Field(default=None, description="true or false")
+    retry_safety: Literal["repeatable", "unknown"] | None = Field(
+        default=None, description='"repeatable" or "unknown"'
+    )
+    trust: Literal["tool", "document", "web"] | None = Field(
+        default=None, description='"tool", "document" or "web"'
+    )
+    audience: DeclaredAudience | None = None
+    timeout: ShortSeconds | None = None
+
+
+class OAuthSettings(SettingsTable):
+    """How a login at a server is made; most servers need none of it."""
+
+    client_id: str | None = Field(
+        default=None, min_length=1, description="the id that the server's owner gave you"
+    )
+    client_secret: str | None = Field(
+        default=None,
+        min_length=1,
+        repr=False,
+        description='the name of a stored secret, such as "secret:GITHUB_SECRET",',
+    )
+    scope: str | None = Field(default=None, min_length=1, description="scopes, with spaces between")
+    metadata_url: str | None = Field(
+        default=None,
+        pattern=r"^https://[^/\s]+/\S+$",
+        description="an https address with a path",
+        examples=["https://example.org/asterism.json"],
+    )
+    callback_port: int = Field(
+        default=0, ge=0, le=65_535, description="a port from 1 to 65535, or 0 for any free one"
+    )
+
+
+class McpSettings(SettingsTable):
+    """One MCP server: a program to start, or an address."""
+
+    command: str | None = Field(
+        default=None, min_length=1, description="a program", examples=["npx"]
+    )
+    args: tuple[str, ...] = Field(
+        default=(), strict=False, description='a list of texts, such as ["-y", "some-server"],'
+    )
+    env: dict[str, str] = Field(default={}, repr=False)
+    cwd: str | None = Field(default=None, min_length=1, description="a directory")
+    url: str | None = Field(
+        default=None,
+        repr=False,  # it may carry a token
+        pattern=r"^https?://\S+$",
+        description="an http or https address",
+        examples=["https://example.org/mcp"],
+    )
+    headers: dict[str, str] = Field(default={}, repr=False)
+    oauth: OAuthSettings = OAuthSettings()
+    enabled: bool = Field(default=True, description="true or false")
+    protocol: Literal["auto", "2025-11-25", "2026-07-28"] = Field(
+        default="auto", description='"auto", "2025-11-25" or "2026-07-28"'
+    )
+    prefix: str | None = Field(
+        default=None,
+        pattern=r"^[a-zA-Z0-9_-]{0,32}$",
+        description="up to 32 of a-z, A-Z, 0-9, _ and -",
+    )
+    allow: NamePatterns = ()
+    deny: NamePatterns = ()
+    ask: bool = Field(default=False, description="true or false")
+    trust_annotations: bool = Field(default=False, description="true or false")
+    trust: Literal["tool", "document", "web"] | None = Field(
+        default=None, description='"tool", "document" or "web"'
+    )
+    audience: DeclaredAudience = "owner"
+    roots: NamePatterns = Field(
+        default=(), description='a list of directories, such as ["/srv/notes"],'
+    )
+    timeout: ShortSeconds = 60.0
+    connect_timeout: ShortSeconds = 30.0
+    refresh: ShortSeconds = 3_600.0
+    tools: dict[str, McpToolSettings] = Field(default={})
+
+    @model_validator(mode="after")
+    def _reachable(self) -> Self:
+        if (self.command is None) == (self.url is None):
+            what = "both command and url" if self.command else "neither command nor url"
+            raise ValueError(f"has {what}; one of them is needed.")
+        return self
+
+    @property
+    def transport(self) -> str:
+        """How it is reached, in a word."""
+        return "stdio" if self.command is not None else "http"
+
+    def of(self, tool: str) -> McpToolSettings:
+        """What is said of a tool, by the server's own name for it."""
+        return self.tools.get(tool, _UNSET_TOOL)
+
+    def reached(self) -> dict[str, Any]:
+        """Everything that decides whom a connection reaches."""
+        return self.model_dump(
+            include={
+                "command",
+                "args",
+                "env",
+                "cwd",
+                "url",
+                "headers",
+                "oauth",
+                "protocol",
+                "roots",
+            }
+        )
+
+
+_UNSET_TOOL = McpToolSettings()
+
+SERVER_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_-]{0,31}")
+"""What a server may be called where asterism writes the name itself."""
+
+
+class ContextSettings(SettingsTable):
+    """How much a model sees, and what becomes of a past that is longer."""
+
+    tokens: Count = 100_000
+    strategy: Literal["truncate", "summary", "importance", "decay"] = Field(
+        default="summary",
+        description='"truncate", "summary", "importance" or "decay"',
+        examples=["summary"],
+    )
+    keep_recent: Count = 8
+    keep_important: Count = 8
+    decay_hours: float = Field(
+        default=24.0,
+        gt=0,
+        le=_MAX,
+        description=f"a number of hours above 0 and up to {_MAX:,}",
+        examples=[24],
+    )
+
+
+class MemorySettings(SettingsTable):
+    """What may change memory without asking, and who looks for contradictions."""
+
+    trusted: list[Literal["stranger", "tool", "document", "web"]] = Field(
+        default=[],
+        description='a list such as ["tool"] of "stranger", "tool", "document" and "web"',
+        examples=[],
+    )
+    judge: Literal["rules", "model"] = Field(
+        default="rules", description='"rules" or "model"', examples=["model"]
+    )
+
+
+_WITH_TRUST = ("messages", "passages", "summaries")
+
+
+class RetentionSettings(SettingsTable):
+    """What is deleted when it has grown too old."""
+
+    kind: Literal[
+        "messages",
+        "passages",
+        "summaries",
+        "blobs",
+        "block history",
+        "outbox",
+        "notices",
+        "charges",
+    ] = Field(
+        description='"messages", "passages", "summaries", "blobs", "block history", "outbox", '
+        '"notices" or "charges"',
+        examples=["messages"],
+    )
+    days: float = Field(
+        gt=0,
+        le=_MAX,
+        description=f"a number of days above 0 and up to {_MAX:,}",
+        examples=[365],
+    )
+    agent: str | None = Field(
+        default=None, min_length=1, description="the name of an agent", examples=["aster"]
+    )
+    tag: str | None = Field(
+        default=None, min_length=1, description="a tag of passages", examples=["note"]
+    )
+    trust: Literal["owner", "known", "stranger", "tool", "document", "web"] | None = Field(
+        default=None,
+        description='"owner", "known", "stranger", "tool", "document" or "web"',
+        examples=["web"],
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.tag is not None and self.kind != "passages":
+            raise ValueError(f"has a tag, which {self.kind} have not; leave out one of the two.")
+        if self.trust is not None and self.kind not in _WITH_TRUST:
+            raise ValueError(f"has a trust, which {self.kind} have not; leave out one of the two.")
+        if self.agent is not None and self.kind == "blobs":
+            raise ValueError("has an agent, which blobs have not; leave out one of the two.")
+        return self
+
+
+UNSANDBOXED = "I know that programs will run with my rights"
+"""What has to be written to let programs run without a sandbox."""
+
+
+class SandboxSettings(SettingsTable):
+    """What programs that agents run may see and use."""
+
+    kind: Literal["auto", "bubblewrap", "namespaces", "landlock"] = Field(
+        default="auto",
+        description='"auto", "bubblewrap", "namespaces" or "landlock"',
+        examples=["auto"],
+    )
+    allow_unsandboxed: str | None = Field(
+        default=None, description=f'the sentence "{UNSANDBOXED}"', examples=[UNSANDBOXED]
+    )
+    network: bool = Field(default=False, description="true or false")
+    memory_mb: int = Field(
+        default=1024, ge=64, le=1_000_000, description="a whole number from 64 to 1,000,000"
+    )
+    cpu_seconds: int = Field(
+        default=60, ge=1, le=86_400, description="a whole number from 1 to 86,400"
+    )
+    processes: int = Field(
+        default=64, ge=8, le=10_000, description="a whole number from 8 to 10,000"
+    )
+    disk_mb: int = Field(
+        default=1024, ge=1, le=10_000_000, description="a whole number from 1 to 10,000,000"
+    )
+
+    files: int = Field(
+        default=100_000,
+        ge=100,
+        le=100_000_000,
+        description="a whole number from 100 to 100,000,000",
+    )
+
+    @field_validator("allow_unsandboxed")
+    @classmethod
+    def _exact_sentence(cls, sentence: str | None) -> str | None:
+        if sentence is not None and sentence != UNSANDBOXED:
+            raise ValueError(f'is another sentence; "{UNSANDBOXED}" is needed, word by word.')
+        return sentence
+
+
+class SearchSettings(SettingsTable):
+    """What texts of one meaning are found with."""
+
+    encoder: str = Field(
+        default="minilm",
+        pattern=r"^(minilm|none|[^:,\s]+:[^,\s]+)$",
+        description='"minilm", "none" or a model as vendor:name',
+        examples=["ollama:nomic-embed-text"],
+    )
+    threads: int = Field(
+        default=1, ge=1, le=256, description="a whole number from 1 to 256", examples=[1]
+    )
+
+
+class SecretSettings(SettingsTable):
+    """Where the key is that opens the stored keys of others."""
+
+    keeper: str = Field(
+        default="file",
+        pattern=r"^(file|keyring|env)$",
+        description='"file", "keyring" or "env"',
+        examples=["keyring"],
+    )
+    key_file: str | None = Field(
+        default=None,
+        min_length=1,
+        description="the path of a file",
+        examples=["/etc/asterism/master.key"],
+    )
+
+
+class TelemetrySettings(SettingsTable):
+    """Where traces and metrics are sent: nowhere, unless an endpoint is named."""
+
+    endpoint: str | None = Field(
+        default=None,
+        pattern=r"^https?://\S+$",
+        description="the address of an OpenTelemetry collector",
+        examples=["http://127.0.0.1:4318"],
+    )
+    headers: dict[str, SecretStr] = Field(
+        default={}, repr=False, description="a table of texts", examples=[]
+    )
+    sample: float = Field(
+        default=1.0, ge=0, le=1, description="a number from 0 to 1", examples=[0.1]
+    )
+    content: bool = Field(default=False, description="true or false", examples=[])
+
+
+class LogSettings(SettingsTable):
+    """What is written to the log, and how."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        default="warning", description='one of "debug", "info", "warning" and "error"'
+    )
+    format: Literal["text", "json"] = Field(default="text", description='"text" or "json"')
+
+
+class TrustSettings(SettingsTable):
+    """How a request is read before a consequential call that follows untrusted content."""
+
+    reader: str = Field(
+        default="auto",
+        pattern=r"^(auto|literal|[^:,\s]+:[^,\s]+)$",
+        description='"auto", "literal" or a model as vendor:name',
+        examples=["openai:gpt-5-mini"],
+    )
+
+
+Engine = Literal["none", "searxng", "brave", "kagi", "json"]
+_NEEDS_URL = ("searxng", "json")
+
+
+class WebSettings(SettingsTable):
+    """What the tool `web` may do."""
+
+    allow: tuple[Annotated[str, Field(pattern=r"^[^\s/@]+:[0-9]{1,5}$")], ...] = Field(
+        default=(),
+        strict=False,
+        description='a list of hosts with their ports, such as ["nas.local:8080"],',
+    )
+    search: Engine = Field(
+        default="none",
+        description='"none", "searxng", "brave", "kagi" or "json"',
+        examples=["searxng"],
+    )
+    search_url: str | None = Field(
+        default=None,
+        pattern=r"^https?://\S+$",
+        validate_default=True,
+        description="an http or https address",
+        examples=["http://localhost:8888"],
+    )
+    search_key: SecretStr | None = Field(
+        default=None, min_length=1, repr=False, description="the engine's key in quotes"
+    )
+    search_key_env: str | None = Field(
+        default=None,
+        pattern=r"^\w+$",
+        repr=False,  # a key may be put here by mistake
+        description="the name of an environment variable",
+        examples=["BRAVE_API_KEY"],
+    )
+
+    @field_validator("search_url")
+    @classmethod
+    def _there(cls, url: str | None, others: ValidationInfo) -> str | None:
+        engine = others.data.get("search")
+        if url is None and engine in _NEEDS_URL:
+            raise ValueError(f'is missing; search = "{engine}" needs the address of its server.')
+        if url is not None and engine == "json" and "{query}" not in url:
+            raise ValueError(
+                'has no place for the query; write it such as "https://host/search?q={query}".'
+            )
+        return url
+
+    def key(self, environ: Mapping[str, str] | None = None) -> str | None:
+        """Return the engine's key, if one is set."""
+        if self.search_key is not None:
+            return self.search_key.get_secret_value()
+        there = os.environ if environ is None else environ
+        return there.get(self.search_key_env) if self.search_key_env else None
+
+
+class StoreSettings(SettingsTable):
     """Where everything rests."""
 
     url: str | None = Field(
@@ -63,9 +684,9 @@ class StoreSettings(_Table):
         if url is None or re.match(r"postgres(ql)?://\S", url):
             return url
         scheme = re.match(r"[A-Za-z][\w+.-]{0,30}:", url)
-        found = f'begins with "{scheme[0]}"' if scheme else "is not an address"
+        problem = f'begins with "{scheme[0]}"' if scheme else "is not an address"
         raise ValueError(
-            f'{found}; "postgresql://user@host/name" is needed. '
+            f'{problem}; "postgresql://user@host/name" is needed. '
             "Without store.url, SQLite in the data directory is used."
         )
 
@@ -73,13 +694,13 @@ class StoreSettings(_Table):
 _PER_MINUTE: Any = Field(
     default=None,
     ge=1,
-    le=_MOST,
-    description=f"a whole number from 1 to {_MOST:,}",
+    le=_MAX,
+    description=f"a whole number from 1 to {_MAX:,}",
     examples=[500],
 )
 
 
-class ModelSettings(_Table):
+class ModelSettings(SettingsTable):
     """One vendor of language models."""
 
     api: str | None = Field(
@@ -114,7 +735,7 @@ class ModelSettings(_Table):
 _LIMITS = Limits()
 
 
-class LimitSettings(_Table):
+class LimitSettings(SettingsTable):
     """How far one turn may go, for agents without limits of their own."""
 
     steps: Count = _LIMITS.steps
@@ -123,7 +744,7 @@ class LimitSettings(_Table):
     calls: Count = _LIMITS.calls
 
 
-class RuntimeSettings(_Table):
+class RuntimeSettings(SettingsTable):
     """How one process works, and how workers know of each other."""
 
     turns: Count = 256
@@ -142,7 +763,7 @@ class RuntimeSettings(_Table):
         return seconds
 
 
-class OutboxSettings(_Table):
+class OutboxSettings(SettingsTable):
     """How often and how patiently a delivery is tried."""
 
     attempts: Count = 8
@@ -161,7 +782,7 @@ class OutboxSettings(_Table):
         return seconds
 
 
-class ChannelSettings(_Table):
+class ChannelSettings(SettingsTable):
     """One channel: its type, and whatever the plugin of that type asks for."""
 
     model_config = ConfigDict(extra="allow")
@@ -179,7 +800,7 @@ class ChannelSettings(_Table):
         return [("type", self.type)]  # the rest may hold passwords
 
 
-class ToolSettings(_Table):
+class ToolSettings(SettingsTable):
     """Where an owner's own tools come from."""
 
     modules: tuple[
@@ -191,7 +812,7 @@ class ToolSettings(_Table):
     )
 
 
-class Settings(_Table):
+class Settings(SettingsTable):
     """The whole configuration; `docs/reference/configuration.md` explains each name."""
 
     model: str | None = Field(
@@ -206,18 +827,18 @@ class Settings(_Table):
         description="a name of 1 to 100 characters on one line",
     )
     store: StoreSettings = StoreSettings()
-    models: dict[str, ModelSettings] = {}
+    models: dict[str, ModelSettings] = Field(default={})
     budget: BudgetSettings = BudgetSettings()
-    prices: dict[str, PriceSettings] = {}
+    prices: dict[str, PriceSettings] = Field(default={})
     limits: LimitSettings = LimitSettings()
     context: ContextSettings = ContextSettings()
     memory: MemorySettings = MemorySettings()
     search: SearchSettings = SearchSettings()
     trust: TrustSettings = TrustSettings()
-    retention: dict[str, RetentionSettings] = {}
+    retention: dict[str, RetentionSettings] = Field(default={})
     runtime: RuntimeSettings = RuntimeSettings()
     outbox: OutboxSettings = OutboxSettings()
-    channels: dict[str, ChannelSettings] = {}
+    channels: dict[str, ChannelSettings] = Field(default={})
     tools: ToolSettings = ToolSettings()
     authorizations: AuthorizationSettings = AuthorizationSettings()
     contacts: ContactsSettings = ContactsSettings()
@@ -225,7 +846,7 @@ class Settings(_Table):
     log: LogSettings = LogSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     secrets: SecretSettings = SecretSettings()
-    mcp: dict[str, McpSettings] = {}
+    mcp: dict[str, McpSettings] = Field(default={})
     web: WebSettings = WebSettings()
     sandbox: SandboxSettings = SandboxSettings()
     files: FileSettings = FileSettings()

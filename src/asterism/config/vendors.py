@@ -100,11 +100,11 @@ def weights_here(environ: Mapping[str, str]) -> list[str]:
     Only the notes beside the files are read, which say what was verified and when.
     """
     directory = models_directory(environ)
-    found: list[tuple[bool, int, str]] = []
+    weights: list[tuple[bool, int, str]] = []
     for note in directory.glob("*.gguf.json") if directory else ():
         with suppress(OSError, ValueError, KeyError, TypeError):
-            kept = json.loads(note.read_bytes())
+            noted = json.loads(note.read_bytes())
             stat = note.with_suffix("").stat()
-            if (stat.st_size, stat.st_mtime_ns) == (kept["size"], kept["mtime_ns"]):
-                found.append((bool(kept["own"]), -stat.st_size, str(kept["name"])))
-    return [name for _, _, name in sorted(found)]
+            if (stat.st_size, stat.st_mtime_ns) == (noted["size"], noted["mtime_ns"]):
+                weights.append((bool(noted["own"]), -stat.st_size, str(noted["name"])))
+    return [name for _, _, name in sorted(weights)]

@@ -34,7 +34,7 @@ async def get(
     participants: Participants = OWNER_ALONE,
     moment: int | None = None,
 ) -> Passage:
-    """Return a passage as it is, or as it was at a moment, also one that no longer holds.
+    """Return a passage as it is, or as it was at a moment, also passage that no longer holds.
 
     What those present may not hear is not there.
     """
@@ -93,12 +93,13 @@ async def listing(
         if not page:
             break
         after = (page[-1].known_from, page[-1].id)
-        now = [one for one in page if participants.can_see(one.source.audience)]
+        now = [passage for passage in page if participants.can_see(passage.source.audience)]
         then = now if moment is None else await as_of(tx, now, moment)
         found += [
-            one
-            for one in then
-            if participants.can_see(one.source.audience) and (wanted is None or wanted in one.tags)
+            passage
+            for passage in then
+            if participants.can_see(passage.source.audience)
+            and (wanted is None or wanted in passage.tags)
         ]
     return found[:limit]
 
@@ -126,7 +127,7 @@ async def history(
 async def visible_history(
     tx: Connection, constellation: str, passage_id: str, participants: Participants
 ) -> list[PassageEdit]:
-    """Return the history of a passage; nothing of one that those present may not hear."""
+    """Return the history of a passage; nothing of passage that those present may not hear."""
     try:
         return await history(tx, constellation, passage_id, participants=participants)
     except NotFound:
@@ -135,9 +136,9 @@ async def visible_history(
 
 async def as_of(tx: Connection, many: Sequence[Passage], moment: int) -> list[Passage]:
     """Return those of some passages that held at a moment, as they were then."""
-    after = await passages.edits_after(tx, [one.id for one in many], moment)
-    then = (rewound(one, after.get(one.id, ())) for one in many)
-    return [one for one in then if one.held_at(moment)]
+    after = await passages.edits_after(tx, [passage.id for passage in many], moment)
+    then = (rewound(passage, after.get(passage.id, ())) for passage in many)
+    return [passage for passage in then if passage.held_at(moment)]
 
 
 def rewound(passage: Passage, edits: Sequence[PassageEdit]) -> Passage:

@@ -41,7 +41,7 @@ VERSION = 1
 _KIND = "asterism memory"
 _BATCH = 200
 _EVERY = 1 << 31
-_LONGEST_NAME = 60
+_MAX_NAME_LENGTH = 60
 
 
 # -- out -------------------------------------------------------------------------------------------
@@ -58,30 +58,36 @@ async def export(
     """
     own, *attached = await archive.archives_of(tx, constellation, agent_id)
     seen = await blocks.seen_by(tx, constellation, agent_id)
-    heard = [one for one in seen if participants.can_see(one.block.audience)]
+    visible = [shown for shown in seen if participants.can_see(shown.block.audience)]
     document: dict[str, Any] = {
         "kind": _KIND,
         "version": VERSION,
         "agent": own.name,
         "blocks": [
-            await _block_out(tx, one, participants) for one in heard if one.owner_name is None
+            await _block_out(tx, shown, participants)
+            for shown in visible
+            if shown.owner_name is None
         ],
         "shared": [
-            {"owner": one.owner_name, "label": one.block.label, "permission": one.permission.value}
-            for one in heard
-            if one.owner_name is not None
+            {
+                "owner": shown.owner_name,
+                "label": shown.block.label,
+                "permission": shown.permission.value,
+            }
+            for shown in visible
+            if shown.owner_name is not None
         ],
         "passages": [
-            _passage_out(one)
-            for one in await archive.listing(
+            _passage_out(passage)
+            for passage in await archive.listing(
                 tx, [agent_id], participants=participants, limit=_EVERY
             )
         ],
-        "sources": [one.name for one in attached] if participants.owner_alone else [],
+        "sources": [source.name for source in attached] if participants.owner_alone else [],
         "summaries": [
-            _summary_out(one)
-            for one in await summaries.of_agent(tx, agent_id)
-            if participants.can_see(one.audience)
+            _summary_out(summary)
+            for summary in await summaries.of_agent(tx, agent_id)
+            if participants.can_see(summary.audience)
         ],
     }
     document["people"] = await _people_out(tx, constellation, document, participants)
@@ -126,7 +132,7 @@ def _source_out(source: Source) -> dict[str, Any]:
     return {
         "audience": str(source.audience),
         "trust": source.trust.value,
-        "origins": [[one.kind.value, one.ref, one.detail] for one in source.origins],
+        "origins": [[origin.kind.value, origin.ref, origin.detail] for origin in source.origins],
     }
 
 
@@ -160,13 +166,13 @@ async def _people_out(
     tx: Connection, constellation: str, document: dict[str, Any], participants: Participants
 ) -> dict[str, str]:
     """Return the names of people that a document refers to by their ids."""
-    told = orjson.dumps(document).decode()
-    present = {one.person_id for one in participants.people}
+    text = orjson.dumps(document).decode()
+    present = {participant.person_id for participant in participants.people}
     return {
         person_id: name
         for person_id, name in await persons.names(tx, constellation)
         if person_id != OWNER
-        and person_id in told
+        and person_id in text
         and (participants.owner_alone or person_id in present)
     }
 
@@ -207,13 +213,13 @@ async def import_memory(
     Each block and each passage goes through the gate by itself: what it refuses is reported, and
     the rest is carried. With `dry_run` the same is reported, and nothing is carried.
     """
-    told = _document(document)
+    checked = _check_document(document)
     own, *_ = await archive.archives_of(tx, writer.constellation, agent_id)
     copies.judge_memory(writer, own, f"import memory for {own.name!r}")
     report = Report()
     try:
         async with tx.savepoint():
-            report = await _import(tx, writer, agent_id, told)
+            report = await _import(tx, writer, agent_id, checked)
             if dry_run:
                 raise _Rolled
     except _Rolled:
@@ -221,52 +227,54 @@ async def import_memory(
     return report
 
 
-def _document(document: Any) -> dict[str, Any]:
+def _check_document(source: Any) -> dict[str, Any]:
     try:
-        given: Any = orjson.loads(orjson.dumps(document))
+        value: Any = orjson.loads(orjson.dumps(source))
     except (TypeError, RecursionError, orjson.JSONDecodeError):
-        given = None
-    if not isinstance(given, dict) or cast("dict[str, Any]", given).get("kind") != _KIND:
+        value = None
+    if not isinstance(value, dict) or cast("dict[str, Any]", value).get("kind") != _KIND:
         raise InvalidInput(
-            "This is no exported memory. Give a document that was made by "
+            "This is not an exported memory. Give a document that was made by "
             '"asterism memory export". Nothing was changed.'
         )
-    told = cast("dict[str, Any]", given)
-    if told.get("version") != VERSION:
+    document = cast("dict[str, Any]", value)
+    if document.get("version") != VERSION:
         raise InvalidInput(
-            f"This memory was exported in version {told.get('version')!r} of the format, and this "
-            f"release reads version {VERSION}. Upgrade asterism. Nothing was changed."
+            f"This memory was exported in version {document.get('version')!r} of the format, and "
+            f"this release reads version {VERSION}. Upgrade asterism. Nothing was changed."
         )
     for name in ("blocks", "passages", "summaries", "shared", "sources"):
-        if not isinstance(told.get(name, []), list):
+        if not isinstance(document.get(name, []), list):
             raise InvalidInput(
                 f"{name!r} of this exported memory is not a list. Leave it as it was exported. "
                 "Nothing was changed."
             )
-    return told
+    return document
 
 
-async def _import(tx: Connection, writer: Writer, agent_id: str, told: dict[str, Any]) -> Report:
+async def _import(
+    tx: Connection, writer: Writer, agent_id: str, document: dict[str, Any]
+) -> Report:
     left: list[str] = []
-    who, created = await _people_in(tx, writer, told, left)
+    who, created = await _people_in(tx, writer, document, left)
     read = _Reader(who)
     labels: list[str] = []
-    for at, given in enumerate(told.get("blocks", []), 1):
-        name = _name(given, "label", f"number {at}")
+    for at, value in enumerate(document.get("blocks", []), 1):
+        name = _name(value, "label", f"number {at}")
         try:
             async with tx.savepoint():
-                labels.append(await _block_in(tx, writer, agent_id, read, given))
+                labels.append(await _block_in(tx, writer, agent_id, read, value))
         except AsterismError as error:
             left.append(f"Block {name} was not carried: {_why(error)}")
     new: list[NewPassage] = []
-    for at, given in enumerate(told.get("passages", []), 1):
+    for at, value in enumerate(document.get("passages", []), 1):
         try:
-            new.append(read.passage(given))
+            new.append(read.passage(value))
         except AsterismError as error:
-            name = _name(given, "id", f"number {at}")
+            name = _name(value, "id", f"number {at}")
             left.append(f"Passage {name} was not carried: {_why(error)}")
     stored, merged = await _passages_in(tx, writer, agent_id, new, left)
-    left += _never_carried(told)
+    left += _never_carried(document)
     return Report(tuple(labels), stored, merged, tuple(created), tuple(left))
 
 
@@ -275,30 +283,30 @@ def _why(error: AsterismError) -> str:
     return re.sub(r" (Nothing was (changed|stored)|It was not made)\.$", "", error.message)
 
 
-def _name(given: Any, key: str, otherwise: str) -> str:
-    named: Any = cast("dict[str, Any]", given).get(key) if isinstance(given, dict) else None
-    return repr(named[:_LONGEST_NAME]) if isinstance(named, str) and named else otherwise
+def _name(value: Any, key: str, otherwise: str) -> str:
+    named: Any = cast("dict[str, Any]", value).get(key) if isinstance(value, dict) else None
+    return repr(named[:_MAX_NAME_LENGTH]) if isinstance(named, str) and named else otherwise
 
 
-def _never_carried(told: dict[str, Any]) -> list[str]:
+def _never_carried(document: dict[str, Any]) -> list[str]:
     counted = {
         "summaries": "Not carried: summaries ({}), which stand for messages that are not here.",
         "shared": "Not carried: blocks of others ({}). Ask their owners to share them.",
         "sources": "Not carried: sources of documents ({}). Add their folders again.",
     }
     return [
-        sentence.format(f"{len(told[name]):,}")
+        sentence.format(f"{len(document[name]):,}")
         for name, sentence in counted.items()
-        if told.get(name)
+        if document.get(name)
     ]
 
 
 async def _block_in(
-    tx: Connection, writer: Writer, agent_id: str, read: _Reader, given: Any
+    tx: Connection, writer: Writer, agent_id: str, read: _Reader, value: Any
 ) -> str:
-    block = read.table(given, "block")
+    block = read.table(value, "block")
     schema = read_schema(read.table(block.get("schema"), "schema"))
-    lines = [read.line(one) for one in read.many(block, "lines")]
+    lines = [read.line(line) for line in read.many(block, "lines")]
     if isinstance(schema, TextSchema):
         content = read.text(block, "text")
     elif block.get("value") is None:
@@ -342,29 +350,31 @@ async def _passages_in(
             continue
         except AsterismError:
             pass
-        for one in batch:
+        for passage in batch:
             try:
                 async with tx.savepoint():
-                    fresh = await gate.insert_many(tx, writer, agent_id, [one])
+                    fresh = await gate.insert_many(tx, writer, agent_id, [passage])
                     stored, merged = stored + fresh, merged + 1 - fresh
             except AsterismError as error:
-                left.append(f"Passage {one.text[:_LONGEST_NAME]!r} was not carried: {_why(error)}")
+                left.append(
+                    f"Passage {passage.text[:_MAX_NAME_LENGTH]!r} was not carried: {_why(error)}"
+                )
     return stored, merged
 
 
 async def _people_in(
-    tx: Connection, writer: Writer, told: dict[str, Any], left: list[str]
+    tx: Connection, writer: Writer, document: dict[str, Any], left: list[str]
 ) -> tuple[dict[str, str], list[str]]:
     """Return who is meant by each person's id, by id or else by name, and who was made known."""
-    given: Any = told.get("people") or {}
-    if not isinstance(given, dict):
+    value: Any = document.get("people") or {}
+    if not isinstance(value, dict):
         raise InvalidInput(
             "'people' of this exported memory is not an object. Leave it as it was exported. "
             "Nothing was changed."
         )
     who: dict[str, str] = {}
     created: list[str] = []
-    for person_id, name in cast("dict[str, Any]", given).items():
+    for person_id, name in cast("dict[str, Any]", value).items():
         if await persons.get(tx, writer.constellation, person_id) is not None:
             continue
         known = await persons.by_name(tx, writer.constellation, str(name))
@@ -374,7 +384,7 @@ async def _people_in(
                     *(tx, writer.constellation, str(name), writer.now), trust=Trust.STRANGER
                 )
             except AsterismError as error:
-                left.append(f"Nobody here is {str(name)[:_LONGEST_NAME]!r}: {_why(error)}")
+                left.append(f"Nobody here is {str(name)[:_MAX_NAME_LENGTH]!r}: {_why(error)}")
                 continue
             known = made.id
             created.append(made.name)
@@ -388,10 +398,10 @@ class _Reader:
     def __init__(self, who: dict[str, str]) -> None:
         self._who = who
 
-    def table(self, given: Any, what: str) -> dict[str, Any]:
-        if not isinstance(given, dict):
+    def table(self, value: Any, what: str) -> dict[str, Any]:
+        if not isinstance(value, dict):
             raise InvalidInput(f"a {what} is an object.")
-        return cast("dict[str, Any]", given)
+        return cast("dict[str, Any]", value)
 
     def many(self, table: dict[str, Any], name: str) -> list[Any]:
         found: Any = table.get(name, [])
@@ -416,11 +426,11 @@ class _Reader:
         try:
             return kind(found)
         except ValueError:
-            known = ", ".join(one.value for one in kind)
+            known = ", ".join(member.value for member in kind)
             raise InvalidInput(f"{name!r} is {found!r}; it is one of {known}.") from None
 
     def audience(self, text: str) -> Audience:
-        clauses = (frozenset(map(self._word_of, one)) for one in Audience.read(text).clauses)
+        clauses = (frozenset(map(self._word_of, clause)) for clause in Audience.read(text).clauses)
         return Audience.intersection([Audience(tuple(clauses))])
 
     def _word_of(self, word: str) -> str:
@@ -429,8 +439,8 @@ class _Reader:
 
     def source(self, table: dict[str, Any]) -> Source:
         origins: list[Origin] = []
-        for one in self.many(table, "origins"):
-            parts = cast("list[Any]", one) if isinstance(one, list) else []
+        for origin in self.many(table, "origins"):
+            parts = cast("list[Any]", origin) if isinstance(origin, list) else []
             if len(parts) != 3:
                 raise InvalidInput("an origin is a list of three texts: kind, id and place.")
             named: dict[str, Any] = {"kind": parts[0], "id": parts[1], "place": parts[2]}
@@ -441,13 +451,13 @@ class _Reader:
         audience = self.audience(self.text(table, "audience"))
         return Source(tuple(origins), audience, self.word(Trust, table, "trust"))
 
-    def line(self, given: Any) -> SourcedLine:
-        table = self.table(given, "line")
+    def line(self, value: Any) -> SourcedLine:
+        table = self.table(value, "line")
         source = self.source(table)
         return SourcedLine(self.text(table, "text"), source.label, source.origins)
 
-    def passage(self, given: Any) -> NewPassage:
-        table = self.table(given, "passage")
+    def passage(self, value: Any) -> NewPassage:
+        table = self.table(value, "passage")
         tags = self.many(table, "tags")
         if not all(isinstance(tag, str) for tag in tags):
             raise InvalidInput("a tag is a text.")

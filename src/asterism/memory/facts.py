@@ -1,4 +1,8 @@
-"""What must not be lost when messages leave the context, found by rule, sentence by sentence."""
+"""What must not be lost when messages leave the context, found by rule, sentence by sentence.
+
+The rules were tuned on tests/data/facts_tuned.txt and are measured on facts_held_out.txt by
+`python -m bench.likeness`.
+"""
 
 from __future__ import annotations
 
@@ -42,9 +46,9 @@ class Fact:
     """The day (UTC, ISO 8601) that "tomorrow" or "on Friday" meant when it was said."""
 
 
-_MOST_CHARACTERS = 64_000
-_MOST_FACTS = 50
-_LONGEST = 400
+_MAX_CHARACTERS = 64_000
+_MAX_FACTS = 50
+_MAX_SENTENCE = 400
 """Characters of a sentence; what is longer is a text, not a fact."""
 
 _SENTENCE = re.compile(
@@ -385,20 +389,20 @@ def facts_in(role: str, text: str, at: int) -> list[Fact]:
     """
     if role not in {"user", "assistant"} or not text:
         return []
-    text = text[:_MOST_CHARACTERS]
+    text = text[:_MAX_CHARACTERS]
     if "```" in text:
         text = _CODE.sub("\n", text)
-    found: list[Fact] = []
+    facts: list[Fact] = []
     seen: set[str] = set()
     for sentence in _SENTENCE.split(text):
         fact = _fact(role, sentence.strip(), at) if sentence else None
         if fact is not None and fact.text not in seen:
             seen.add(fact.text)
-            found.append(fact)
-    if len(found) > _MOST_FACTS:
-        kept = sorted(found, key=lambda fact: -fact.weight)[:_MOST_FACTS]
-        found = [fact for fact in found if fact in kept]
-    return found
+            facts.append(fact)
+    if len(facts) > _MAX_FACTS:
+        heaviest = sorted(facts, key=lambda fact: -fact.weight)[:_MAX_FACTS]
+        facts = [fact for fact in facts if fact in heaviest]
+    return facts
 
 
 def looks_secret(text: str) -> bool:
@@ -407,7 +411,7 @@ def looks_secret(text: str) -> bool:
 
 
 def _fact(role: str, sentence: str, at: int) -> Fact | None:
-    if not 4 <= len(sentence) <= _LONGEST or sentence[-1] in "?？؟":
+    if not 4 <= len(sentence) <= _MAX_SENTENCE or sentence[-1] in "?？؟":
         return None
     plain = sentence.replace("’", "'") if "’" in sentence else sentence
     kind_and_weight = _kind(role, plain)

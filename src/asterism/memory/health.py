@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from asterism.errors import NotFound
 from asterism.memory import blocks
-from asterism.memory.likeness import Kind, compare
+from asterism.memory.likeness import Relation, compare
 from asterism.memory.words import digest, terms
 from asterism.store import journal, passages, summaries
 from asterism.store.database import Connection
@@ -19,17 +19,17 @@ from asterism.types.agents import now_ms
 from asterism.types.memory import Passage
 from asterism.types.people import OWNER_ALONE, Participants
 
-_LOOKED_AT = 2_000
+_MAX_PASSAGES = 2_000
 """How many passages are looked at closely, the latest first."""
-_MOST_PAIRS = 500
-_ALIKE = 0.85
+_MAX_PAIRS = 500
+_MIN_COSINE = 0.85
 """The cosine from which two passages are compared word by word."""
-_MOST_IDS = 50
-_FULL = 0.9
+_MAX_IDS = 50
+_FULL_FROM = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class HealthIssue:
     """One kind of trouble, where it is, and the next move."""
 
     kind: str
@@ -46,13 +46,13 @@ class Health:
     """What a look at an agent's memory has found."""
 
     counts: dict[str, int]
-    findings: tuple[Finding, ...]
+    findings: tuple[HealthIssue, ...]
     looked_at: int
     """How many passages were looked at; the rest is older."""
 
-    def of(self, kind: str) -> list[Finding]:
+    def of(self, kind: str) -> list[HealthIssue]:
         """Return the findings of one kind."""
-        return [one for one in self.findings if one.kind == kind]
+        return [finding for finding in self.findings if finding.kind == kind]
 
 
 async def health(
@@ -68,14 +68,14 @@ async def health(
         raise NotFound(f'There is no agent {agent_id!r}. "asterism agent list" shows all.')
     moment = now_ms() if now is None else now
     seen = [
-        heard
-        for one in await blocks.seen_by(tx, constellation, agent_id)
-        if (heard := blocks.visible_to(one, participants)) is not None
+        visible
+        for block in await blocks.seen_by(tx, constellation, agent_id)
+        if (visible := blocks.visible_to(block, participants)) is not None
     ]
     there = [
-        one
-        for one in await passages.newest(tx, [agent_id], _LOOKED_AT)
-        if participants.can_see(one.source.audience)
+        passage
+        for passage in await passages.newest(tx, [agent_id], _MAX_PASSAGES)
+        if participants.can_see(passage.source.audience)
     ]
     counts = {"passages": len(there)}
     if participants.owner_alone:
@@ -83,9 +83,9 @@ async def health(
         counts["entries of the journal"] = await journal.length_of(tx, agent_id)
     counts["blocks"] = len(seen)
     counts["summaries"] = sum(
-        participants.can_see(one.audience) for one in await summaries.of_agent(tx, agent_id)
+        participants.can_see(summary.audience) for summary in await summaries.of_agent(tx, agent_id)
     )
-    vectors = dict(await passages.vectors(tx, [agent_id], _LOOKED_AT))
+    vectors = dict(await passages.vectors(tx, [agent_id], _MAX_PASSAGES))
     findings = [
         *_duplicates(there, vectors),
         *_contradictions(there),
@@ -94,10 +94,10 @@ async def health(
         *_junk(there),
         *_full_blocks(seen),
     ]
-    sourceless = await passages.without_origin(tx, agent_id, _MOST_IDS)
+    sourceless = await passages.without_origin(tx, agent_id, _MAX_IDS)
     if sourceless and participants.owner_alone:
         findings.append(
-            Finding(
+            HealthIssue(
                 "sourceless",
                 tuple(sourceless),
                 f"{len(sourceless)} passages do not say where they come from",
@@ -111,16 +111,16 @@ async def health(
 # -- pairs -----------------------------------------------------------------------------------------
 
 
-def _duplicates(there: Sequence[Passage], vectors: dict[str, bytes]) -> Iterator[Finding]:
+def _duplicates(there: Sequence[Passage], vectors: dict[str, bytes]) -> Iterator[HealthIssue]:
     for one, other in _pairs(there, vectors):
         same_words = digest(one.text) == digest(other.text)
         if one.source.audience != other.source.audience:
             continue
         if not same_words:
             found = compare(one.text, other.text, vectors.get(one.id), vectors.get(other.id))
-            if found.kind is not Kind.SAME:
+            if found.kind is not Relation.SAME:
                 continue
-        yield Finding(
+        yield HealthIssue(
             "duplicate",
             (one.id, other.id),
             f"{_short(one.text)} – {_short(other.text)}",
@@ -132,15 +132,15 @@ def _pairs(
     there: Sequence[Passage], vectors: dict[str, bytes]
 ) -> Iterator[tuple[Passage, Passage]]:
     """Yield pairs that may say the same, the newer one first, each once."""
-    known = {one.id: place for place, one in enumerate(there)}
+    known = {passage.id: place for place, passage in enumerate(there)}
     pairs: set[tuple[int, int]] = set()
     first: dict[str, int] = {}
-    for place, one in enumerate(there):
-        former = first.setdefault(digest(one.text), place)
+    for place, passage in enumerate(there):
+        former = first.setdefault(digest(passage.text), place)
         if former != place:
             pairs.add((former, place))
-    ids = [one for one in vectors if one in known]
-    for one, other in _near([vectors[one] for one in ids]):
+    ids = [id for id in vectors if id in known]
+    for one, other in _near([vectors[id] for id in ids]):
         a, b = sorted((known[ids[one]], known[ids[other]]))
         pairs.add((a, b))
     for a, b in sorted(pairs):
@@ -157,12 +157,12 @@ def _near(vectors: Sequence[bytes]) -> list[tuple[int, int]]:
     floats = rows.astype(np.float32)
     floats /= np.maximum(np.linalg.norm(floats, axis=1, keepdims=True), 1e-9)
     scores = np.triu(floats @ floats.T, 1)
-    one, other = np.nonzero(scores >= _ALIKE)
-    order = np.argsort(-scores[one, other], kind="stable")[:_MOST_PAIRS]
+    one, other = np.nonzero(scores >= _MIN_COSINE)
+    order = np.argsort(-scores[one, other], kind="stable")[:_MAX_PAIRS]
     return [(int(one[place]), int(other[place])) for place in order]
 
 
-def _contradictions(there: Sequence[Passage]) -> Iterator[Finding]:
+def _contradictions(there: Sequence[Passage]) -> Iterator[HealthIssue]:
     holding = {one.id: one for one in there}
     for one in there:
         flagged: Any = one.metadata.get("contradicts")
@@ -170,7 +170,7 @@ def _contradictions(there: Sequence[Passage]) -> Iterator[Finding]:
             other = holding.get(str(other_id))
             # Both sides are flagged; it is told once, at the newer one.
             if other is not None and (other.known_from, other.id) < (one.known_from, one.id):
-                yield Finding(
+                yield HealthIssue(
                     "contradiction",
                     (one.id, other.id),
                     f"{_short(one.text)} – {_short(other.text)}",
@@ -200,19 +200,19 @@ _EVERY_YEAR = re.compile(
 )
 
 
-def _past(there: Sequence[Passage], now: int) -> Iterator[Finding]:
+def _past(there: Sequence[Passage], now: int) -> Iterator[HealthIssue]:
     """Find what was to come when it was stored, and is over now."""
     today = to_datetime(now).date()
-    for one in there:
-        if _EVERY_YEAR.search(one.text):
+    for passage in there:
+        if _EVERY_YEAR.search(passage.text):
             continue
-        stored = to_datetime(one.known_from).date()
-        days = [day for day in _days_in(one.text, stored) if day >= stored]
+        stored = to_datetime(passage.known_from).date()
+        days = [day for day in _days_in(passage.text, stored) if day >= stored]
         if days and max(days) < today:
-            yield Finding(
+            yield HealthIssue(
                 "stale",
-                (one.id,),
-                f"{_short(one.text)} (over since {max(days):%d %B %Y})",
+                (passage.id,),
+                f"{_short(passage.text)} (over since {max(days):%d %B %Y})",
                 "Retract it, or say what came of it.",
             )
 
@@ -238,54 +238,54 @@ def _day(year: int, month: int, day: int) -> date | None:
         return None
 
 
-async def _orphaned(tx: Connection, agent_id: str, participants: Participants) -> list[Finding]:
+async def _orphaned(tx: Connection, agent_id: str, participants: Participants) -> list[HealthIssue]:
     """Find what was superseded by something that was taken back itself, so that nothing holds."""
     return [
-        Finding(
+        HealthIssue(
             "orphaned",
             (one.id, other),
             f"{_short(one.text)} was superseded by {other}, which was retracted",
             "If the former holds again, insert it anew; else there is nothing to do.",
         )
-        for one, other in await passages.orphaned(tx, agent_id, _MOST_IDS)
+        for one, other in await passages.orphaned(tx, agent_id, _MAX_IDS)
         if participants.can_see(one.source.audience)
     ]
 
 
-def _junk(there: Sequence[Passage]) -> Iterator[Finding]:
-    for one in there:
-        said = terms(one.text)
-        if len(said) < 2 and len(one.text) < 20:
+def _junk(there: Sequence[Passage]) -> Iterator[HealthIssue]:
+    for passage in there:
+        said = terms(passage.text)
+        if len(said) < 2 and len(passage.text) < 20:
             why = "says nothing" if not said else "is a single word"
-            yield Finding(
+            yield HealthIssue(
                 "junk",
-                (one.id,),
-                f"{_short(one.text)} {why}",
-                f'Retract it, or "asterism archive forget {one.id}".',
+                (passage.id,),
+                f"{_short(passage.text)} {why}",
+                f'Retract it, or "asterism archive forget {passage.id}".',
             )
 
 
-def _full_blocks(seen: Sequence[blocks.VisibleBlock]) -> Iterator[Finding]:
-    for one in seen:
-        used, most = len(one.block.text), one.block.limit
-        if used > most * _FULL:
-            yield Finding(
+def _full_blocks(seen: Sequence[blocks.VisibleBlock]) -> Iterator[HealthIssue]:
+    for seen_block in seen:
+        used, most = len(seen_block.block.text), seen_block.block.limit
+        if used > most * _FULL_FROM:
+            yield HealthIssue(
                 "full",
-                (one.name,),
-                f"block {one.name} holds {used:,} of {most:,} characters",
+                (seen_block.name,),
+                f"block {seen_block.name} holds {used:,} of {most:,} characters",
                 "Shorten it, raise its limit, or move a part of it to the archive.",
             )
 
 
-def _untrusted(there: Sequence[Passage]) -> Iterator[Finding]:
+def _untrusted(there: Sequence[Passage]) -> Iterator[HealthIssue]:
     by_trust: dict[str, list[str]] = {}
-    for one in there:
-        if not one.source.trust.trusted:
-            by_trust.setdefault(one.source.trust.value, []).append(one.id)
+    for passage in there:
+        if not passage.source.trust.trusted:
+            by_trust.setdefault(passage.source.trust.value, []).append(passage.id)
     for trust, ids in sorted(by_trust.items()):
-        yield Finding(
+        yield HealthIssue(
             "untrusted",
-            tuple(ids[:_MOST_IDS]),
+            tuple(ids[:_MAX_IDS]),
             f"{len(ids):,} passages come from: {trust}",
             "They are marked wherever they are shown; forget those that you do not want.",
         )

@@ -26,9 +26,9 @@ from asterism.types.people import (
 )
 from asterism.types.turns import plain
 
-_LONGEST_NAME = 80
-_LONGEST_ROLE = 40
-_MOST_ROLES = 50
+_MAX_NAME_LENGTH = 80
+_MAX_ROLE_LENGTH = 40
+_MAX_ROLES = 50
 _JOINTS = frozenset("|&")
 """What joins the words of an audience, and so cannot be in one."""
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
@@ -59,7 +59,7 @@ async def _put_stranger(
     tx: Connection, constellation: str, person_id: str, account: Account, now: int
 ) -> Person:
     written = f"{account.channel}:{account.sender}"
-    shown = "".join("_" if _is_odd(sign) else sign for sign in written)[: _LONGEST_NAME - 8]
+    shown = "".join("_" if _is_odd(sign) else sign for sign in written)[: _MAX_NAME_LENGTH - 8]
     name, number = shown, 1
     while True:
         person = Person(person_id, name, Trust.STRANGER, (), (account,), now)
@@ -88,21 +88,28 @@ async def participants(
     if present == [OWNER] and room is None:
         return OWNER_ALONE
     roles = await people.roles_of(tx, constellation, present)
-    rooms = await people.rooms_of(tx, constellation, [one for one in present if one in roles])
+    rooms = await people.rooms_of(
+        tx, constellation, [person_id for person_id in present if person_id in roles]
+    )
     here = frozenset[str]() if room is None or planned else frozenset({room})
     found = [
         Participant(OWNER, frozenset({OWNER}))
-        if one == OWNER
-        else Participant(one, roles.get(one, frozenset()), rooms.get(one, frozenset()) | here)
-        for one in present
+        if person_id == OWNER
+        else Participant(
+            person_id, roles.get(person_id, frozenset()), rooms.get(person_id, frozenset()) | here
+        )
+        for person_id in present
     ]
     return Participants(tuple(found) or (replace(_NOBODY, rooms=here),), room)
 
 
 async def names_of(tx: Connection, constellation: str, present: Participants) -> dict[str, str]:
     """Return what those present are called, by their ids; who is not known is left out."""
-    found = {one.person_id: await _get(tx, constellation, one.person_id) for one in present.people}
-    return {person_id: one.name for person_id, one in found.items() if one is not None}
+    found = {
+        participant.person_id: await _get(tx, constellation, participant.person_id)
+        for participant in present.people
+    }
+    return {person_id: person.name for person_id, person in found.items() if person is not None}
 
 
 async def meet(
@@ -122,10 +129,12 @@ async def meet(
     """
     # In one order, so that two transactions that meet the same people do not wait for each other.
     everybody: set[Account] = {*present, *(() if account is None else (account,))}
-    accounts = sorted(everybody, key=lambda one: (one.channel, one.sender))
-    known = {one: (await person_for(tx, constellation, one, now)).id for one in accounts}
+    accounts = sorted(everybody, key=lambda account: (account.channel, account.sender))
+    known = {
+        account: (await person_for(tx, constellation, account, now)).id for account in accounts
+    }
     writer = OWNER if account is None else known[account]
-    persons = list(dict.fromkeys([writer, *(known[one] for one in present)]))
+    persons = list(dict.fromkeys([writer, *(known[account] for account in present)]))
     if room is None:
         if persons == [OWNER]:
             return None
@@ -144,9 +153,9 @@ async def read_company(tx: Connection, constellation: str, text: str | None) -> 
     """Return those whom the JSON of `meet` names, with what is known of them now."""
     if text is None:
         return OWNER_ALONE
-    told: dict[str, Any] = orjson.loads(text)
-    persons, planned = told.get("persons", []), "audience" in told
-    return await participants(tx, constellation, persons, told.get("room"), planned=planned)
+    stored: dict[str, Any] = orjson.loads(text)
+    persons, planned = stored.get("persons", []), "audience" in stored
+    return await participants(tx, constellation, persons, stored.get("room"), planned=planned)
 
 
 def room_word(room: str) -> str:
@@ -173,7 +182,7 @@ def _is_odd(sign: str) -> bool:
 async def everyone(tx: Connection, constellation: str) -> list[Person]:
     """Return all persons, the owner first, then by name."""
     found = await people.everyone(tx, constellation)
-    others = [one for one in found if one.id != OWNER]
+    others = [person for person in found if person.id != OWNER]
     owner = await _get(tx, constellation, OWNER)
     assert owner is not None
     return [owner, *others]
@@ -192,7 +201,7 @@ async def find(tx: Connection, constellation: str, who: str) -> Person:
     if found is not None:
         return found
     names = await people.names(tx, constellation)
-    alike = [one for one, name in names if name.casefold() == who.casefold()]
+    alike = [person_id for person_id, name in names if name.casefold() == who.casefold()]
     if len(alike) == 1:
         only = await _get(tx, constellation, alike[0])
         assert only is not None
@@ -254,8 +263,8 @@ async def link(tx: Connection, constellation: str, account: Account, person_id: 
     """Say that an account is a person's, whosever it was thought to be."""
     if not account.channel.strip() or not account.sender.strip():
         raise InvalidInput(
-            f"{account.channel}:{account.sender} is no account. Write CHANNEL:SENDER, such as "
-            "discord:4711. Nothing was changed."
+            f"{account.channel}:{account.sender} is not a valid account. Write CHANNEL:SENDER, "
+            "such as discord:4711. Nothing was changed."
         )
     await _must(tx, constellation, person_id)
     clean = Account(plain(account.channel), plain(account.sender))
@@ -343,14 +352,14 @@ def _name(name: str) -> str:
     name = " ".join(name.split())
     if (
         not name
-        or len(name) > _LONGEST_NAME
+        or len(name) > _MAX_NAME_LENGTH
         or any(_is_odd(sign) for sign in name)
         or name.casefold() in (OWNER, "public")
         or name.startswith("person_")
     ):
         raise InvalidInput(
-            f"{name!r} cannot be a person's name: it has 1 to {_LONGEST_NAME} characters, none of "
-            'them | or &, does not begin with "person_" and is neither owner nor public. '
+            f"{name!r} cannot be a person's name: it has 1 to {_MAX_NAME_LENGTH} characters, none "
+            'of them | or &, does not begin with "person_" and is neither owner nor public. '
             "Nothing was changed."
         )
     return name
@@ -367,20 +376,20 @@ def _trust(trust: Trust) -> Trust:
 
 def _roles(roles: Sequence[str]) -> tuple[str, ...]:
     checked = tuple(dict.fromkeys(" ".join(role.split()).casefold() for role in roles))
-    if len(checked) > _MOST_ROLES:
+    if len(checked) > _MAX_ROLES:
         raise InvalidInput(
-            f"{len(checked)} roles are too many; {_MOST_ROLES} is the most. Nothing was changed."
+            f"{len(checked)} roles are too many; {_MAX_ROLES} is the most. Nothing was changed."
         )
     for role in checked:
         if (
             not role
-            or len(role) > _LONGEST_ROLE
+            or len(role) > _MAX_ROLE_LENGTH
             or role == OWNER
             or any(_is_odd(sign) for sign in role)
         ):
             raise InvalidInput(
-                f"{role!r} cannot be a role: it has 1 to {_LONGEST_ROLE} characters, none of them "
-                "| or &, and is not owner, which only the owner is. Nothing was changed."
+                f"{role!r} cannot be a role: it has 1 to {_MAX_ROLE_LENGTH} characters, none of "
+                "them | or &, and is not owner, which only the owner is. Nothing was changed."
             )
     return checked
 

@@ -18,9 +18,9 @@ from asterism.types.memory import EditRecord, Origin, OriginKind, Passage
 from asterism.types.people import OWNER, OWNER_ALONE, Audience, Participants
 from asterism.types.turns import Entry, EntryKind, Reply, text_of
 
-_DEEPEST = 12
-_MOST_ORIGINALS = 50
-_MOST_DIGITS = 18
+_MAX_DEPTH = 12
+_MAX_ORIGINALS = 50
+_MAX_DIGITS = 18
 _NUMBERED = re.compile(r"^(.+):(\d+)$")
 
 
@@ -37,7 +37,7 @@ class Trace:
 
 
 @dataclass(frozen=True, slots=True)
-class _Eye:
+class _Viewer:
     """Whose memory is looked at, and for whom."""
 
     constellation: str
@@ -59,39 +59,39 @@ async def why(
         agent_id: Whose blocks a label means; None: anyone's, if only one fits.
         participants: For whom it is told.
     """
-    eye = _Eye(constellation, participants)
+    viewer = _Viewer(constellation, participants)
     ref = ref.strip()
     if ref.startswith("pas_"):
         found = await passages.get(tx, constellation, ref)
         if found is None or not participants.can_see(found.source.audience):
             raise NotFound(f'There is no passage {ref!r}. "asterism archive list" shows them.')
-        return await _passage(tx, eye, found, 0)
+        return await _passage(tx, viewer, found, 0)
     if ref.startswith("sum_"):
-        told = await _summary(tx, eye, ref)
-        if told is None:
+        trace = await _summary(tx, viewer, ref)
+        if trace is None:
             raise NotFound(f"There is no summary {ref!r}.")
-        return told
-    return await _block(tx, eye, ref, agent_id)
+        return trace
+    return await _block(tx, viewer, ref, agent_id)
 
 
 # -- passages --------------------------------------------------------------------------------------
 
 
-async def _passage(tx: Connection, eye: _Eye, passage: Passage, depth: int) -> Trace:
-    archive = await passages.archive(tx, eye.constellation, passage.archive_id)
+async def _passage(tx: Connection, viewer: _Viewer, passage: Passage, depth: int) -> Trace:
+    archive = await passages.archive(tx, viewer.constellation, passage.archive_id)
     whose = f" of {archive.name}" if archive is not None else ""
     ended = ""
     if passage.retracted_at is not None:
         ended = ", retracted since"
     elif passage.superseded_by is not None:
         ended = f", superseded by {passage.superseded_by}"
-    children = await _origins(tx, eye, passage.source.origins, depth)
-    if depth < _DEEPEST:
+    children = await _origins(tx, viewer, passage.source.origins, depth)
+    if depth < _MAX_DEPTH:
         for former in await passages.superseded_by(tx, passage):
-            if not eye.participants.can_see(former.source.audience):
+            if not viewer.participants.can_see(former.source.audience):
                 continue
-            told = await _passage(tx, eye, former, depth + 1)
-            children.append(Trace(f"took the place of {told.what}", *_rest(told)))
+            trace = await _passage(tx, viewer, former, depth + 1)
+            children.append(Trace(f"took the place of {trace.what}", *_rest(trace)))
     return Trace(
         f"passage {passage.id} in the archive{whose}, written by {passage.author}{ended}",
         passage.text,
@@ -104,18 +104,20 @@ def _rest(trace: Trace) -> tuple[str, int | None, tuple[Trace, ...]]:
     return trace.text, trace.at, trace.children
 
 
-async def _origins(tx: Connection, eye: _Eye, origins: Sequence[Origin], depth: int) -> list[Trace]:
-    return [await _origin(tx, eye, one, depth) for one in origins]
+async def _origins(
+    tx: Connection, viewer: _Viewer, origins: Sequence[Origin], depth: int
+) -> list[Trace]:
+    return [await _origin(tx, viewer, origin, depth) for origin in origins]
 
 
-async def _origin(tx: Connection, eye: _Eye, origin: Origin, depth: int) -> Trace:
+async def _origin(tx: Connection, viewer: _Viewer, origin: Origin, depth: int) -> Trace:
     match origin.kind:
         case OriginKind.PERSON:
-            return await _person(tx, eye, origin)
+            return await _person(tx, viewer, origin)
         case OriginKind.MESSAGE:
-            return await _message(tx, eye, origin)
+            return await _message(tx, viewer, origin)
         case OriginKind.CALL:
-            return await _call(tx, eye, origin)
+            return await _call(tx, viewer, origin)
         case OriginKind.DOCUMENT:
             where = f", {origin.detail}" if origin.detail else ""
             return Trace(f"document {origin.ref}{where}", "")
@@ -123,14 +125,14 @@ async def _origin(tx: Connection, eye: _Eye, origin: Origin, depth: int) -> Trac
             detail = f", {origin.detail}" if origin.detail else ""
             return Trace(f"imported from {origin.ref}{detail}", "")
         case OriginKind.PASSAGE:
-            found = await passages.get(tx, eye.constellation, origin.ref)
-            heard = found is not None and eye.participants.can_see(found.source.audience)
-            if found is not None and heard and depth < _DEEPEST:
-                return await _passage(tx, eye, found, depth + 1)
+            found = await passages.get(tx, viewer.constellation, origin.ref)
+            visible = found is not None and viewer.participants.can_see(found.source.audience)
+            if found is not None and visible and depth < _MAX_DEPTH:
+                return await _passage(tx, viewer, found, depth + 1)
         case OriginKind.SUMMARY:
-            told = await _summary(tx, eye, origin.ref)
-            if told is not None:
-                return told
+            trace = await _summary(tx, viewer, origin.ref)
+            if trace is not None:
+                return trace
     return _gone(f"{origin.kind.value} {origin.ref}")
 
 
@@ -138,45 +140,45 @@ def _gone(what: str) -> Trace:
     return Trace(f"{what}, which is not kept any more", "")
 
 
-async def _person(tx: Connection, eye: _Eye, origin: Origin) -> Trace:
-    means = f" ({origin.detail})" if origin.detail else ""
+async def _person(tx: Connection, viewer: _Viewer, origin: Origin) -> Trace:
+    how = f" ({origin.detail})" if origin.detail else ""
     try:
-        name = (await people.find(tx, eye.constellation, origin.ref)).name
+        name = (await people.find(tx, viewer.constellation, origin.ref)).name
     except NotFound:
         name = origin.ref
-    return Trace(f"written by {name}{means}", "")
+    return Trace(f"written by {name}{how}", "")
 
 
 # -- the journal -----------------------------------------------------------------------------------
 
 
-async def _entries(tx: Connection, eye: _Eye, turn_id: str) -> dict[str, Entry]:
+async def _entries(tx: Connection, viewer: _Viewer, turn_id: str) -> dict[str, Entry]:
     record = await journal.turn(tx, turn_id)
-    if record is None or not await passages.is_agent_of(tx, eye.constellation, record.agent_id):
+    if record is None or not await passages.is_agent_of(tx, viewer.constellation, record.agent_id):
         return {}
-    if not eye.participants.can_see(Audience.of_turn(record.audience)):
+    if not viewer.participants.can_see(Audience.of_turn(record.audience)):
         return {}
     return {entry.key: entry for entry in await journal.entries_of(tx, record)}
 
 
-async def _message(tx: Connection, eye: _Eye, origin: Origin) -> Trace:
-    entries = await _entries(tx, eye, origin.ref)
-    entry = next((one for one in entries.values() if one.kind is EntryKind.MESSAGE), None)
+async def _message(tx: Connection, viewer: _Viewer, origin: Origin) -> Trace:
+    entries = await _entries(tx, viewer, origin.ref)
+    entry = next((found for found in entries.values() if found.kind is EntryKind.MESSAGE), None)
     if entry is None:
         return _gone(f"the message of {origin.ref}")
-    kept: dict[str, str] = orjson.loads(entry.meta) if entry.meta else {}
-    sender = kept.get("sender")
-    if not sender and kept.get("participants"):
+    meta: dict[str, str] = orjson.loads(entry.meta) if entry.meta else {}
+    sender = meta.get("sender")
+    if not sender and meta.get("participants"):
         # Whoever acts by verbs has no account.
-        names = dict(await stored_people.names(tx, eye.constellation))
-        persons = [one for one in orjson.loads(kept["participants"])["persons"][:1] if one != OWNER]
-        sender = next((names.get(one, one) for one in persons), None)
-    said = f" from {sender}" if sender else ""
-    return Trace(f"message{said} that opened {origin.ref}", text_of(entry.body), entry.at)
+        names = dict(await stored_people.names(tx, viewer.constellation))
+        persons = [id for id in orjson.loads(meta["participants"])["persons"][:1] if id != OWNER]
+        sender = next((names.get(id, id) for id in persons), None)
+    from_whom = f" from {sender}" if sender else ""
+    return Trace(f"message{from_whom} that opened {origin.ref}", text_of(entry.body), entry.at)
 
 
-async def _call(tx: Connection, eye: _Eye, origin: Origin) -> Trace:
-    entries = await _entries(tx, eye, origin.ref)
+async def _call(tx: Connection, viewer: _Viewer, origin: Origin) -> Trace:
+    entries = await _entries(tx, viewer, origin.ref)
     step, _, index = origin.detail.partition("/call/")
     reply = entries.get(f"{step}/reply")
     if reply is None or not index.isdecimal():
@@ -197,24 +199,24 @@ async def _call(tx: Connection, eye: _Eye, origin: Origin) -> Trace:
     )
 
 
-async def _summary(tx: Connection, eye: _Eye, summary_id: str) -> Trace | None:
+async def _summary(tx: Connection, viewer: _Viewer, summary_id: str) -> Trace | None:
     found = await summaries.get(tx, summary_id)
-    if found is None or not await passages.is_agent_of(tx, eye.constellation, found.agent_id):
+    if found is None or not await passages.is_agent_of(tx, viewer.constellation, found.agent_id):
         return None
-    if not eye.participants.can_see(found.audience):
+    if not viewer.participants.can_see(found.audience):
         return None
     agent = await agents.by_id(tx, found.agent_id)
     originals = await summaries.originals(
         tx,
         found,
-        eye.participants.can_see,
-        most=_MOST_ORIGINALS,
+        viewer.participants.can_see,
+        most=_MAX_ORIGINALS,
     )
     children = [
         Trace(f"{entry.kind.value} in {entry.turn_id}", text_of(entry.body), entry.at)
         for entry in originals
     ]
-    if found.messages > len(children) and eye.participants.owner_alone:
+    if found.messages > len(children) and viewer.participants.owner_alone:
         children.append(Trace(f"and {found.messages - len(children):,} more messages", ""))
     return Trace(
         f"summary {found.id} of {found.messages:,} messages of {agent.name if agent else '?'}, "
@@ -228,42 +230,46 @@ async def _summary(tx: Connection, eye: _Eye, summary_id: str) -> Trace | None:
 # -- blocks ----------------------------------------------------------------------------------------
 
 
-async def _block(tx: Connection, eye: _Eye, ref: str, agent_id: str | None) -> Trace:
+async def _block(tx: Connection, viewer: _Viewer, ref: str, agent_id: str | None) -> Trace:
     numbered = _NUMBERED.match(ref)
     line = None
     try:
-        seen = await blocks.find(tx, eye.constellation, agent_id, ref, eye.participants)
+        seen = await blocks.find(tx, viewer.constellation, agent_id, ref, viewer.participants)
     except NotFound:
         # A label may end in a number, so that the whole is tried first.
         if numbered is None:
             raise
-        seen = await blocks.find(tx, eye.constellation, agent_id, numbered[1], eye.participants)
+        seen = await blocks.find(
+            tx, viewer.constellation, agent_id, numbered[1], viewer.participants
+        )
         # Python reads no number of thousands of digits.
-        line = int(numbered[2][:_MOST_DIGITS])
-    heard = blocks.visible_to(seen, eye.participants)
-    assert heard is not None, "what those present may not hear was not found"
-    seen = heard
-    blame = await blame_for(tx, seen, eye.participants)
+        line = int(numbered[2][:_MAX_DIGITS])
+    visible = blocks.visible_to(seen, viewer.participants)
+    assert visible is not None, "what those present may not hear was not found"
+    seen = visible
+    blame = await blame_for(tx, seen, viewer.participants)
     if line is not None and not 1 <= line <= len(blame):
         raise NotFound(
             f"Block {seen.block.label!r} has {len(blame)} lines, so there is no line {line}."
         )
     children: list[Trace] = []
-    for number, (one, records) in enumerate(blame, 1):
+    for number, (text_line, records) in enumerate(blame, 1):
         if line is None or number == line:
-            edits = [await _edit(tx, eye, record) for record in records]
+            edits = [await _edit(tx, viewer, record) for record in records]
             at = records[-1].at if records else None
-            children.append(Trace(f"line {number} of {seen.name}", one.text, at, tuple(edits)))
+            children.append(
+                Trace(f"line {number} of {seen.name}", text_line.text, at, tuple(edits))
+            )
     if line is not None:
         return children[0]
     return Trace(f"block {seen.name}", seen.block.text, seen.block.updated_at, tuple(children))
 
 
-async def _edit(tx: Connection, eye: _Eye, record: EditRecord) -> Trace:
+async def _edit(tx: Connection, viewer: _Viewer, record: EditRecord) -> Trace:
     turn = f" in {record.turn_id}" if record.turn_id else ""
     return Trace(
         f"edit {record.number}, {record.kind} by {record.author}{turn}",
         record.reason,
         record.at,
-        tuple(await _origins(tx, eye, record.source.origins, 0)),
+        tuple(await _origins(tx, viewer, record.source.origins, 0)),
     )

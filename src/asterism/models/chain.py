@@ -33,9 +33,8 @@ from asterism.errors import (
     ModelUnavailable,
 )
 from asterism.ports import Emit, Hold, Model, ModelRequest, Profile, Profiled, Question, Sleep
-from asterism.telemetry import ModelWatch, failover
-from asterism.telemetry.prompts import Cleaned, clean_name
-from asterism.telemetry.redaction import KNOWN
+from asterism.telemetry import ModelWatch, record_failover
+from asterism.telemetry.redaction import SECRETS, RequestRedactor, redact_name
 from asterism.types.turns import Call, Reply
 
 MAX_PAUSE = 30.0
@@ -147,7 +146,7 @@ class Chain:
         """Make a chain; `link` finds a model by `vendor:name`."""
         self._link = link
         self._sleep = sleep
-        self._cleaned = Cleaned()
+        self._cleaned = RequestRedactor()
 
     async def ask(self, question: Question) -> Reply:
         """Return the reply of the first model that gives one."""
@@ -167,7 +166,7 @@ class Chain:
             except ModelError as error:
                 problems.append(error)
                 if not last:
-                    failover(model, error, question.models[position + 1])
+                    record_failover(model, error, question.models[position + 1])
                 _notify_owner(link, question, error, last=last)
                 watcher.discard(error)
             else:
@@ -187,7 +186,7 @@ class Chain:
         while True:
             await self._wait_until_ready(link, last=last)
             request = question.compose(link.model, profile, squeeze)
-            if KNOWN.order:
+            if SECRETS.order:
                 request = self._cleaned.request(request)
             if not last:
                 # One that drips for ever has to leave time for the next.
@@ -304,7 +303,7 @@ def _sanitize(reply: Reply) -> Reply:
     """Return a reply that can be stored and sent back: valid Unicode, and no key in an id."""
     calls = tuple(
         Call(
-            clean_name(_valid_unicode(call.id)),
+            redact_name(_valid_unicode(call.id)),
             _valid_unicode(call.name),
             _valid_unicode(call.arguments),
         )

@@ -33,7 +33,7 @@ from asterism.store import agents, journal, passages
 from asterism.store.database import Connection
 from asterism.store.passages import Archive
 from asterism.store.search_index import ARCHIVE, JOURNAL
-from asterism.telemetry.redaction import KNOWN, redact
+from asterism.telemetry.redaction import SECRETS, redact
 from asterism.types.people import Participants
 from asterism.types.search import Found, Hit, Query
 
@@ -78,7 +78,7 @@ async def search(
     if not len(ranker.candidates.texts):
         return Found(notes=ranker.notes)
     result = await read_page(ranker, await ranker.rank(asked))
-    return replace(result, hits=[*map(_without_keys, result.hits)]) if KNOWN.order else result
+    return replace(result, hits=[*map(_without_keys, result.hits)]) if SECRETS.order else result
 
 
 def _without_keys(hit: Hit) -> Hit:

@@ -1,22 +1,22 @@
 """What can be observed of a home at work: counts, spans, and which turn a log line belongs to.
 
 Counts are always kept, in memory. Spans and whatever else leaves the machine need
-`telemetry.endpoint` in the configuration; `spans`, `export` and `exposition` load their libraries
-and are imported only when asked for.
+`telemetry.endpoint` in the configuration; `spans` and `prometheus` load their libraries and are
+imported only when asked for.
 """
 
 from __future__ import annotations
 
 from asterism.telemetry.counts import Counts
-from asterism.telemetry.watches import (
+from asterism.telemetry.watch import (
     DeliveryWatch,
     ModelWatch,
     Telemetry,
     ToolWatch,
     TurnWatch,
-    failover,
-    here,
-    within,
+    current_turn,
+    record_failover,
+    turn_context,
 )
 
 __all__ = [
@@ -26,7 +26,7 @@ __all__ = [
     "Telemetry",
     "ToolWatch",
     "TurnWatch",
-    "failover",
-    "here",
-    "within",
+    "current_turn",
+    "record_failover",
+    "turn_context",
 ]

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_left
 from collections.abc import Iterator
+
+from asterism.errors import AsterismError
 
 Labels = tuple[str, ...]
 
 OTHER = "(other)"
-_MOST_SERIES = 256
+_MAX_SERIES = 256
 
 
-class Tally:
+class Counter:
     """Sums by labels. What has no room left is counted under `(other)`, so that it is bounded."""
 
-    __slots__ = ("_most", "_other", "_sums")
+    __slots__ = ("_max_series", "_other", "_sums")
 
-    def __init__(self, labels: int, most: int = _MOST_SERIES) -> None:
+    def __init__(self, labels: int, max_series: int = _MAX_SERIES) -> None:
         self._sums: dict[Labels, float] = {}
-        self._most = most
+        self._max_series = max_series
         self._other = (OTHER,) * labels
 
     def add(self, labels: Labels, amount: float = 1) -> None:
@@ -26,7 +29,7 @@ class Tally:
         sums = self._sums
         if labels in sums:
             sums[labels] += amount
-        elif len(sums) < self._most:
+        elif len(sums) < self._max_series:
             sums[labels] = amount
         else:
             sums[self._other] = sums.get(self._other, 0) + amount
@@ -36,7 +39,7 @@ class Tally:
         return sorted(self._sums.items())
 
 
-class Spread:
+class Histogram:
     """How values are spread: how many lie up to each bound, and their sum."""
 
     __slots__ = ("_bounds", "_counts", "total")
@@ -59,29 +62,29 @@ class Spread:
             yield ("+Inf" if bound == float("inf") else repr(float(bound))), below
 
 
-class Spreads:
-    """Spreads by labels, bounded as a tally is."""
+class LabeledHistogram:
+    """Histograms by labels, bounded as a counter is."""
 
-    __slots__ = ("_bounds", "_most", "_other", "_spreads")
+    __slots__ = ("_bounds", "_histograms", "_max_series", "_other")
 
-    def __init__(self, labels: int, bounds: tuple[float, ...], most: int = 64) -> None:
-        self._spreads: dict[Labels, Spread] = {}
+    def __init__(self, labels: int, bounds: tuple[float, ...], max_series: int = 64) -> None:
+        self._histograms: dict[Labels, Histogram] = {}
         self._bounds = bounds
-        self._most = most
+        self._max_series = max_series
         self._other = (OTHER,) * labels
 
     def add(self, labels: Labels, value: float) -> None:
         """Count a value."""
-        found = self._spreads.get(labels)
-        if found is None:
-            if len(self._spreads) >= self._most:
+        histogram = self._histograms.get(labels)
+        if histogram is None:
+            if len(self._histograms) >= self._max_series:
                 labels = self._other
-            found = self._spreads.setdefault(labels, Spread(self._bounds))
-        found.add(value)
+            histogram = self._histograms.setdefault(labels, Histogram(self._bounds))
+        histogram.add(value)
 
-    def items(self) -> list[tuple[Labels, Spread]]:
-        """Return all spreads."""
-        return sorted(self._spreads.items(), key=lambda item: item[0])
+    def items(self) -> list[tuple[Labels, Histogram]]:
+        """Return all histograms."""
+        return sorted(self._histograms.items(), key=lambda item: item[0])
 
 
 TURN_SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
@@ -90,7 +93,7 @@ CALL_SECONDS = tuple(round(0.01 * 2**power, 2) for power in range(14))
 
 
 class Counts:
-    """Everything that is counted; each is a metric, which `exposition.py` puts into words."""
+    """Everything that is counted; each is a metric, which `prometheus.py` renders."""
 
     __slots__ = (
         "deliveries",
@@ -111,18 +114,27 @@ class Counts:
     )
 
     def __init__(self) -> None:
-        self.turns = Tally(1)
+        self.turns = Counter(1)
         self.turns_open = 0
-        self.turn_seconds = Spread(TURN_SECONDS)
-        self.queue_seconds = Spread(TURN_SECONDS)
-        self.model_calls = Tally(3)
-        self.model_seconds = Spreads(2, CALL_SECONDS)
-        self.pace_seconds = Spreads(1, TURN_SECONDS)
-        self.tokens = Tally(3)
-        self.retries = Tally(3)
-        self.failovers = Tally(3)
-        self.tool_calls = Tally(2)
-        self.outside_calls = Tally(1)
-        self.tool_seconds = Spreads(1, CALL_SECONDS)
-        self.deliveries = Tally(2)
-        self.exports = Tally(2)
+        self.turn_seconds = Histogram(TURN_SECONDS)
+        self.queue_seconds = Histogram(TURN_SECONDS)
+        self.model_calls = Counter(3)
+        self.model_seconds = LabeledHistogram(2, CALL_SECONDS)
+        self.pace_seconds = LabeledHistogram(1, TURN_SECONDS)
+        self.tokens = Counter(3)
+        self.retries = Counter(3)
+        self.failovers = Counter(3)
+        self.tool_calls = Counter(2)
+        self.outside_calls = Counter(1)
+        self.tool_seconds = LabeledHistogram(1, CALL_SECONDS)
+        self.deliveries = Counter(2)
+        self.exports = Counter(2)
+
+
+def error_class(error: BaseException) -> str:
+    """Return what kind of error it is: `busy`, `key`, `timeout`, or the name of its class."""
+    if isinstance(error, AsterismError):
+        return error.code.removeprefix("model.")
+    if isinstance(error, asyncio.CancelledError):
+        return "cancelled"
+    return "timeout" if isinstance(error, TimeoutError) else type(error).__name__

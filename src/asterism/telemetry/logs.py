@@ -10,10 +10,8 @@ from typing import Any
 
 import orjson
 
-from asterism.telemetry.redaction import redact
-from asterism.telemetry.watches import here
-
-_SHORTEST_SECRET = 8
+from asterism.telemetry.redaction import MIN_SECRET_LENGTH, redact
+from asterism.telemetry.watch import current_turn
 
 
 class TurnFilter(logging.Filter):
@@ -21,7 +19,7 @@ class TurnFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Let the record pass, and say where it was made."""
-        turn = here()
+        turn = current_turn()
         record.turn_id = turn.turn_id if turn is not None else ""
         record.agent_id = turn.agent.id if turn is not None else ""
         return True
@@ -33,8 +31,8 @@ class _Lines(logging.Formatter):
     def __init__(self, secrets: Collection[str]) -> None:
         super().__init__()
         # The longest first: one secret may be a part of another.
-        wanted = {one for one in secrets if len(one) >= _SHORTEST_SECRET}
-        self._secrets = sorted(wanted, key=len, reverse=True)
+        long_enough = {secret for secret in secrets if len(secret) >= MIN_SECRET_LENGTH}
+        self._secrets = sorted(long_enough, key=len, reverse=True)
 
     def _words(self, record: logging.LogRecord) -> tuple[str, str]:
         """Return the message and the traceback."""

@@ -13,20 +13,24 @@ import re
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, quote_plus
 
 import orjson
 
 from asterism.errors import AsterismError
 
-SHORTEST = 8
+if TYPE_CHECKING:
+    from asterism.ports import ModelRequest
+
+MIN_SECRET_LENGTH = 8
 """A shorter secret is not taken out: half of all texts would hold it."""
-_LONG_LINE = 16
+_MIN_LINE_LENGTH = 16
 _BASE64 = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/_-")
 _NAME = re.compile(r"[^\w.:/-]+")
 
-_SHAPES = (
+_PATTERNS = (
     # what it begins with, what it is called, the whole
     ("sk-", "key", r"(?<![A-Za-z0-9])sk-(?=[A-Za-z0-9_-]*\d)[A-Za-z0-9_-]{20,}"),
     ("gh", "github key", r"(?<![A-Za-z0-9])gh[pousr]_[A-Za-z0-9]{30,}"),
@@ -52,26 +56,26 @@ _SHAPES = (
         ),
     ),
 )
-_COMPILED = [(begins, f"[redacted {name}]", re.compile(shape)) for begins, name, shape in _SHAPES]
+_COMPILED = [(begins, f"[redacted {name}]", re.compile(shape)) for begins, name, shape in _PATTERNS]
 # Looking for one character is ten times as fast as looking for three.
-_BY_SIGN = [
-    (sign, [one for one in _COMPILED if one[0] in begins])
-    for sign, begins in (
+_BY_CHARACTER = [
+    (character, [pattern for pattern in _COMPILED if pattern[0] in begins])
+    for character, begins in (
         ("_", ("gh", "github_pat_", "hf_")),
         ("-", ("sk-", "glpat-", "xox", "PRIVATE KEY-----")),
         ("J", ("eyJ",)),
         ("I", ("AIza", "KIA", "SIA")),
     )
 ]
-_BEGUN = re.compile(
+_UNFINISHED = re.compile(
     r"(?:sk-|gh[pousr]_|github_pat_|glpat-|xox[abeoprs]-|hf_|AIza|AKIA|ASIA|eyJ)[A-Za-z0-9_.-]*\Z"
     r"|-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----[A-Za-z0-9+/=\s\\:,.-]*\Z"
 )
-_BEGINNINGS = (
+_PREFIXES = (
     *("sk-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "hf_", "AIza"),
     *("AKIA", "ASIA", "eyJ", "-----BEGIN ", "xoxa-", "xoxb-", "xoxe-", "xoxp-", "xoxs-"),
 )
-_LONGEST_HELD = 16_384
+_MAX_HELD_BACK = 16_384
 
 
 def _plain_forms(secret: str) -> Iterator[str]:
@@ -153,24 +157,24 @@ def _squeezed(text: str) -> tuple[_Squeezed, _Squeezed]:
     return _Squeezed(raw, _WHITE), _Squeezed(digits, _WHITE + b":-%&#x;")
 
 
-_WRITTEN = re.compile(
+_ESCAPED = re.compile(
     r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});"
     r"|%[0-9a-fA-F]{2}|\\+(?:u00|x)[0-9a-fA-F]{2}"
 )
 """A character that is written as a reference or an escape."""
-_CUT_WRITTEN = re.compile(
+_CUT_ESCAPED = re.compile(
     r"(?:&(?:#[xX]?[0-9a-fA-F]{0,6})?|%[0-9a-fA-F]?|\\+(?:u0{0,2}|x)?[0-9a-fA-F]?)\Z"
 )
 
-_LONGEST_WRITTEN = 12
-_MOST_CHARACTERS = 4_096
+_MAX_ESCAPE_LENGTH = 12
+_MAX_CHARACTERS = 4_096
 
 
 class _Characters(dict[str, str]):
     """What each reference or escape stands for."""
 
     def __missing__(self, written: str) -> str:
-        if len(self) >= _MOST_CHARACTERS:
+        if len(self) >= _MAX_CHARACTERS:
             self.clear()
         meant = html.unescape(written) if written[0] == "&" else chr(int(written[-2:], 16))
         self[written] = meant
@@ -180,19 +184,19 @@ class _Characters(dict[str, str]):
 _characters = _Characters()
 
 
-def _meant(text: str) -> str:
+def _unescaped(text: str) -> str:
     """Return a text with references and escapes read."""
-    return _WRITTEN.sub(lambda found: _characters[found[0]], text)
+    return _ESCAPED.sub(lambda found: _characters[found[0]], text)
 
 
-class _Places:
+class _EscapeOffsets:
     """Where each character of what a text means is written."""
 
     def __init__(self, text: str) -> None:
         self._starts: list[int] = []
         self._ends: list[int] = []
         done = 0
-        for found in _WRITTEN.finditer(text):
+        for found in _ESCAPED.finditer(text):
             self._add(done, found.start())
             size = len(_characters[found[0]])
             self._starts += [found.start()] * size
@@ -209,7 +213,7 @@ class _Places:
         return self._starts[first], self._ends[last - 1]
 
 
-class Secrets:
+class KnownSecrets:
     """The secrets that are known, and how each is taken out."""
 
     def __init__(self) -> None:
@@ -226,16 +230,16 @@ class Secrets:
         self.longest = 0
         self._arrange()
 
-    def know(self, name: str, value: str) -> None:
+    def add(self, name: str, value: str) -> None:
         """Take a secret out of all texts from now on, and put its name in its place."""
         value = value.strip()
-        if len(value) < SHORTEST or value in self._values:
+        if len(value) < MIN_SECRET_LENGTH or value in self._values:
             return
         put = f"[redacted {_NAME.sub(' ', name).strip() or 'secret'}]"
         with self._lock:
             self._values.add(value)
             # Of a key of many lines, each line may be written alone.
-            for part in {value, *(one for one in value.split() if len(one) >= _LONG_LINE)}:
+            for part in {value, *(line for line in value.split() if len(line) >= _MIN_LINE_LENGTH)}:
                 for form in _plain_forms(part):
                     self._plain.setdefault(form, put)
                 self._parts.setdefault(part, put)
@@ -248,11 +252,11 @@ class Secrets:
     def _arrange(self) -> None:
         forms = sorted(self._plain, key=len, reverse=True)
         beginnings: dict[str, list[str]] = {}
-        for form in (*forms, *_BEGINNINGS):
+        for form in (*forms, *_PREFIXES):
             beginnings.setdefault(form[0], []).append(form)
         self.beginnings = beginnings
-        self.longest = max(map(len, (*forms[:1], *_BEGINNINGS)))
-        self.order = [(one, self._plain[one]) for one in forms]
+        self.longest = max(map(len, (*forms[:1], *_PREFIXES)))
+        self.order = [(form, self._plain[form]) for form in forms]
         # Replaced, never changed: other threads may be going through them.
         self._base64, self._hex = dict(self._base64), dict(self._hex)
         self._parts = dict(self._parts)
@@ -269,13 +273,13 @@ class Secrets:
     def redact(self, text: str) -> str:
         """Return a text without secrets; the very same text if it holds none."""
         if self.order:
-            if len(text) >= SHORTEST and (encoded := self._encoded(text)):
+            if len(text) >= MIN_SECRET_LENGTH and (encoded := self._encoded(text)):
                 text = _replaced(text, encoded)
             for form, put in self.order:
                 if form in text:
                     text = text.replace(form, put)
-        for sign, shapes in _BY_SIGN:
-            if sign in text:
+        for character, shapes in _BY_CHARACTER:
+            if character in text:
                 for begins, put, shape in shapes:
                     if begins in text:
                         text = shape.sub(put, text)
@@ -307,21 +311,21 @@ class Secrets:
                         start = escape.start()
                     found.append((start, end + (text[end : end + 1] == ";"), put))
         # Looking for one character is much faster than looking for a pattern.
-        if ("&" in text or "%" in text or "\\" in text) and _WRITTEN.search(text):
-            meant, places = _meant(text), None
+        if ("&" in text or "%" in text or "\\" in text) and _ESCAPED.search(text):
+            meant, places = _unescaped(text), None
             for part, put in self._parts.items():
                 if part in meant:
-                    places = places or _Places(text)
+                    places = places or _EscapeOffsets(text)
                     spans = (places.span(at, at + len(part)) for at in _places(meant, part))
                     found += ((start, end, put) for start, end in spans)
         return found
 
-    def begun(self, text: str) -> int:
+    def unfinished_at(self, text: str) -> int:
         """Return where at the end of a text an encoded secret may begin; its length if nowhere."""
         place = len(text)
         if not self._hex:
             return place
-        shift = max(0, len(text) - _LONGEST_HELD)
+        shift = max(0, len(text) - _MAX_HELD_BACK)
         end = text[shift:]
         lines, digits = _squeezed(end)
         looks: list[tuple[_Squeezed, Iterable[bytes]]] = [
@@ -335,17 +339,17 @@ class Secrets:
                 at = _prefix_at_end(squeezed.body, form)
                 if at < len(squeezed.body):
                     place = min(place, shift + squeezed.place(at))
-        return min(place, shift + self._begun_written(end))
+        return min(place, shift + self._unfinished_escaped(end))
 
-    def _begun_written(self, end: str) -> int:
+    def _unfinished_escaped(self, end: str) -> int:
         """Return where a secret may begin that is written as references or escapes."""
-        cut = _CUT_WRITTEN.search(end, max(0, len(end) - _LONGEST_WRITTEN))
+        cut = _CUT_ESCAPED.search(end, max(0, len(end) - _MAX_ESCAPE_LENGTH))
         whole = end[: cut.start()] if cut else end
         place = len(whole)
-        if cut or _WRITTEN.search(whole):
-            shift = max(0, place - _LONGEST_WRITTEN * max(map(len, self._parts)))
+        if cut or _ESCAPED.search(whole):
+            shift = max(0, place - _MAX_ESCAPE_LENGTH * max(map(len, self._parts)))
             whole = whole[shift:]
-            meant, places = _meant(whole), _Places(whole)
+            meant, places = _unescaped(whole), _EscapeOffsets(whole)
             for part in self._parts:
                 at = _prefix_at_end(meant, part)
                 if at < len(meant):
@@ -373,39 +377,39 @@ def _replaced(text: str, spans: list[tuple[int, int, str]]) -> str:
     """Return a text with something else in place of parts of it, which may overlap."""
     parts: list[str] = []
     done = 0
-    for start, end, put in sorted(spans, key=lambda one: (one[0], -one[1])):
+    for start, end, put in sorted(spans, key=lambda span: (span[0], -span[1])):
         if start >= done:
             parts += (text[done:start], put)
         done = max(done, end)
     return "".join((*parts, text[done:]))
 
 
-KNOWN = Secrets()
+SECRETS = KnownSecrets()
 """The secrets of this process."""
 
 
-def know(name: str, value: str) -> None:
+def add_secret(name: str, value: str) -> None:
     """Take a secret out of everything that is written or sent from now on, in this process."""
-    KNOWN.know(name, value)
+    SECRETS.add(name, value)
 
 
-def know_all(secrets: Iterable[tuple[str, str]]) -> None:
-    """Take several secrets out, each given with its name."""
+def add_secrets(secrets: Iterable[tuple[str, str]]) -> None:
+    """Take several secrets out, each with its name."""
     for name, value in secrets:
-        KNOWN.know(name, value)
+        SECRETS.add(name, value)
 
 
-redact = KNOWN.redact
+redact = SECRETS.redact
 """Returns a text without secrets; the very same text if it holds none."""
 AsterismError.cleaned = redact
 
 
-def redact_json(text: str, secrets: Secrets | None = None) -> str:
+def redact_json(text: str, secrets: KnownSecrets | None = None) -> str:
     """Return JSON text without secrets, also those that it spells with escapes.
 
     Text that is not JSON is treated as any other.
     """
-    known = KNOWN if secrets is None else secrets
+    known = SECRETS if secrets is None else secrets
     text = known.redact(text)
     if "\\" not in text:
         return text
@@ -413,31 +417,31 @@ def redact_json(text: str, secrets: Secrets | None = None) -> str:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
         return text
-    changed = _in_value(value, known.redact)
+    changed = _redact_value(value, known.redact)
     return text if changed == value else orjson.dumps(changed).decode()
 
 
-def _in_value(value: Any, redact: Callable[[str], str]) -> Any:
+def _redact_value(value: Any, redact: Callable[[str], str]) -> Any:
     match value:
         case str():
             return redact(value)
         case list():
-            return [_in_value(one, redact) for one in cast("list[Any]", value)]
+            return [_redact_value(item, redact) for item in cast("list[Any]", value)]
         case dict():
             items = cast("dict[str, Any]", value).items()
-            return {redact(key): _in_value(one, redact) for key, one in items}
+            return {redact(key): _redact_value(item, redact) for key, item in items}
         case _:
             return value
 
 
-class Stream:
+class RedactingStream:
     """Takes secrets out of a text that comes in pieces, however they cut it.
 
     What may be the beginning of a secret is held back until it is known whether it is one.
     """
 
-    def __init__(self, secrets: Secrets | None = None) -> None:
-        self._secrets = KNOWN if secrets is None else secrets
+    def __init__(self, secrets: KnownSecrets | None = None) -> None:
+        self._secrets = SECRETS if secrets is None else secrets
         self._held = ""
 
     def feed(self, piece: str) -> str:
@@ -465,9 +469,9 @@ class Stream:
                 if any(form.startswith(end) for form in forms):
                     place = at
                     break
-        begun = _BEGUN.search(text, max(0, len(text) - _LONGEST_HELD))
-        place = min(place, begun.start()) if begun else place
-        return min(place, self._secrets.begun(text))
+        unfinished_at = _UNFINISHED.search(text, max(0, len(text) - _MAX_HELD_BACK))
+        place = min(place, unfinished_at.start()) if unfinished_at else place
+        return min(place, self._secrets.unfinished_at(text))
 
     def _uncut(self, text: str, at: int) -> int:
         """Return a place up to there that is in the middle of no secret."""
@@ -476,3 +480,76 @@ class Stream:
             if start < at < end:
                 at = start
         return at
+
+
+# -- requests to models ----------------------------------------------------------------------------
+#
+# Messages, results and replies are redacted before they are recorded. What reaches a prompt another
+# way, such as a block, a system prompt or a message from before a key was stored, is redacted here.
+
+_MAX_CACHED_BYTES = 64 << 20
+"""How many bytes of messages are cached with their redacted form."""
+_IMAGE = re.compile(r"data:[\w/+.-]+;base64,[A-Za-z0-9+/=]{1000,}")
+_NOT_TEXT = frozenset({"role", "type", "url"})
+"""Members that hold no words of anybody."""
+_NAME_FIELDS = frozenset({"id", "tool_call_id", "name"})
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+class RequestRedactor(dict[bytes, bytes]):
+    """Wire forms of messages without known keys; most stay the very same bytes.
+
+    The past is sent again with every request, so each message of it is searched once.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._size = 0
+        self._known: object = None
+
+    def request(self, request: ModelRequest) -> ModelRequest:
+        """Return a request without known keys; the very same one if it holds none."""
+        if self._known is not SECRETS.order or self._size > _MAX_CACHED_BYTES:
+            # Another key is known by now.
+            self.clear()
+            self._known, self._size = SECRETS.order, 0
+        messages = [self[message] for message in request.messages]
+        tools = request.tools if request.tools is None else self[request.tools]
+        if tools is request.tools and all(
+            new is old for new, old in zip(messages, request.messages, strict=True)
+        ):
+            return request
+        return replace(request, messages=messages, tools=tools)
+
+    def __missing__(self, wire: bytes) -> bytes:
+        self._size += len(wire)
+        text = wire.decode()
+        # Pictures are large, and hold no keys that anybody could read.
+        words = _IMAGE.sub("", text) if len(text) > 1000 else text
+        redacted = wire
+        if redact(words) is not words:
+            changed = orjson.dumps(_redact_wire(orjson.loads(wire), ""))
+            redacted = wire if changed == wire else changed
+        self[wire] = redacted
+        return redacted
+
+
+def redact_name(name: str) -> str:
+    """Return an id or a name without known keys, made of characters that every vendor accepts."""
+    changed = redact(name)
+    return name if changed is name else _NOT_IN_NAMES.sub("_", changed).strip("_")
+
+
+def _redact_wire(value: Any, name: str) -> Any:
+    if isinstance(value, str):
+        if name in _NOT_TEXT:
+            return value
+        if name in _NAME_FIELDS:
+            return redact_name(value)
+        return redact_json(value) if name == "arguments" else redact(value)
+    if isinstance(value, list):
+        return [_redact_wire(item, name) for item in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        items = cast("dict[str, Any]", value).items()
+        return {key: _redact_wire(item, key) for key, item in items}
+    return value

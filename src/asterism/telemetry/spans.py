@@ -11,14 +11,34 @@ This module needs the libraries of the extra `telemetry`: import it only when an
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import logging
 import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from ipaddress import ip_address
 from time import monotonic
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
+import orjson
+import requests
 from opentelemetry import context as contexts
 from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import (
+    MetricExportResult,
+    MetricsData,
+    PeriodicExportingMetricReader,
+)
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.sdk.trace.sampling import TraceIdRatioBased
 from opentelemetry.trace import (
     NonRecordingSpan,
     Span,
@@ -29,19 +49,19 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from asterism.telemetry.content import input_messages, output_messages, text_message
-from asterism.telemetry.counts import CALL_SECONDS
-from asterism.telemetry.export import Export
-from asterism.telemetry.kinds import error_class
+from asterism.telemetry.counts import CALL_SECONDS, error_class
+from asterism.telemetry.redaction import redact
 from asterism.types.agents import DEFAULT_MODEL
 from asterism.types.turns import TurnState
 
 if TYPE_CHECKING:
     from contextvars import Token
 
+    from opentelemetry.sdk.trace.id_generator import IdGenerator
+
     from asterism.config import TelemetrySettings
     from asterism.ports import Emit, ModelRequest
-    from asterism.telemetry.counts import Counts
+    from asterism.telemetry.counts import Counter, Counts
     from asterism.types.agents import Agent
     from asterism.types.turns import Call, Delivery, Outcome, Reply, Usage
 
@@ -220,8 +240,8 @@ class OpenSpan:
             self.set("gen_ai.output.type", "json")
         if not self._spans.content or not self._span.is_recording():
             return
-        told, left_out = input_messages(request.messages)
-        self.set("gen_ai.input.messages", told)
+        messages, left_out = input_messages(request.messages)
+        self.set("gen_ai.input.messages", messages)
         if left_out:
             self.set("asterism.input.left_out", left_out)
         if request.tools and request.tools != b"[]":
@@ -260,14 +280,14 @@ class OpenSpan:
     def end_model(self, reply: Reply | None, error: BaseException | None, seconds: float) -> None:
         """End the span of a model, and count its tokens and its time."""
         spans, about = self._spans, self._attributes
-        told: Attributes = {
+        labels: Attributes = {
             name: about[name]
             for name in ("gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model")
         }
         kind = "" if error is None else error_class(error)
         if reply is not None:
             model = reply.model.partition(":")[2] or about["gen_ai.request.model"]
-            told["gen_ai.response.model"] = model
+            labels["gen_ai.response.model"] = model
             self.set("gen_ai.response.model", model)
             self._span.set_attribute("gen_ai.response.finish_reasons", (reply.finish,))
             self._usage(reply.usage)
@@ -275,9 +295,9 @@ class OpenSpan:
                 self.set("gen_ai.response.time_to_first_chunk", self._first)
             if spans.content:
                 self.set("gen_ai.output.messages", output_messages(reply))
-            spans.tokens.record(reply.usage.input, {**told, "gen_ai.token.type": "input"})
-            spans.tokens.record(reply.usage.output, {**told, "gen_ai.token.type": "output"})
-        spans.seconds.record(seconds, {**told, "error.type": kind} if kind else told)
+            spans.tokens.record(reply.usage.input, {**labels, "gen_ai.token.type": "input"})
+            spans.tokens.record(reply.usage.output, {**labels, "gen_ai.token.type": "output"})
+        spans.seconds.record(seconds, {**labels, "error.type": kind} if kind else labels)
         self.end(kind)
 
     def end_tool(self, result: str | None, error_type: str) -> None:
@@ -313,3 +333,232 @@ def _remote(turn_id: str) -> Context:
     flags = TraceFlags(TraceFlags.SAMPLED)
     first = NonRecordingSpan(SpanContext(trace, span, is_remote=True, trace_flags=flags))
     return set_span_in_context(first, Context())
+
+
+_MAX_MESSAGE_BYTES = 256 * 1024
+"""Bytes of messages in one span: what is older is left out, since collectors refuse large spans."""
+
+
+def input_messages(wires: Sequence[bytes]) -> tuple[str, int]:
+    """Return the latest messages that fit as JSON, and how many older ones were left out."""
+    room = _MAX_MESSAGE_BYTES
+    chosen: list[bytes] = []
+    for wire in reversed(wires):
+        message = orjson.dumps(_message(orjson.loads(wire)))
+        room -= len(message)
+        if room < 0:
+            break
+        chosen.append(message)
+    messages = f"[{b','.join(reversed(chosen)).decode()}]"
+    return redact(messages), len(wires) - len(chosen)
+
+
+def output_messages(reply: Reply) -> str:
+    """Return a reply as JSON."""
+    parts: list[dict[str, Any]] = []
+    if reply.reasoning:
+        parts.append({"type": "reasoning", "content": reply.reasoning})
+    if reply.text:
+        parts.append({"type": "text", "content": reply.text})
+    parts += [_call(call.id, call.name, call.arguments) for call in reply.calls]
+    message = {"role": "assistant", "parts": parts, "finish_reason": reply.finish}
+    return redact(orjson.dumps([message]).decode())
+
+
+def text_message(role: str, text: str) -> str:
+    """Return one message of plain text as JSON."""
+    messages = [{"role": role, "parts": [{"type": "text", "content": text}]}]
+    return redact(orjson.dumps(messages).decode())
+
+
+def _message(wire: dict[str, Any]) -> dict[str, Any]:
+    role: str = wire.get("role", "")
+    content: Any = wire.get("content")
+    if role == "tool":
+        answer = {
+            "type": "tool_call_response",
+            "id": wire.get("tool_call_id"),
+            "response": content,
+        }
+        return {"role": role, "parts": [answer]}
+    parts: list[dict[str, Any]] = []
+    if isinstance(content, str) and content:
+        parts.append({"type": "text", "content": content})
+    elif isinstance(content, list):
+        parts += map(_part, content)  # pyright: ignore[reportUnknownArgumentType] - it is JSON
+    for call in wire.get("tool_calls") or ():
+        parts.append(_call(call["id"], call["function"]["name"], call["function"]["arguments"]))
+    return {"role": role, "parts": parts}
+
+
+def _part(part: dict[str, Any]) -> dict[str, Any]:
+    if part.get("type") == "text":
+        return {"type": "text", "content": part.get("text", "")}
+    image: dict[str, Any] = part.get("image_url") or {}
+    address = str(image.get("url", ""))
+    if address.startswith("data:"):
+        kind = address[5:].partition(";")[0]
+        return {"type": "blob", "modality": "image", "mime_type": kind, "content": ""}
+    return {"type": "uri", "modality": "image", "uri": address}
+
+
+def _call(id: str, name: str, arguments: str) -> dict[str, Any]:
+    try:
+        read: Any = orjson.loads(arguments)
+    except orjson.JSONDecodeError:
+        read = arguments
+    return {"type": "tool_call", "id": id, "name": name, "arguments": read}
+
+
+_log = logging.getLogger(__name__)
+_TIMEOUT = 5.0
+"""Seconds for one batch, tries after the first included."""
+_CLOSE_TIMEOUT = 2.0
+_SPAN_INTERVAL_MS, _METRIC_INTERVAL_MS = 2_000, 15_000
+
+
+class _ExportLog:
+    """Notes how sending goes, and says it once when that changes."""
+
+    def __init__(self, endpoint: str, exports: Counter) -> None:
+        self._endpoint = endpoint
+        self._exports = exports
+        self._failing = False
+        self._lock = threading.Lock()
+
+    def sent(self, what: str, well: bool) -> None:
+        """Note that a batch was sent, or lost; spans and metrics go out in threads of their own."""
+        self._exports.add((what, "sent" if well else "lost"))
+        with self._lock:
+            failed_before, self._failing = self._failing, not well
+        if well and failed_before:
+            _log.warning("telemetry reaches %s again", self._endpoint)
+        elif not well and not failed_before:
+            _log.warning(
+                "telemetry was not taken at %s: what cannot be sent is dropped, and turns go on. "
+                "Start a collector there, or correct telemetry.endpoint.",
+                self._endpoint,
+            )
+
+
+class _SpanExporter(OTLPSpanExporter):
+    def __init__(self, notes: _ExportLog, **options: Any) -> None:
+        super().__init__(**options)
+        self._notes = notes
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        result = super().export(spans)
+        self._notes.sent("spans", result is SpanExportResult.SUCCESS)
+        return result
+
+
+class _MetricExporter(OTLPMetricExporter):
+    def __init__(self, notes: _ExportLog, **options: Any) -> None:
+        super().__init__(**options)
+        self._notes = notes
+
+    def export(
+        self, metrics_data: MetricsData, timeout_millis: float | None = 10_000, **kwargs: Any
+    ) -> MetricExportResult:
+        result = super().export(metrics_data, timeout_millis, **kwargs)  # pyright: ignore[reportUnknownMemberType] - its kwargs are untyped
+        self._notes.sent("metrics", result is MetricExportResult.SUCCESS)
+        return result
+
+
+class Export:
+    """Sends to one collector; whoever makes spans never waits for it."""
+
+    def __init__(
+        self,
+        settings: TelemetrySettings,
+        ids: IdGenerator,
+        resource: Mapping[str, str],
+        exports: Counter,
+    ) -> None:
+        assert settings.endpoint is not None
+        for name in ("opentelemetry.exporter", "opentelemetry.sdk"):
+            logger = logging.getLogger(name)
+            if logger.level == logging.NOTSET:  # each lost batch would be a line, or several
+                logger.setLevel(logging.CRITICAL)
+        notes = _ExportLog(_without_password(settings.endpoint), exports)
+        address = settings.endpoint.rstrip("/")
+        options: dict[str, Any] = {
+            "headers": {name: value.get_secret_value() for name, value in settings.headers.items()},
+            "timeout": _TIMEOUT,
+        }
+        self._spans = _SpanExporter(
+            notes, endpoint=f"{address}/v1/traces", session=_session(address), **options
+        )
+        self._metrics = _MetricExporter(
+            notes, endpoint=f"{address}/v1/metrics", session=_session(address), **options
+        )
+        about = Resource.create(dict(resource))
+        self.traces = TracerProvider(
+            sampler=TraceIdRatioBased(settings.sample),
+            resource=about,
+            shutdown_on_exit=False,
+            id_generator=ids,
+        )
+        self.traces.add_span_processor(
+            BatchSpanProcessor(
+                self._spans,
+                max_queue_size=4_096,
+                schedule_delay_millis=_SPAN_INTERVAL_MS,
+                max_export_batch_size=512,
+                export_timeout_millis=_TIMEOUT * 1000,
+            )
+        )
+        reader = PeriodicExportingMetricReader(
+            self._metrics, _METRIC_INTERVAL_MS, export_timeout_millis=_TIMEOUT * 1000
+        )
+        self.metrics = MeterProvider([reader], about, shutdown_on_exit=False)
+
+    async def close(self) -> None:
+        """Send what is left within a bound, whether or not somebody takes it."""
+        done = [_in_thread(self.traces.shutdown), _in_thread(self.metrics.shutdown)]
+        _, late = await asyncio.wait(done, timeout=_CLOSE_TIMEOUT)
+        if late:
+            # Ends pauses between tries; a request under way ends with its thread, a daemon.
+            self._spans.shutdown()
+            self._metrics.shutdown()  # pyright: ignore[reportUnknownMemberType] - its kwargs are untyped
+            await asyncio.wait(late, timeout=0.2)
+
+
+def _in_thread(work: Callable[[], object]) -> asyncio.Future[None]:
+    """Run something in a thread that nobody has to wait for, not even at exit."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def tell() -> None:
+        if not done.done():
+            done.set_result(None)
+
+    def run() -> None:
+        try:
+            work()
+        finally:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(tell)
+
+    threading.Thread(target=run, name="asterism-telemetry", daemon=True).start()
+    return done
+
+
+def _session(address: str) -> requests.Session:
+    session = requests.Session()
+    # What is meant for this machine must not go through a proxy that the environment names.
+    session.trust_env = not _is_loopback(urlsplit(address).hostname or "")
+    return session
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+def _without_password(address: str) -> str:
+    parts = urlsplit(address)
+    host = parts.netloc.rpartition("@")[2]
+    return parts._replace(netloc=host, query="", fragment="").geturl()

@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast, get_type_hints, overload
 import orjson
 
 from asterism.config import Settings
-from asterism.config.contacts import Contacts
+from asterism.config.documents import Contacts
 from asterism.errors import ConfigError, InvalidInput, ToolError
 from asterism.memory.gate.writer import Writer
 from asterism.permissions import Actor, Authority

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import orjson
 
-from asterism.config.contacts import Contacts, Escalation, Hours
+from asterism.config.documents import Contacts, Escalation, Hours
 from asterism.errors import AsterismError, Conflict, InvalidInput, NotAllowed, NotFound, ToolError
 from asterism.memory import people
 from asterism.permissions import (

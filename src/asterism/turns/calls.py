@@ -16,7 +16,7 @@ from asterism.permissions.decide import has_outside_effect
 from asterism.store import agents
 from asterism.store.database import Connection
 from asterism.store.journal import Draft
-from asterism.telemetry import ToolWatch, here, within
+from asterism.telemetry import ToolWatch, current_turn, turn_context
 from asterism.telemetry.redaction import redact
 from asterism.tools.tool import Decision, NeedsApproval, Tool, ToolContext
 from asterism.turns.judge import judge, note_question
@@ -230,11 +230,11 @@ async def _run_inside(
     turn: Turn, ready: _Ready, context: ToolContext, watch: ToolWatch
 ) -> ToolResult | NeedsApproval | None:
     asked: list[NeedsApproval] = []
-    around = here()
+    around = current_turn()
 
     async def inside(tx: Connection) -> Draft:
         # On SQLite this runs in the thread of the writer, which does not know the turn.
-        with within(around):
+        with turn_context(around):
             return await attempt(tx)
 
     async def attempt(tx: Connection) -> Draft:

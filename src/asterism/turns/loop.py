@@ -12,7 +12,7 @@ import orjson
 
 from asterism.errors import BudgetReached, ModelError, ModelGarbled, TurnLimit
 from asterism.ports import ModelRequest, Profile, Question
-from asterism.telemetry.redaction import Stream, redact
+from asterism.telemetry.redaction import RedactingStream, redact
 from asterism.turns.calls import (
     begin_rules,
     carry_out_decisions,
@@ -184,14 +184,14 @@ class _Pieces:
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
-        self._streams: dict[str, Stream] = {}
+        self._streams: dict[str, RedactingStream] = {}
 
     def emit(self, kind: str, piece: str) -> None:
         """Show a piece, except for an end that may become a key."""
         if kind == "again":
             self._streams.clear()
             self._turn.publish(kind, {"why": redact(piece)})
-        elif text := self._streams.setdefault(kind, Stream()).feed(piece):
+        elif text := self._streams.setdefault(kind, RedactingStream()).feed(piece):
             self._turn.publish(kind, {"text": text})
 
     def end(self) -> None:

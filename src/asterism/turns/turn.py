@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import orjson
 
 from asterism.config import Settings
-from asterism.config.contacts import Contacts
+from asterism.config.documents import Contacts
 from asterism.errors import LaneLost, StoreUnavailable
 from asterism.permissions import Authority
 from asterism.permissions.readings import is_quoted_from

@@ -29,9 +29,8 @@ from asterism.memory.content import (
 )
 from asterism.memory.edits import BlockContent
 from asterism.memory.forgetting.columns import TABLES
-from asterism.memory.forgetting.needle import Texts
-from asterism.memory.forgetting.redaction import FORGOTTEN, Redactor, same_length
-from asterism.memory.forgetting.rows import Found
+from asterism.memory.forgetting.redaction import FORGOTTEN, Redactor, TextMatcher, same_length
+from asterism.memory.forgetting.rows import SweepResult
 from asterism.memory.gate.replicas import LoroRefused, Replica, loro_errors
 from asterism.memory.history import EditRun, change_of, read_era, write_era
 from asterism.memory.schemas import schema_of
@@ -93,9 +92,9 @@ async def sweep_blocks(
     redactor: Redactor,
     chosen: Choice = no_edit,
     place: str = "",
-) -> Found:
+) -> SweepResult:
     """Take it out of every version of every block of an open database."""
-    found = Found()
+    found = SweepResult()
     for block_id in await database.read(partial(_ids, place=place, constellation=constellation)):
         for _ in range(_ATTEMPTS):
             block = await database.read(partial(_read, place=place, block_id=block_id))
@@ -116,9 +115,9 @@ async def sweep_blocks(
 
 async def end_pasts(
     database: Database, constellation: str, owner: str | None, moment: int
-) -> Found:
+) -> SweepResult:
     """Forget what blocks, all or those of one agent, said before a moment and not since."""
-    found = Found()
+    found = SweepResult()
     for block_id in await database.read(partial(_ids, place="", constellation=constellation)):
         block = await database.read(partial(_read, place="", block_id=block_id))
         if owner is not None and block.owner_id != owner:
@@ -137,9 +136,9 @@ async def sweep_blocks_of(
     redactor: Redactor,
     chosen: Choice = no_edit,
     place: str = "",
-) -> Found:
+) -> SweepResult:
     """Take it out of every version of every block in one transaction."""
-    found = Found()
+    found = SweepResult()
     for block_id in await _ids(tx, place, constellation):
         block = await _read(tx, place, block_id)
         made = _tried(partial(rewritten, block, redactor, chosen))
@@ -243,7 +242,7 @@ def without_past(block: _Block, moment: int) -> _Rewritten | None:
 
     Its edits stay in the history with their authors and times; what they wrote is covered.
     """
-    past = _Past(block, Redactor(Texts(())))
+    past = _Past(block, Redactor(TextMatcher(())))
     old = {edit.number for edit in past.edits if edit.at < moment and edit.reason != FORGOTTEN}
     if not old:
         return None

@@ -1,35 +1,256 @@
-"""Taking a text out of the files beside the database: snapshots, tapes, logs, anything."""
+"""Taking a text out of the files beside the database: snapshots, tapes, logs, anything.
+
+What the standard library unpacks is searched up to a bound; other packed files are named. Some
+files hold something packed behind a beginning of their own, such as PDF documents: that is searched
+too, and a file that only looks packed is named.
+"""
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import lzma
+import math
 import os
 import re
 import tempfile
-from collections import defaultdict
-from collections.abc import Iterator
+import zipfile
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import IO, Any, cast
 
 import orjson
 
 from asterism.errors import StoreError
 from asterism.memory.forgetting.blocks import sweep_blocks_of
-from asterism.memory.forgetting.packed import in_stream, look_around, look_into, packing_of
 from asterism.memory.forgetting.redaction import Redactor, same_length
-from asterism.memory.forgetting.removal import Place, choice_of
-from asterism.memory.forgetting.rows import Columns, Found, sweep_connection
+from asterism.memory.forgetting.removal import RowRemover, edit_filter
+from asterism.memory.forgetting.rows import Columns, SweepResult, sweep_connection
 from asterism.store import search_index
 from asterism.store.database import Connection
 from asterism.store.forgetting import ForgetRequest, rewrite_file
 from asterism.store.sqlite import columns_of
 
+MAX_UNPACKED = 1 << 28
+"""How many bytes are unpacked of one file."""
+_READ_SIZE, _OVERLAP = 1 << 24, 100_000
+_HOLDS = "holds it and is packed. Remove it if it may go."
+_LOOKS_PACKED = (
+    "looks packed or encrypted and could not be looked into. Look yourself whether it holds it."
+)
+_PIECE = 1 << 16
+_NOT_SEARCHED = "is packed and was not looked into ({why}). Look yourself whether it holds it."
+
+
+class Packing(StrEnum):
+    """How a file is packed."""
+
+    GZIP = "gzip"
+    BZIP2 = "bzip2"
+    XZ = "xz"
+    ZIP = "zip"
+    OTHER = "of a kind that is not known here"
+
+
+_STARTS = {
+    b"\x1f\x8b": Packing.GZIP,
+    b"BZh": Packing.BZIP2,
+    b"\xfd7zXZ\0": Packing.XZ,
+    b"PK\x03\x04": Packing.ZIP,
+    b"PK\x05\x06": Packing.ZIP,
+    b"7z\xbc\xaf\x27\x1c": Packing.OTHER,
+    b"\x28\xb5\x2f\xfd": Packing.OTHER,  # zstd
+    b"\x04\x22\x4d\x18": Packing.OTHER,  # lz4
+    b"Rar!\x1a\x07": Packing.OTHER,
+}
+_OTHER_ENDINGS = (".zst", ".tzst", ".7z", ".rar", ".lz4", ".lzma", ".br", ".lz", ".z")
+_OPEN: dict[Packing, Any] = {
+    Packing.GZIP: gzip.open,
+    Packing.BZIP2: bz2.open,
+    Packing.XZ: lzma.open,
+}
+_DAMAGED = (
+    *(OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile),
+    # Encrypted, or packed in a way that zipfile does not know.
+    *(RuntimeError, NotImplementedError),
+)
+
+
+class _NotSearched(Exception):
+    """Something in a file could not be looked into."""
+
+
+def packing_of(start: bytes, ending: str) -> Packing | None:
+    """Return how a file is packed, by its first bytes or its ending; None if it is not."""
+    for known, packing in _STARTS.items():
+        if start.startswith(known):
+            return packing
+    return Packing.OTHER if ending.lower() in _OTHER_ENDINGS else None
+
+
+def search_packed(path: Path, packing: Packing, redactor: Redactor) -> str:
+    """Return what is to be said of a packed file; empty: it does not hold what is looked for."""
+    try:
+        if packing is Packing.OTHER:
+            raise _NotSearched(packing.value)
+        held = (
+            _in_zip(path, redactor)
+            if packing is Packing.ZIP
+            else _in_packed(_OPEN[packing](path), redactor, MAX_UNPACKED)[0]
+        )
+    except _NotSearched as error:
+        return _NOT_SEARCHED.format(why=error)
+    except _DAMAGED as error:
+        return _NOT_SEARCHED.format(why=f"it cannot be unpacked: {type(error).__name__}")
+    return _HOLDS if held else ""
+
+
+_STREAM = re.compile(
+    rb"\x1f\x8b\x08|BZh[1-9]1AY&SY|\xfd7zXZ\x00|PK\x03\x04|\x28\xb5\x2f\xfd|7z\xbc\xaf\x27\x1c"
+    rb"|[\x08\x18\x28\x38\x48\x58\x68\x78][\x01\x5e\x9c\xda]"
+)
+"""How something packed may begin in the middle of a file; the last of these is zlib's."""
+_UNPACKERS: dict[bytes, Callable[[], Any]] = {
+    b"\x1f\x8b": lambda: zlib.decompressobj(31),
+    b"BZ": bz2.BZ2Decompressor,
+    b"\xfd7": lzma.LZMADecompressor,
+}
+_NEVER_UNPACKED = (b"PK", b"\x28\xb5", b"7z")
+_MEDIA = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"OggS", b"ID3", b"fLaC", b"wOF", b"\x1aE\xdf\xa3")
+"""Pictures, sounds and fonts are dense by nature, and hold no text that anybody packed."""
+_MEDIA_LATER = (b"ftyp", b"WEBP", b"WAVE", b"GGUF")
+_DENSE = 0.94
+_MIN_DENSE_SIZE, _SAMPLE = 96, 1 << 16
+_MIN_UNPACKED = 16
+"""What unpacks to fewer bytes only looks packed: two bytes in 16,000 do."""
+
+
+def search_binary(body: bytes, redactor: Redactor) -> str:
+    """Return what is to be said of bytes that may hold something packed, or be so; else nothing."""
+    room, unsure, looked = MAX_UNPACKED, False, False
+    end = 0
+    for found in _STREAM.finditer(body):
+        if found.start() < end:
+            continue  # in the middle of what was looked into
+        if found[0].startswith(_NEVER_UNPACKED):
+            unsure = True
+            continue
+        unpacked, used, whole = _unpacked(body[found.start() :], found[0][:2], room)
+        if len(unpacked) >= _MIN_UNPACKED or (whole and unpacked):
+            if redactor.in_bytes(unpacked):
+                return _HOLDS
+            unsure = unsure or packing_of(unpacked[:16], "") is not None
+            room -= len(unpacked)
+            looked, end = True, found.start() + used
+            if room <= 0:
+                unsure = True
+                break
+    if unsure:
+        return _NOT_SEARCHED.format(why="there is something packed in it")
+    return "" if looked or not _is_dense(body) else _LOOKS_PACKED
+
+
+def _unpacked(body: bytes, start: bytes, room: int) -> tuple[bytes, int, bool]:
+    """Return what a stream unpacks to, how many bytes it takes, and whether it came to its end."""
+    unpacker: Any = _UNPACKERS.get(start, zlib.decompressobj)()
+    parts: list[bytes] = []
+    at = 0
+    try:
+        for at in range(0, len(body), _PIECE):
+            piece = body[at : at + _PIECE]
+            while piece and room > 0 and not unpacker.eof:
+                parts.append(unpacker.decompress(piece, room))
+                room -= len(parts[-1])
+                piece = getattr(unpacker, "unconsumed_tail", b"")
+            if room <= 0 or unpacker.eof:
+                break
+    except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError):
+        return b"".join(parts), at, False
+    used = min(len(body), at + _PIECE) - len(unpacker.unused_data)
+    return b"".join(parts), used, unpacker.eof
+
+
+def _is_dense(body: bytes) -> bool:
+    """Tell whether bytes are as disordered as what is packed or encrypted is."""
+    sample = body[:_SAMPLE]
+    if len(sample) < _MIN_DENSE_SIZE or sample.startswith(_MEDIA):
+        return False
+    if any(kind in sample[:16] for kind in _MEDIA_LATER):
+        return False
+    shares = (count / len(sample) for count in Counter(sample).values())
+    entropy = -sum(share * math.log2(share) for share in shares)
+    return entropy >= _DENSE * min(8.0, math.log2(len(sample)))
+
+
+def _in_zip(path: Path, redactor: Redactor) -> bool:
+    room, why = MAX_UNPACKED, ""
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            if redactor.spans(member.filename):
+                return True
+            try:
+                held, size = _in_packed(archive.open(member), redactor, room)
+            except _NotSearched as error:
+                why = str(error)  # another member may hold it for certain
+                continue
+            if held:
+                return True
+            room -= size
+    if why:
+        raise _NotSearched(why)
+    return False
+
+
+def _in_packed(file: IO[bytes], redactor: Redactor, room: int) -> tuple[bool, int]:
+    """Tell whether what was packed holds it, and how many bytes it has."""
+    with file:
+        counted = _BoundedStream(file, room)
+        held = search_stream(counted, redactor)
+    if not held and packing_of(counted.start, "") is not None:
+        raise _NotSearched("there is something packed in it")
+    return held, room - counted.room
+
+
+class _BoundedStream:
+    """A stream that is read up to a bound."""
+
+    def __init__(self, file: IO[bytes], room: int) -> None:
+        self._file = file
+        self.room = room
+        self.start = b""
+
+    def read(self, size: int) -> bytes:
+        """Read on; raise if there is more than there is room for."""
+        part = self._file.read(size)
+        self.start = self.start or part[:16]
+        self.room -= len(part)
+        if self.room < 0:
+            raise _NotSearched(f"it unpacks to more than {MAX_UNPACKED >> 20} MB")
+        return part
+
+
+def search_stream(file: IO[bytes] | _BoundedStream, redactor: Redactor) -> bool:
+    """Tell whether a stream of bytes holds it, however long it is."""
+    behind = b""
+    while part := file.read(_READ_SIZE):
+        if redactor.in_bytes(behind + part):
+            return True
+        behind = part[-_OVERLAP:]
+    return False
+
+
+# -- every file ------------------------------------------------------------------------------------
+
 _SQLITE = b"SQLite format 3\0"
-_LIVE = re.compile(r"asterism\.(db(-wal|-shm|-journal)?|lock)|tombstones\.key")
+_OPEN_FILES = re.compile(r"asterism\.(db(-wal|-shm|-journal)?|lock)|tombstones\.key")
 _LOG = re.compile(r".*\.log(\.\d+)?")
-_OWNERS = (".toml", ".env", ".py", ".yaml", ".yml", ".ini")
+_OWNER_SUFFIXES = (".toml", ".env", ".py", ".yaml", ".yml", ".ini")
 """Files that an owner writes: what they say is told, not changed."""
-_LARGEST = 1 << 28
+_MAX_BYTES = 1 << 28
 _EVENT = re.compile(r"data: ?(\{.*\})")
 
 
@@ -38,25 +259,25 @@ def sweep_files(
     request: ForgetRequest,
     redactor: Redactor,
     ids: dict[str, tuple[str, ...]] | None = None,
-) -> Found:
+) -> SweepResult:
     """Take it out of every file of a data directory but the open database."""
-    found = Found()
+    result = SweepResult()
     for path in _files(data):
         name = path.relative_to(data).as_posix()
         if redactor.spans(name):
-            found.left.append(f"The name of a file in {data} holds it. Rename or remove the file.")
+            result.left.append(f"The name of a file in {data} holds it. Rename or remove the file.")
         before = redactor.found
         try:
-            found.add(_sweep_file(path, name, request, redactor, ids or {}))
+            result.add(_sweep_file(path, name, request, redactor, ids or {}))
         except (OSError, StoreError) as error:
-            found.left.append(f"{_shown(name, redactor)} could not be looked into ({error}).")
+            result.left.append(f"{_safe_name(name, redactor)} could not be looked into ({error}).")
             continue
         if redactor.found > before:
-            found.places[_shown(name, redactor)] += redactor.found - before
-    return found
+            result.places[_safe_name(name, redactor)] += redactor.found - before
+    return result
 
 
-def _shown(name: str, redactor: Redactor) -> str:
+def _safe_name(name: str, redactor: Redactor) -> str:
     before = redactor.found
     shown = redactor.text(name)
     redactor.found = before
@@ -68,7 +289,7 @@ def _files(data: Path) -> Iterator[Path]:
         for name in sorted(names):
             path = Path(directory) / name
             if path.is_file() and not path.is_symlink():
-                if path.parent == data and _LIVE.fullmatch(name):
+                if path.parent == data and _OPEN_FILES.fullmatch(name):
                     continue
                 yield path
 
@@ -79,45 +300,47 @@ def _sweep_file(
     request: ForgetRequest,
     redactor: Redactor,
     ids: dict[str, tuple[str, ...]],
-) -> Found:
-    found = Found()
+) -> SweepResult:
+    result = SweepResult()
     with path.open("rb") as file:
         start = file.read(len(_SQLITE))
     if start == _SQLITE:
         work = partial(_sweep_database, request, redactor, ids)
         swept = rewrite_file(path, work)
-        found.left += swept.left
+        result.left += swept.left
         # Rows that went by their ids; what was taken out of others the redactor counts.
-        found.places[_shown(name, redactor)] += sum(
+        result.places[_safe_name(name, redactor)] += sum(
             count for place, count in swept.places.items() if "." not in place
         )
-        return found
+        return result
     if packing := packing_of(start, path.suffix):
-        if told := look_into(path, packing, redactor):
-            found.left.append(f"{_shown(name, redactor)} {told}")
-        return found
-    if path.stat().st_size > _LARGEST:
-        if _in_large(path, redactor):
-            found.left.append(f"{_shown(name, redactor)} holds it and is too large to be changed.")
-        return found
+        if told := search_packed(path, packing, redactor):
+            result.left.append(f"{_safe_name(name, redactor)} {told}")
+        return result
+    if path.stat().st_size > _MAX_BYTES:
+        if _is_in_large_file(path, redactor):
+            result.left.append(
+                f"{_safe_name(name, redactor)} holds it and is too large to be changed."
+            )
+        return result
     body = path.read_bytes()
     try:
         text = body.decode()
     except UnicodeDecodeError:
         held = "holds it and is no text. Remove it if it may go."
-        if told := held if redactor.in_bytes(body) else look_around(body, redactor):
-            found.left.append(f"{_shown(name, redactor)} {told}")
-        return found
-    if path.suffix in _OWNERS:
+        if told := held if redactor.in_bytes(body) else search_binary(body, redactor):
+            result.left.append(f"{_safe_name(name, redactor)} {told}")
+        return result
+    if path.suffix in _OWNER_SUFFIXES:
         if redactor.spans(text):
-            found.left.append(f"{_shown(name, redactor)} holds it. It is yours to edit.")
+            result.left.append(f"{_safe_name(name, redactor)} holds it. It is yours to edit.")
     elif _LOG.fullmatch(path.name):
         _cover(path, text, redactor)
     else:
-        changed = redacted_text(text, redactor)
+        changed = redact_file_text(text, redactor)
         if changed is not text:
             _replace(path, changed)
-    return found
+    return result
 
 
 async def _sweep_database(
@@ -125,33 +348,33 @@ async def _sweep_database(
     redactor: Redactor,
     ids: dict[str, tuple[str, ...]],
     tx: Connection,
-) -> Found:
+) -> SweepResult:
     """Do to another database file what was done to the open one."""
     present: Columns = await columns_of(tx)
     constellation = request.constellation
-    found = Found()
+    result = SweepResult()
     if "segments" in present:
         await search_index.drop_everything(tx)
     if "entries" in present:
-        place = Place(tx, present, constellation)
-        chosen = choice_of(await place.turns_of(ids), ids.get("persons", ()))
+        remover = RowRemover(tx, present, constellation)
+        chosen = edit_filter(await remover.turns_of(ids), ids.get("persons", ()))
         if "blocks" in present:
-            found.add(await sweep_blocks_of(tx, constellation, redactor, chosen))
-        await place.forget(ids, request)
-        found.add(place.removed.found)
-    found.add(await sweep_connection(tx, present, request, redactor))
-    return found
+            result.add(await sweep_blocks_of(tx, constellation, redactor, chosen))
+        await remover.forget(ids, request)
+        result.add(remover.result)
+    result.add(await sweep_connection(tx, present, request, redactor))
+    return result
 
 
-def _in_large(path: Path, redactor: Redactor) -> bool:
+def _is_in_large_file(path: Path, redactor: Redactor) -> bool:
     with path.open("rb") as file:
-        return in_stream(file, redactor)
+        return search_stream(file, redactor)
 
 
 # -- text --------------------------------------------------------------------------------------
 
 
-def redacted_text(text: str, redactor: Redactor) -> str:
+def redact_file_text(text: str, redactor: Redactor) -> str:
     """Return a file's text without it, line by line where its lines are JSON."""
     if not text.lstrip().startswith(("{", "[")):
         return redactor.text(text)

@@ -7,15 +7,13 @@ on whatever tables are there, since a snapshot may be of an older release.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
 from asterism.memory.forgetting.blocks import Choice
-from asterism.memory.forgetting.needle import LONGEST
-from asterism.memory.forgetting.redaction import FORGOTTEN
-from asterism.memory.forgetting.rows import Columns, Found
+from asterism.memory.forgetting.redaction import FORGOTTEN, MAX_LENGTH
+from asterism.memory.forgetting.rows import Columns, SweepResult
 from asterism.store import forgetting as store
 from asterism.store import search_index
 from asterism.store.blocks import EditRow
@@ -27,50 +25,44 @@ from asterism.types.events import EMPTIED as EMPTIED_BODIES
 from asterism.types.people import Audience
 from asterism.types.turns import EntryKind, message_wire, result_wire, text_of
 
-REPEATED = 24
+MIN_REPEATED_LENGTH = 24
 """What was said in so many characters or more is looked for wherever it was repeated."""
-EMPTIED = '{"forgotten":true}'
+EMPTIED_META = '{"forgotten":true}'
 """What stands beside an entry of which nothing is left."""
 _EMPTY = FORGOTTEN
 
 
-@dataclass(slots=True)
-class Removed:
-    """What removing found out."""
-
-    found: Found = field(default_factory=Found)
-    summaries: set[str] = field(default_factory=set[str])
-
-
-class Place:
+class RowRemover:
     """One place of a database, and what may be removed from it."""
 
     def __init__(
         self, tx: Connection, present: Columns, constellation: str, schema: str = ""
     ) -> None:
         self._tx = tx
-        self._at = schema
+        self._schema = schema
         self._present = present
         self._constellation = constellation
         self._emptied: set[tuple[str, int]] = set()
-        self.removed = Removed()
+        self.result = SweepResult()
+        self.summaries: set[str] = set()
+        """Those that were emptied, by id."""
 
     def has(self, table: str) -> bool:
         """Tell whether a table is there."""
-        return f"{self._at}{table}" in self._present
+        return f"{self._schema}{table}" in self._present
 
     async def remove(self, table: str, where: str, values: Sequence[Any]) -> None:
         """Remove rows of a table that is there, and count them."""
         if self.has(table):
-            count = await store.remove(self._tx, f"{self._at}{table}", where, values)
+            count = await store.remove(self._tx, f"{self._schema}{table}", where, values)
             if count:
-                self.removed.found.places[f"{self._at}{table}"] += count
+                self.result.places[f"{self._schema}{table}"] += count
 
     async def ids(self, table: str, column: str, where: str, values: Sequence[Any]) -> list[Any]:
         """Return a column of rows, or nothing where there is no such table."""
         if not self.has(table):
             return []
-        return await store.ids(self._tx, f"{self._at}{table}", column, where, values)
+        return await store.ids(self._tx, f"{self._schema}{table}", column, where, values)
 
     async def forget(self, ids: dict[str, tuple[str, ...]], request: ForgetRequest) -> None:
         """Remove all that is named by id, by kind."""
@@ -83,11 +75,11 @@ class Place:
             "agents": self.agent,
         }
         for kind, remove in by_kind.items():
-            for one in ids.get(kind, ()):
-                await remove(one)
+            for id in ids.get(kind, ()):
+                await remove(id)
         if self._emptied:
-            await store.empty_events(self._tx, request, self._emptied, place=self._at)
-            self.removed.found.places[f"{self._at}events.body"] += len(self._emptied)
+            await store.empty_events(self._tx, request, self._emptied, place=self._schema)
+            self.result.places[f"{self._schema}events.body"] += len(self._emptied)
 
     async def turns_of(self, ids: dict[str, tuple[str, ...]]) -> frozenset[str]:
         """Return all turns that are to be forgotten, those of persons too."""
@@ -96,24 +88,28 @@ class Place:
             turns.update(await self._turns_of(person_id, await self._accounts(person_id)))
         return frozenset(turns)
 
-    async def said(self, passages: Sequence[str], turns: Sequence[str]) -> tuple[str, ...]:
+    async def texts_of(self, passages: Sequence[str], turns: Sequence[str]) -> tuple[str, ...]:
         """Return what passages and the messages of turns say, if it is long enough to be telling.
 
         Others may have repeated it word by word, such as a call that stored it.
         """
         texts: list[str] = []
-        for one in passages:
-            texts += await store.ids(self._tx, f"{self._at}passages", "text", "id = ?", (one,))
-        for one in turns:
+        for passage_id in passages:
+            texts += await store.ids(
+                self._tx, f"{self._schema}passages", "text", "id = ?", (passage_id,)
+            )
+        for turn_id in turns:
             bodies = await store.ids(
                 self._tx,
-                f"{self._at}entries",
+                f"{self._schema}entries",
                 "body",
                 "turn_id = ? AND kind IN ('message', 'reply')",
-                (one,),
+                (turn_id,),
             )
-            texts += [_said(body) for body in bodies]
-        return tuple(dict.fromkeys(text for text in texts if REPEATED <= len(text) <= LONGEST))
+            texts += [_text_of(body) for body in bodies]
+        return tuple(
+            dict.fromkeys(text for text in texts if MIN_REPEATED_LENGTH <= len(text) <= MAX_LENGTH)
+        )
 
     # -- passages ------------------------------------------------------------------------------
 
@@ -121,8 +117,8 @@ class Place:
         """Remove a passage with its history."""
         own = "id = ? AND constellation = ?"
         values = (passage_id, self._constellation)
-        await self._unindex_passages(own, values)
-        self.removed.found.agents.update(await self.ids("passages", "archive_id", own, values))
+        await self._remove_passages_from_index(own, values)
+        self.result.agents.update(await self.ids("passages", "archive_id", own, values))
         if await self.ids("passages", "id", own, values):
             await self.remove("passage_edits", "passage_id = ?", (passage_id,))
         await self.remove("passages", own, values)
@@ -131,16 +127,14 @@ class Place:
         """Remove a source with all that was read from it."""
         await self._archive(source_id)
         own = (source_id,)
-        self.removed.found.agents.update(
-            await self.ids("source_agents", "agent_id", "source_id = ?", own)
-        )
+        self.result.agents.update(await self.ids("source_agents", "agent_id", "source_id = ?", own))
         for table in ("documents", "source_agents"):
             await self.remove(table, "source_id = ?", own)
         await self.remove(
             "sources", "id = ? AND constellation = ?", (source_id, self._constellation)
         )
 
-    async def _unindex_passages(self, where: str, values: Sequence[Any]) -> None:
+    async def _remove_passages_from_index(self, where: str, values: Sequence[Any]) -> None:
         """Take passages out of the index of search."""
         if not self._indexed:
             return
@@ -153,13 +147,13 @@ class Place:
     @property
     def _indexed(self) -> bool:
         """Whether there is an index of search beside it; those of snapshots are emptied as such."""
-        return not self._at and self.has("search_indexes")
+        return not self._schema and self.has("search_indexes")
 
     async def _archive(self, archive_id: str) -> None:
         if self._indexed:
             await search_index.remove(self._tx, archive_id)
         if self.has("passages"):
-            such = f"passage_id IN (SELECT id FROM {self._at}passages WHERE archive_id = ?)"
+            such = f"passage_id IN (SELECT id FROM {self._schema}passages WHERE archive_id = ?)"
             await self.remove("passage_edits", such, (archive_id,))
             await self.remove("passages", "archive_id = ?", (archive_id,))
 
@@ -167,15 +161,16 @@ class Place:
 
     async def block(self, block_id: str) -> None:
         """Remove a block with its history."""
-        found = self.removed.found
+        result = self.result
         own = "id = ? AND constellation = ?"
         owners = await self.ids("blocks", "owner_id", own, (block_id, self._constellation))
         if not owners:
             return
-        found.agents.update(await self.ids("block_agents", "agent_id", "block_id = ?", (block_id,)))
+        agents = await self.ids("block_agents", "agent_id", "block_id = ?", (block_id,))
+        result.agents.update(agents)
         if owners == [""]:
             owners = await self.ids("agents", "id", "constellation = ?", (self._constellation,))
-        found.agents.update(owners)
+        result.agents.update(owners)
         for table in ("block_edits", "block_eras", "block_replicas", "block_agents"):
             await self.remove(table, "block_id = ?", (block_id,))
         await self.remove("blocks", "id = ?", (block_id,))
@@ -184,24 +179,24 @@ class Place:
 
     async def turn(self, turn_id: str) -> None:
         """Empty all that was said in a turn, and remove what was written because of it."""
-        tx, at, found = self._tx, self._at, self.removed.found
+        tx, at, result = self._tx, self._schema, self.result
         rows = await tx.all(
             f"SELECT agent_id, seq, kind, body FROM {at}entries WHERE turn_id = ?"
             f" AND agent_id IN (SELECT id FROM {at}agents WHERE constellation = ?)",
             (turn_id, self._constellation),
         )
         if self._indexed:
-            await self._unindex_entries([(row[0], row[1]) for row in rows])
+            await self._remove_entries_from_index([(row[0], row[1]) for row in rows])
         for agent_id, seq, kind, body in rows:
             key = {"agent_id": agent_id, "seq": seq}
-            new = {"body": emptied(kind, body), "meta": EMPTIED}
+            new = {"body": emptied_body(kind, body), "meta": EMPTIED_META}
             await store.change(tx, f"{at}entries", key, {}, new)
-            found.agents.add(agent_id)
+            result.agents.add(agent_id)
         if rows:
-            found.places[f"{at}entries"] += len(rows)
+            result.places[f"{at}entries"] += len(rows)
         await self._around_turn(turn_id, sorted({(row[0], row[1]) for row in rows}))
 
-    async def _unindex_entries(self, entries: Sequence[tuple[str, int]]) -> None:
+    async def _remove_entries_from_index(self, entries: Sequence[tuple[str, int]]) -> None:
         gone: dict[str, list[int]] = {}
         for agent_id, seq in entries:
             gone.setdefault(agent_id, []).append(seq)
@@ -219,7 +214,7 @@ class Place:
         await self.remove("inbox", "id = ? AND kind = 'message'", (message_id,))
         if self.has("turns"):
             await store.set_column(
-                self._tx, f"{self._at}turns", "error", None, "id = ? AND error IS NOT NULL", own
+                self._tx, f"{self._schema}turns", "error", None, "id = ? AND error IS NOT NULL", own
             )
         such = "turn_id = ? AND constellation = ?"
         for passage_id in await self.ids("passages", "id", such, (*own, self._constellation)):
@@ -231,13 +226,13 @@ class Place:
         """Empty the summaries that stand for an entry, and the prefixes that show them."""
         such = "agent_id = ? AND first_seq <= ? AND last_seq >= ?"
         for summary_id in await self.ids("summaries", "id", such, (agent_id, seq, seq)):
-            if summary_id in self.removed.summaries:
+            if summary_id in self.summaries:
                 continue
-            self.removed.summaries.add(summary_id)
+            self.summaries.add(summary_id)
             await store.set_column(
-                self._tx, f"{self._at}summaries", "text", _EMPTY, "id = ?", (summary_id,)
+                self._tx, f"{self._schema}summaries", "text", _EMPTY, "id = ?", (summary_id,)
             )
-            self.removed.found.places[f"{self._at}summaries"] += 1
+            self.result.places[f"{self._schema}summaries"] += 1
             await self.remove("epochs", "agent_id = ? AND summary = ?", (agent_id, summary_id))
 
     # -- agents --------------------------------------------------------------------------------
@@ -256,14 +251,14 @@ class Place:
             await self.remove(table, "agent_id = ?", own)
         await self._empty_events("chain = ? OR agent_id = ?", (agent_id, agent_id))
         await self.remove("agents", "id = ?", own)
-        self.removed.found.agents.add(agent_id)
+        self.result.agents.add(agent_id)
 
     async def _events_about(self, person_id: str) -> None:
         """Take what events say that was done to a person, such as which accounts are theirs."""
         if not self.has("events"):
             return
         rows = await self._tx.all(
-            f"SELECT number, body FROM {self._at}events WHERE chain = ? AND body IS NOT NULL"
+            f"SELECT number, body FROM {self._schema}events WHERE chain = ? AND body IS NOT NULL"
             " AND kind LIKE 'person.%'",
             (home_chain(self._constellation),),
         )
@@ -276,7 +271,7 @@ class Place:
         """Take what events say; that there was one, and when, stays, and so does the chain."""
         if self.has("events"):
             rows = await self._tx.all(
-                f"SELECT chain, number FROM {self._at}events WHERE body IS NOT NULL"
+                f"SELECT chain, number FROM {self._schema}events WHERE body IS NOT NULL"
                 f" AND kind NOT IN ('{ANCHORED}', '{EMPTIED_BODIES}') AND ({where})",
                 tuple(values),
             )
@@ -308,7 +303,7 @@ class Place:
         if not self.has("accounts"):
             return []
         rows = await self._tx.all(
-            f"SELECT channel, sender FROM {self._at}accounts"
+            f"SELECT channel, sender FROM {self._schema}accounts"
             " WHERE constellation = ? AND person_id = ?",
             (self._constellation, person_id),
         )
@@ -319,10 +314,10 @@ class Place:
         turns = set(await self._only_for("turns", person_id))
         known = {(channel, sender) for channel, sender in accounts}
         rows = await self._tx.all(
-            f"SELECT e.turn_id, t.channel, e.meta FROM {self._at}entries e"
-            f" JOIN {self._at}turns t ON t.id = e.turn_id"
+            f"SELECT e.turn_id, t.channel, e.meta FROM {self._schema}entries e"
+            f" JOIN {self._schema}turns t ON t.id = e.turn_id"
             " WHERE e.kind = 'message' AND e.meta LIKE '%\"sender\"%' AND e.agent_id IN"
-            f" (SELECT id FROM {self._at}agents WHERE constellation = ?)",
+            f" (SELECT id FROM {self._schema}agents WHERE constellation = ?)",
             (self._constellation,),
         )
         for turn_id, channel, meta in rows:
@@ -332,15 +327,15 @@ class Place:
 
     async def _only_for(self, table: str, person_id: str) -> list[str]:
         """Return the rows that nobody but the owner and this person may hear."""
-        if "audience" not in self._present.get(f"{self._at}{table}", {}):
+        if "audience" not in self._present.get(f"{self._schema}{table}", {}):
             return []
         whose = (
-            f"agent_id IN (SELECT id FROM {self._at}agents WHERE constellation = ?)"
+            f"agent_id IN (SELECT id FROM {self._schema}agents WHERE constellation = ?)"
             if table in ("turns", "summaries")
             else "constellation = ?"
         )
         rows = await self._tx.all(
-            f"SELECT id, audience FROM {self._at}{table} WHERE {whose} AND audience LIKE ?",
+            f"SELECT id, audience FROM {self._schema}{table} WHERE {whose} AND audience LIKE ?",
             (self._constellation, f"%person:{person_id}%"),
         )
         alone = frozenset({f"person:{person_id}"})
@@ -353,7 +348,7 @@ class Place:
             if self.has("charges"):
                 await store.set_column(
                     self._tx,
-                    f"{self._at}charges",
+                    f"{self._schema}charges",
                     "person",
                     None,
                     "constellation = ? AND person = ?",
@@ -364,7 +359,7 @@ class Place:
                 "constellation = ? AND scope = ?",
                 (self._constellation, f"person:{named}"),
             )
-            whose = f"agent_id IN (SELECT id FROM {self._at}agents WHERE constellation = ?)"
+            whose = f"agent_id IN (SELECT id FROM {self._schema}agents WHERE constellation = ?)"
             await self.remove(
                 "inbox",
                 f"channel = ? AND sender = ? AND {whose}",
@@ -376,9 +371,9 @@ class Place:
         await self.remove("persons", "constellation = ? AND id = ?", who)
 
 
-def choice_of(turns: frozenset[str], persons: Sequence[str]) -> Choice:
+def edit_filter(turns: frozenset[str], persons: Sequence[str]) -> Choice:
     """Return which edits of blocks go: those made in turns, and what only persons may hear."""
-    alone = [frozenset({f"person:{one}"}) for one in persons]
+    alone = [frozenset({f"person:{person_id}"}) for person_id in persons]
 
     def chosen(edit: EditRow) -> bool:
         if edit.turn_id in turns:
@@ -397,7 +392,7 @@ _OF_AGENT = (
 )
 
 
-def emptied(kind: str, body: bytes) -> bytes:
+def emptied_body(kind: str, body: bytes) -> bytes:
     """Return a short wire form in the place of an entry that was forgotten.
 
     A call keeps its id and a result the call that it answers, since models refuse the one without
@@ -424,7 +419,7 @@ def emptied(kind: str, body: bytes) -> bytes:
             return _EMPTY.encode()
 
 
-def _said(body: bytes) -> str:
+def _text_of(body: bytes) -> str:
     try:
         return text_of(body)
     except (orjson.JSONDecodeError, KeyError, AttributeError):

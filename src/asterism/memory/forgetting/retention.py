@@ -14,7 +14,7 @@ import orjson
 from asterism.memory.forgetting.blocks import end_pasts
 from asterism.memory.forgetting.columns import TABLES
 from asterism.memory.forgetting.redaction import FORGOTTEN
-from asterism.memory.forgetting.removal import EMPTIED, emptied
+from asterism.memory.forgetting.removal import EMPTIED_META, emptied_body
 from asterism.store import forgetting as store
 from asterism.store import search_index
 from asterism.store.database import Connection, Database
@@ -24,7 +24,7 @@ from asterism.types.turns import images_in
 _BATCH = 200
 
 
-class Kind(StrEnum):
+class RetentionKind(StrEnum):
     """What a rule is about."""
 
     MESSAGES = "messages"
@@ -44,10 +44,10 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RetentionRule:
     """Delete what is of a kind and older than so many days."""
 
-    kind: Kind
+    kind: RetentionKind
     days: float
     agent_id: str | None = None
     tag: str | None = None
@@ -57,7 +57,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Deleted:
+class RetentionResult:
     """What was deleted."""
 
     counts: dict[str, int] = field(default_factory=dict[str, int])
@@ -68,19 +68,21 @@ class Deleted:
     """What could not be rewritten yet, in sentences."""
 
 
-async def enforce(
-    database: Database, constellation: str, rules: Sequence[Rule], now: int
-) -> Deleted:
+async def enforce_retention(
+    database: Database, constellation: str, rules: Sequence[RetentionRule], now: int
+) -> RetentionResult:
     """Delete what the rules want to be gone; nothing is done twice, so it may be interrupted."""
     counts: Counter[str] = Counter()
     agents: set[str] = set()
-    for rule in sorted(rules, key=lambda rule: rule.kind is Kind.BLOBS):
+    for rule in sorted(rules, key=lambda rule: rule.kind is RetentionKind.BLOBS):
         before = now - int(rule.days * DAY)
-        if rule.kind is Kind.HISTORY:
+        if rule.kind is RetentionKind.HISTORY:
             found = await end_pasts(database, constellation, rule.agent_id, before)
             counts[rule.kind] += sum(found.places.values())
             continue
-        spared = await _named_images(database) if rule.kind is Kind.BLOBS else frozenset[str]()
+        spared = (
+            await _named_images(database) if rule.kind is RetentionKind.BLOBS else frozenset[str]()
+        )
         after = ""
         while True:
             step = _Step(constellation, rule, before, after, spared)
@@ -95,7 +97,7 @@ async def enforce(
         touched = sorted(agents)
         await database.write(lambda tx: store.note_memory(tx, touched))
         left = await database.scrub()
-    return Deleted(dict(+counts), tuple(sorted(agents)), tuple(left))
+    return RetentionResult(dict(+counts), tuple(sorted(agents)), tuple(left))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ class _Step:
     """One small transaction."""
 
     constellation: str
-    rule: Rule
+    rule: RetentionRule
     before: int
     after: str
     spared: frozenset[str]
@@ -154,11 +156,11 @@ async def _messages(tx: Connection, step: _Step) -> _Done:
         rows = await tx.all(
             "SELECT seq, kind, body FROM entries WHERE agent_id = ? AND seq BETWEEN ? AND ?"
             " AND turn_id = ? AND (meta IS NULL OR meta <> ?)",
-            (agent_id, first, end, turn_id, EMPTIED),
+            (agent_id, first, end, turn_id, EMPTIED_META),
         )
         await search_index.drop(tx, search_index.JOURNAL, agent_id, [row[0] for row in rows])
         for seq, kind, body in rows:
-            new = {"body": emptied(kind, body), "meta": EMPTIED}
+            new = {"body": emptied_body(kind, body), "meta": EMPTIED_META}
             await store.change(tx, "entries", {"agent_id": agent_id, "seq": seq}, {}, new)
         if rows:
             await store.remove(tx, "approvals", "turn_id = ?", (turn_id,))
@@ -226,13 +228,13 @@ async def _removed(tx: Connection, step: _Step, table: str, key: str, *condition
 
 
 _STEPS = {
-    Kind.MESSAGES: _messages,
-    Kind.PASSAGES: _passages,
-    Kind.SUMMARIES: _summaries,
-    Kind.BLOBS: _blobs,
-    Kind.OUTBOX: _outbox,
-    Kind.NOTICES: _notices,
-    Kind.CHARGES: _charges,
+    RetentionKind.MESSAGES: _messages,
+    RetentionKind.PASSAGES: _passages,
+    RetentionKind.SUMMARIES: _summaries,
+    RetentionKind.BLOBS: _blobs,
+    RetentionKind.OUTBOX: _outbox,
+    RetentionKind.NOTICES: _notices,
+    RetentionKind.CHARGES: _charges,
 }
 
 

@@ -1,24 +1,162 @@
-"""Taking a text out of every row: page by page, each page in a transaction of its own."""
+"""Taking a text out of every row: page by page, each column in its own way."""
 
 from __future__ import annotations
 
+import secrets
+import zlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import orjson
+
 from asterism.memory.forgetting.columns import TABLES, How, Table
-from asterism.memory.forgetting.redaction import Redactor
-from asterism.memory.forgetting.shapes import little_is_left, redacted, without_thought
+from asterism.memory.forgetting.redaction import FORGOTTEN, FixedFields, Redactor
 from asterism.memory.words import digest, embed
 from asterism.store import forgetting as store
 from asterism.store import search_index
+from asterism.store.blocks import EditRow
 from asterism.store.database import Connection, Database
 from asterism.store.forgetting import ForgetRequest
+from asterism.types.memory import OriginKind
+
+OWN_FIELDS: FixedFields = frozenset({"kind", "type", "audience", "permission", "trust"})
+_REASONING = ("reasoning", "thought")
+_META: FixedFields = frozenset(
+    {"sender", "participants", "trust_levels", "model", "finish", "state", "approval"}
+)
+
+
+def redact_column(how: How, value: Any, redactor: Redactor) -> Any:
+    """Return the value of a column without what is looked for; the very same if it is not there."""
+    change = _CHANGES.get(how)
+    if change is None or value is None:
+        return value
+    try:
+        return change(value, redactor)
+    except (orjson.JSONDecodeError, zlib.error, ValueError, KeyError, TypeError):
+        # Not as this release writes it, such as a column of an older one.
+        return redactor.wire(value) if isinstance(value, bytes) else redactor.text(value)
+
+
+def _unique(text: str, redactor: Redactor) -> str:
+    changed = redactor.text(text)
+    # Two rows may not have the same, so each gets another ending.
+    return text if changed is text else f"{changed}-{secrets.token_hex(4)}"
+
+
+def _meta(text: str, redactor: Redactor) -> str:
+    meta: dict[str, Any] = orjson.loads(text)
+    kept = dict(meta)
+    for name in _REASONING:
+        if name in kept and redactor.value(kept[name]) is not kept[name]:
+            del kept[name]
+    changed = redactor.value(kept, _META)
+    return text if changed == meta else orjson.dumps(changed).decode()
+
+
+def without_reasoning(meta: str) -> str:
+    """Return what stands beside a reply without the vendor's record of its reasoning.
+
+    It may be encrypted, so that nobody can tell what it holds.
+    """
+    kept: dict[str, Any] = orjson.loads(meta)
+    if kept.pop("thought", None) is None:
+        return meta
+    return orjson.dumps(kept).decode()
+
+
+def _origins(origins: list[list[Any]], redactor: Redactor) -> list[list[Any]]:
+    changed = [
+        [
+            kind,
+            redactor.text(ref) if kind == OriginKind.DOCUMENT else ref,
+            *map(redactor.text, rest),
+        ]
+        for kind, ref, *rest in origins
+    ]
+    return origins if changed == origins else changed
+
+
+def _origins_json(text: str, redactor: Redactor) -> str:
+    origins = orjson.loads(text)
+    changed = _origins(origins, redactor)
+    return text if changed is origins else orjson.dumps(changed).decode()
+
+
+def _source(text: str, redactor: Redactor) -> str:
+    source: dict[str, Any] = orjson.loads(text)
+    changed = dict(source)
+    changed["origins"] = _origins(source["origins"], redactor)
+    for name in source.keys() - {"origins", "audience", "trust", "lines"}:
+        changed[name] = redactor.value(source[name], OWN_FIELDS)
+    return text if changed == source else orjson.dumps(changed).decode()
+
+
+def _before(text: str, redactor: Redactor) -> str:
+    before: dict[str, Any] = orjson.loads(text)
+    how = TABLES["passages"].columns
+    # Besides columns there is the number of the edit that was taken back.
+    changed = {
+        name: redact_column(how[name], value, redactor) if name in how else value
+        for name, value in before.items()
+    }
+    if changed == before:
+        return text
+    # What was made of the former text tells of it.
+    for name in changed.keys() & {"digest", "vector"}:
+        changed[name] = None if name == "vector" else ""
+    return orjson.dumps(changed).decode()
+
+
+def _packed(body: bytes, redactor: Redactor) -> bytes:
+    values: dict[str, Any] = orjson.loads(zlib.decompress(body))
+    columns: list[list[Any]] = values["edits"]
+    found = redactor.found
+    if values["schema"] is not None:
+        values["schema"] = redactor.json(values["schema"], OWN_FIELDS)
+    if columns:
+        for name, how in (("reason", How.TEXT), ("source", How.SOURCE)):
+            place = EditRow._fields.index(name)
+            columns[place] = [redact_column(how, value, redactor) for value in columns[place]]
+    return body if redactor.found == found else zlib.compress(orjson.dumps(values), 9)
+
+
+def _salted(body: bytes, redactor: Redactor) -> bytes | None:
+    return body if redactor.wire(body) is body else None
+
+
+_CHANGES: dict[How, Callable[[Any, Redactor], Any]] = {
+    How.TEXT: lambda text, redactor: redactor.text(text),
+    How.PASSAGE: lambda text, redactor: redactor.text(text),
+    How.UNIQUE: _unique,
+    How.JSON: lambda text, redactor: redactor.json(text),
+    How.OWN_JSON: lambda text, redactor: redactor.json(text, OWN_FIELDS),
+    How.WIRE: lambda body, redactor: redactor.wire(body),
+    How.META: _meta,
+    How.ORIGINS: _origins_json,
+    How.SOURCE: _source,
+    How.BEFORE: _before,
+    How.PACKED: _packed,
+    How.SALTED: _salted,
+}
+
+
+def is_nearly_empty(text: str) -> bool:
+    """Tell whether a text says next to nothing once what was forgotten is out of it."""
+    rest = text.replace(FORGOTTEN, " ")
+    return sum(character.isalnum() for character in rest) < _MIN_LEFT
+
+
+_MIN_LEFT = 12
+
+
+# -- every row -------------------------------------------------------------------------------------
 
 _PAGE = 500
-_ATTEMPTS = 5
+_MAX_ATTEMPTS = 5
 _UNREAD = frozenset({How.ID, How.INDEX})
 
 Columns = dict[str, dict[str, str]]
@@ -26,7 +164,7 @@ Columns = dict[str, dict[str, str]]
 
 
 @dataclass(slots=True)
-class Found:
+class SweepResult:
     """What was found where, without saying what."""
 
     places: Counter[str] = field(default_factory=Counter[str])
@@ -40,13 +178,13 @@ class Found:
     left: list[str] = field(default_factory=list[str])
     """What else holds it still, in sentences."""
 
-    def add(self, other: Found) -> None:
+    def add(self, other: SweepResult) -> None:
         """Take in what was found elsewhere."""
         self.places += other.places
         self.agents |= other.agents
         self.turns |= other.turns
         self.names += other.names
-        self.left += [one for one in other.left if one not in self.left]
+        self.left += [text for text in other.left if text not in self.left]
 
 
 @dataclass(slots=True)
@@ -62,13 +200,13 @@ class _Change:
 @dataclass(slots=True)
 class _Page:
     changes: list[_Change]
-    found: Found
+    result: SweepResult
     last: Sequence[Any] | None
     """Where the next page begins; None: there is none."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sweep:
+class TableSweep:
     """One table of one place, to be gone through."""
 
     name: str
@@ -87,9 +225,9 @@ class Sweep:
         return schema + dot
 
 
-def sweeps(present: Columns, request: ForgetRequest) -> list[Sweep]:
+def table_sweeps(present: Columns, request: ForgetRequest) -> list[TableSweep]:
     """Return how to go through all tables that are there and known."""
-    found: list[Sweep] = []
+    result: list[TableSweep] = []
     indexed = {name for name in ("entries", "passages") if "search_indexes" in present}
     for name, columns in present.items():
         table = TABLES.get(name.rpartition(".")[2])
@@ -99,43 +237,43 @@ def sweeps(present: Columns, request: ForgetRequest) -> list[Sweep]:
                 for column, how in table.columns.items()
                 if column in columns and how is not How.BLOCK and how not in _UNREAD
             )
-            found.append(Sweep(name, table, there, request, name in indexed))
-    return found
+            result.append(TableSweep(name, table, there, request, name in indexed))
+    return result
 
 
 async def sweep_database(
     database: Database, present: Columns, request: ForgetRequest, redactor: Redactor
-) -> Found:
+) -> SweepResult:
     """Take it out of every row of an open database, those of snapshots inside too."""
-    found = Found()
-    for sweep in sweeps(present, request):
+    result = SweepResult()
+    for sweep in table_sweeps(present, request):
         after: Sequence[Any] | None = None
         while True:
-            page = await _settled(database, sweep, after, redactor)
-            found.add(page.found)
+            page = await _sweep_page(database, sweep, after, redactor)
+            result.add(page.result)
             if page.last is None:
                 break
             after = page.last
-    for name in unknown(present):
+    for name in unknown_tables(present):
         work = partial(_sweep_unknown, name=name, columns=present[name], redactor=redactor)
-        found.add(await database.write(work))
-    for turn_id in sorted(found.turns):
-        await database.write(partial(drop_thoughts, place="", turn_id=turn_id))
-    return found
+        result.add(await database.write(work))
+    for turn_id in sorted(result.turns):
+        await database.write(partial(remove_reasoning, place="", turn_id=turn_id))
+    return result
 
 
-async def _settled(
-    database: Database, sweep: Sweep, after: Sequence[Any] | None, redactor: Redactor
+async def _sweep_page(
+    database: Database, sweep: TableSweep, after: Sequence[Any] | None, redactor: Redactor
 ) -> _Page:
     """Go through one page; rows that others change meanwhile are looked at again."""
-    for _ in range(_ATTEMPTS):
-        page = await database.read(lambda tx: _look(tx, sweep, after, redactor))
+    for _ in range(_MAX_ATTEMPTS):
+        page = await database.read(lambda tx: _read_page(tx, sweep, after, redactor))
         apply = partial(_apply, sweep=sweep, changes=page.changes)
         if not page.changes or await database.write(apply):
             return page
 
     async def at_once(tx: Connection) -> _Page:
-        page = await _look(tx, sweep, after, redactor)
+        page = await _read_page(tx, sweep, after, redactor)
         await _apply(tx, sweep, page.changes)
         return page
 
@@ -144,30 +282,30 @@ async def _settled(
 
 async def sweep_connection(
     tx: Connection, present: Columns, request: ForgetRequest, redactor: Redactor
-) -> Found:
+) -> SweepResult:
     """Take it out of every row in one transaction, for files that nobody else has open."""
-    found = Found()
-    for sweep in sweeps(present, request):
+    result = SweepResult()
+    for sweep in table_sweeps(present, request):
         after: Sequence[Any] | None = None
         while True:
-            page = await _look(tx, sweep, after, redactor)
+            page = await _read_page(tx, sweep, after, redactor)
             await _apply(tx, sweep, page.changes)
-            found.add(page.found)
+            result.add(page.result)
             if page.last is None:
                 break
             after = page.last
-    for name in unknown(present):
-        found.add(await _sweep_unknown(tx, name, present[name], redactor))
-    for turn_id in sorted(found.turns):
-        await drop_thoughts(tx, "", turn_id)
-    return found
+    for name in unknown_tables(present):
+        result.add(await _sweep_unknown(tx, name, present[name], redactor))
+    for turn_id in sorted(result.turns):
+        await remove_reasoning(tx, "", turn_id)
+    return result
 
 
 # -- one page ----------------------------------------------------------------------------------
 
 
-async def _look(
-    tx: Connection, sweep: Sweep, after: Sequence[Any] | None, redactor: Redactor
+async def _read_page(
+    tx: Connection, sweep: TableSweep, after: Sequence[Any] | None, redactor: Redactor
 ) -> _Page:
     table = sweep.table
     wanted = {table.agent or "", "turn_id"} & table.columns.keys()
@@ -183,47 +321,51 @@ async def _look(
         after=after,
         limit=_PAGE,
     )
-    page = _Page([], Found(), rows[-1][: len(table.key)] if len(rows) == _PAGE else None)
+    page = _Page([], SweepResult(), rows[-1][: len(table.key)] if len(rows) == _PAGE else None)
     for row in rows:
         key = dict(zip(table.key, row, strict=False))
-        held = dict(zip(sweep.columns, row[len(table.key) :], strict=False))
-        known = key | dict(zip(also, row[len(table.key) + len(held) :], strict=True))
-        change = _changed(sweep, key, held, redactor, page.found)
+        values = dict(zip(sweep.columns, row[len(table.key) :], strict=False))
+        known = key | dict(zip(also, row[len(table.key) + len(values) :], strict=True))
+        change = _changed(sweep, key, values, redactor, page.result)
         if change is not None:
             page.changes.append(change)
             if table.agent is not None:
-                page.found.agents.add((known | held)[table.agent])
+                page.result.agents.add((known | values)[table.agent])
             if sweep.name == "entries":
-                page.found.turns.add(known["turn_id"])
+                page.result.turns.add(known["turn_id"])
     return page
 
 
 def _changed(
-    sweep: Sweep, key: dict[str, Any], held: dict[str, Any], redactor: Redactor, found: Found
+    sweep: TableSweep,
+    key: dict[str, Any],
+    values: dict[str, Any],
+    redactor: Redactor,
+    result: SweepResult,
 ) -> _Change | None:
     """Return what becomes of a row, or None if it stays as it is."""
     new: dict[str, Any] = {}
-    for column, value in held.items():
+    for column, value in values.items():
         how = sweep.table.columns[column]
         before = redactor.found
         if how is How.NAME:
             if isinstance(value, str) and redactor.spans(value):
-                found.names[f"{sweep.name}.{column}"] += 1
+                result.names[f"{sweep.name}.{column}"] += 1
             continue
         if how is How.BYTES:
             if value is not None and redactor.counted_in_bytes(value):
-                found.places[f"{sweep.name}.{column}"] += 1
+                result.places[f"{sweep.name}.{column}"] += 1
                 return _Change(key, {}, None)
             continue
-        changed = redacted(how, value, redactor)
+        changed = redact_column(how, value, redactor)
         if changed is not value and changed != value:
             new[column] = changed
-            found.places[f"{sweep.name}.{column}"] += redactor.found - before
+            result.places[f"{sweep.name}.{column}"] += redactor.found - before
     if not new:
         return None
-    old = {column: held[column] for column in new}
+    old = {column: values[column] for column in new}
     if "text" in new and sweep.table.columns["text"] is How.PASSAGE:
-        if little_is_left(new["text"]):
+        if is_nearly_empty(new["text"]):
             return _Change(key, old, None)
         vectors = embed([new["text"]])
         made = {"digest": digest(new["text"]), "vector": vectors[0] if vectors else None}
@@ -231,11 +373,11 @@ def _changed(
     return _Change(key, old, new)
 
 
-async def _apply(tx: Connection, sweep: Sweep, changes: list[_Change]) -> bool:
+async def _apply(tx: Connection, sweep: TableSweep, changes: list[_Change]) -> bool:
     """Make the changes of a page; False if a row had been changed by others."""
     settled = True
     if sweep.indexed and changes:
-        await _unindex(tx, sweep, changes)
+        await _remove_from_index(tx, sweep, changes)
     if sweep.table is TABLES["events"]:
         gone = [(change.key["chain"], change.key["number"]) for change in changes]
         await store.empty_events(tx, sweep.request, gone, place=sweep.place)
@@ -252,7 +394,7 @@ async def _apply(tx: Connection, sweep: Sweep, changes: list[_Change]) -> bool:
     return settled
 
 
-async def _unindex(tx: Connection, sweep: Sweep, changes: list[_Change]) -> None:
+async def _remove_from_index(tx: Connection, sweep: TableSweep, changes: list[_Change]) -> None:
     """Take texts that are about to change out of the index of search."""
     gone: dict[str, list[int]] = {}
     if sweep.name == "entries":
@@ -271,7 +413,7 @@ async def _unindex(tx: Connection, sweep: Sweep, changes: list[_Change]) -> None
         await search_index.drop(tx, kind, owner_id, numbers)
 
 
-async def drop_thoughts(tx: Connection, place: str, turn_id: str) -> None:
+async def remove_reasoning(tx: Connection, place: str, turn_id: str) -> None:
     """Remove what vendors keep of their reasoning from the replies of a turn."""
     rows = await tx.all(
         f"SELECT agent_id, seq, meta FROM {place}entries WHERE kind = 'reply' AND turn_id = ?"
@@ -280,30 +422,30 @@ async def drop_thoughts(tx: Connection, place: str, turn_id: str) -> None:
     )
     for agent_id, seq, meta in rows:
         key = {"agent_id": agent_id, "seq": seq}
-        await store.change(tx, f"{place}entries", key, {}, {"meta": without_thought(meta)})
+        await store.change(tx, f"{place}entries", key, {}, {"meta": without_reasoning(meta)})
 
 
 # -- tables that this release does not know ----------------------------------------------------
 
 
-def unknown(present: Columns) -> list[str]:
+def unknown_tables(present: Columns) -> list[str]:
     """Return the tables that an older or later release has made."""
     return [name for name in present if name.rpartition(".")[2] not in TABLES]
 
 
 async def _sweep_unknown(
     tx: Connection, name: str, columns: Iterable[str], redactor: Redactor
-) -> Found:
+) -> SweepResult:
     """Take it out of a table of which nothing is known, value by value."""
-    found = Found()
+    result = SweepResult()
     for column in columns:
         before = redactor.found
         for (value,) in await tx.all(f"SELECT DISTINCT {column} FROM {name}"):
             how = How.JSON if isinstance(value, str) else How.ID
             how = How.WIRE if isinstance(value, bytes) else how
-            changed = redacted(how, value, redactor)
+            changed = redact_column(how, value, redactor)
             if changed is not value:
                 await store.change_value(tx, name, column, value, changed)
         if redactor.found > before:
-            found.places[f"{name}.{column}"] += redactor.found - before
-    return found
+            result.places[f"{name}.{column}"] += redactor.found - before
+    return result

@@ -10,7 +10,7 @@ import orjson
 
 from asterism.errors import Conflict, InvalidInput, NotFound
 from asterism.memory.gate.writer import Writer, judge
-from asterism.memory.likeness import Kind, Likeness, compare
+from asterism.memory.likeness import Likeness, Relation, compare
 from asterism.memory.words import digest, embed, nearest, terms
 from asterism.permissions import Act, Resource
 from asterism.store import passage_writes, passages
@@ -52,7 +52,7 @@ ACTS: dict[type[PassageWrite], Act] = {
 """What each way to write does, for whoever decides; one that is missing here cannot be written."""
 assert ACTS.keys() == set(get_args(PassageWrite)), "a way to write to archives without an act"
 
-JudgeWith = Callable[[str, str], Kind | None]
+JudgeWith = Callable[[str, str], Relation | None]
 """Says what a new text is to an old one where the rules found nothing; None: nothing, too."""
 
 
@@ -431,7 +431,7 @@ async def _alike(
     for passage_id, vector in near.items():
         old = found[passage_id]
         likeness = compare(new.text, old.text, fresh.vector, vector)
-        if judge_with is not None and likeness.kind is Kind.UNRELATED:
+        if judge_with is not None and likeness.kind is Relation.UNRELATED:
             verdict = judge_with(new.text, old.text) or likeness.kind
             likeness = replace(likeness, kind=verdict)
         if likeness.kind in order:

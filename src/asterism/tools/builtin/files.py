@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from asterism.config.files import FilePermission, FileSettings
+from asterism.config.settings import FilePermission, FileSettings
 from asterism.errors import ToolError
 from asterism.tools.builtin.arguments import OPERATION, TEXT, WORD, also, null_as
 from asterism.tools.builtin.shell import Workspaces

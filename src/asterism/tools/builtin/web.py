@@ -17,7 +17,7 @@ from urllib.parse import quote, urlencode
 import orjson
 from pydantic import BeforeValidator
 
-from asterism.config.web import WebSettings
+from asterism.config.settings import WebSettings
 from asterism.errors import NotFound, ToolError
 from asterism.permissions.decide import Policy, Ruling, Wanted
 from asterism.tools.addresses import AllowedHosts, checked_url, host_and_port, public_resolver

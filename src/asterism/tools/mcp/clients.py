@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from asterism.config.mcp import McpSettings
+from asterism.config.settings import McpSettings
 from asterism.errors import AsterismError, ConfigError, NotFound, ToolError
 from asterism.tools.mcp.connection import McpConnection, McpHost
 from asterism.tools.mcp.login import LoginExpired, LoginNeeded, RenewalFailed

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 import orjson
 
-from asterism.config.mcp import McpSettings
+from asterism.config.settings import McpSettings
 from asterism.errors import ConfigError, ToolError
-from asterism.telemetry.redaction import know
+from asterism.telemetry.redaction import add_secret
 from asterism.tools.mcp.login import Renewals, Vault, is_logged_in, stored_login
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ async def resolve_values(
     for key, value in values.items():
         resolved[key] = await resolve_value(server, f"{where}.{key}", value, secret)
         if looks_secret(key):
-            know(f"mcp {server} {key}", resolved[key].removeprefix("Bearer "))
+            add_secret(f"mcp {server} {key}", resolved[key].removeprefix("Bearer "))
     return resolved
 
 

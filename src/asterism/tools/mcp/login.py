@@ -12,9 +12,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import orjson
 
-from asterism.config.mcp import SERVER_NAME, OAuthSettings
+from asterism.config.settings import SERVER_NAME, OAuthSettings
 from asterism.errors import Conflict, InvalidInput
-from asterism.telemetry.redaction import know
+from asterism.telemetry.redaction import add_secret
 from asterism.tools.mcp.tools import file_name
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class _StoredLogin:
         stored = {**self.kept.get("tokens", {}), **self.kept.get("client", {})}
         for key in ("access_token", "refresh_token", "client_secret"):
             if isinstance(stored.get(key), str):
-                know(f"{self.name} {key}", stored[key])
+                add_secret(f"{self.name} {key}", stored[key])
 
     async def get_tokens(self) -> OAuthToken | None:
         from mcp.shared.auth import OAuthToken

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
-from asterism.config.mcp import McpSettings
+from asterism.config.settings import McpSettings
 from asterism.errors import InvalidInput, ToolError
 from asterism.private import make_directory
 from asterism.tools.schema import SchemaTool

@@ -16,10 +16,10 @@ from asterism.private import TooLarge, read_regular
 Key = tuple[str | int, ...]
 """Where a value stands: `("tools", "modules", 0)`."""
 
-DEEPEST = 32
-_LARGEST = 1_000_000
+MAX_DEPTH = 32
+_MAX_BYTES = 1_000_000
 
-_WORDS = {
+_EXPLANATIONS = {
     "Cannot": "this was set before; keep one of the two",
     "Duplicate": "this was set before; keep one of the two",
     "Escaped character": "this is not a character; \\u needs four hex digits, such as \\u00e9",
@@ -67,7 +67,7 @@ def dotted(key: Key) -> str:
 def refuse_depth(value: object, place: str) -> None:
     """Refuse what nests so deeply that comparing or merging it would exhaust the stack."""
     level = [value]
-    for _ in range(DEEPEST):
+    for _ in range(MAX_DEPTH):
         inner: list[object] = []
         for node in level:
             if isinstance(node, dict):
@@ -77,11 +77,11 @@ def refuse_depth(value: object, place: str) -> None:
         level = inner
         if not level:
             return
-    raise ConfigError(f"{place}: values nest deeper than {DEEPEST} levels; make it flatter.")
+    raise ConfigError(f"{place}: values nest deeper than {MAX_DEPTH} levels; make it flatter.")
 
 
 @dataclass(frozen=True)
-class Document:
+class ConfigDocument:
     """A parsed file that knows where each of its keys stands."""
 
     name: str
@@ -90,19 +90,19 @@ class Document:
     known_lines: dict[Key, int] | None = None
 
     @classmethod
-    def read(cls, path: Path, *, must_exist: bool) -> Document:
+    def read(cls, path: Path, *, must_exist: bool) -> ConfigDocument:
         """Read and parse a file; one that is missing is empty if it may be."""
         return cls.parse(path.name, read_text(path, must_exist=must_exist))
 
     @classmethod
-    def parse(cls, name: str, text: str) -> Document:
+    def parse(cls, name: str, text: str) -> ConfigDocument:
         """Parse the text of a file, which errors call by its name."""
         try:
             values = tomllib.loads(text)
         except RecursionError:
             raise ConfigError(f"{name}: values nest too deeply; make it flatter.") from None
         except ValueError as error:
-            raise ConfigError(f"{name} {_in_our_words(str(error), text)}") from None
+            raise ConfigError(f"{name} {_explain_toml(str(error), text)}") from None
         refuse_depth(values, name)
         return cls(name, text, values)
 
@@ -122,10 +122,10 @@ def read_text(path: Path, *, must_exist: bool) -> str:
     """Return the text of a file; that of one that is missing is empty if it may be."""
     try:
         # An empty configuration is often given so, and this device ends at once.
-        raw = b"" if str(path) == os.devnull else read_regular(path, _LARGEST)
+        raw = b"" if str(path) == os.devnull else read_regular(path, _MAX_BYTES)
     except TooLarge:
         raise ConfigError(
-            f"{path} is larger than {_LARGEST:,} bytes, which no configuration needs. "
+            f"{path} is larger than {_MAX_BYTES:,} bytes, which no configuration needs. "
             "Is it the right file?"
         ) from None
     except (FileNotFoundError, NotADirectoryError):
@@ -157,16 +157,16 @@ def read_text(path: Path, *, must_exist: bool) -> str:
         ) from None
 
 
-def _in_our_words(problem: str, text: str) -> str:
-    found = re.fullmatch(
+def _explain_toml(problem: str, text: str) -> str:
+    match = re.fullmatch(
         r"(?P<what>.*) \(at (?:line (?P<line>\d+), column (?P<column>\d+)|end of document)\)",
         problem,
         re.DOTALL,
     )
-    if not found:  # the one error of tomllib without a place comes from int()
+    if not match:  # the one error of tomllib without a place comes from int()
         return "holds a number with too many digits; shorten it."
-    what, line, column = found["what"], found["line"], found["column"]
-    words = next((words for start, words in _WORDS.items() if what.startswith(start)), what)
+    what, line, column = match["what"], match["line"], match["column"]
+    words = next((words for start, words in _EXPLANATIONS.items() if what.startswith(start)), what)
     place = f"line {line}, column {column}" if line else f"line {text.count(chr(10)) + 1}, its end"
     return f"{place}: this is not valid TOML: {printable(words, 200)}."
 
@@ -185,10 +185,10 @@ _TOKEN = re.compile(
 
 def key_lines(text: str) -> dict[Key, int]:
     """The line of each key and list item in a text that is known to be valid TOML."""
-    return _Scan(text).lines
+    return _KeyScanner(text).lines
 
 
-class _Scan:
+class _KeyScanner:
     """One pass over the tokens. It trusts the text, so it only needs to see where things end."""
 
     def __init__(self, text: str) -> None:
@@ -283,3 +283,44 @@ class _Scan:
                 self._pair(key)
             self._skip(",", "\n")
         self._next += 1
+
+
+def read_yaml(path: Path) -> ConfigDocument:
+    """Read a YAML file; raise `ConfigError` with the line if it cannot be used."""
+    from importlib import import_module
+
+    yaml: Any = import_module("yaml")
+    text = read_text(path, must_exist=True)
+    try:
+        if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
+            # A few of them can stand for more than memory holds.
+            raise ConfigError(f"{path.name} uses an alias (*name); write the values out instead.")
+        node: Any = yaml.compose(text, yaml.SafeLoader)
+        values: Any = yaml.safe_load(text) or {}
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = mark.line + 1 if mark is not None else 1
+        problem = printable(str(getattr(error, "problem", None) or "it cannot be read"), 200)
+        raise ConfigError(f"{path.name} line {line}: this is not valid YAML: {problem}.") from None
+    except (RecursionError, ValueError) as error:
+        raise ConfigError(f"{path.name} is not valid YAML: {printable(str(error), 200)}.") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path.name}: names with values are needed, such as policy: [].")
+    table = cast("dict[str, Any]", values)
+    refuse_depth(table, path.name)
+    lines: dict[Key, int] = {}
+    if node is not None:
+        _note_lines(node, (), lines)
+    return ConfigDocument(path.name, text, table, lines)
+
+
+def _note_lines(node: Any, key: Key, lines: dict[Key, int]) -> None:
+    lines.setdefault(key, node.start_mark.line + 1)
+    if node.id == "mapping":
+        for name, inner in node.value:
+            within = (*key, str(name.value))
+            lines[within] = name.start_mark.line + 1
+            _note_lines(inner, within, lines)
+    elif node.id == "sequence":
+        for number, inner in enumerate(node.value):
+            _note_lines(inner, (*key, number), lines)

@@ -10,16 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asterism.errors import InvalidInput
-from asterism.memory.forgetting.needle import (
-    Prints,
-    Texts,
-    checked,
+from asterism.memory.forgetting.redaction import (
+    FingerprintMatcher,
+    Redactor,
+    TextMatcher,
+    check_texts,
+    find_spans,
     fingerprint,
-    fold,
     new_key,
-    spans,
+    normalize,
+    same_length,
 )
-from asterism.memory.forgetting.redaction import Redactor, same_length
 
 KEY = new_key()
 TEXT = "Stra\u00dfe  \u00c4rger 42"
@@ -47,29 +48,29 @@ WRITTEN = [
 @pytest.mark.parametrize("written", WRITTEN)
 def test_however_it_is_written(written: str) -> None:
     whole = f"\U0001f600 before {written} behind"
-    for seeker in (Texts([TEXT]), Prints([fingerprint(TEXT, KEY)], KEY)):
-        [(start, end)] = spans(seeker, whole)
+    for matcher in (TextMatcher([TEXT]), FingerprintMatcher([fingerprint(TEXT, KEY)], KEY)):
+        [(start, end)] = find_spans(matcher, whole)
         assert whole[:start].startswith("\U0001f600 before")
         assert whole[end:].endswith(" behind")
-        assert Redactor(seeker).text(whole).count("[forgotten]") == 1
-        assert not spans(seeker, Redactor(seeker).text(whole))
+        assert Redactor(matcher).text(whole).count("[forgotten]") == 1
+        assert not find_spans(matcher, Redactor(matcher).text(whole))
 
 
 @pytest.mark.parametrize("dash", "\u2010\u2011\u2012\u2013\u2014\u2212\ufe63\uff0d")
 def test_a_dash_is_a_dash(dash: str) -> None:
     for text, written in (("4711-XK-99", f"4711{dash}xk{dash}99"), (f"4711{dash}XK", "4711-xk")):
-        for seeker in (Texts([text]), Prints([fingerprint(text, KEY)], KEY)):
-            assert Redactor(seeker).text(f"It is {written}.") == "It is [forgotten]."
+        for matcher in (TextMatcher([text]), FingerprintMatcher([fingerprint(text, KEY)], KEY)):
+            assert Redactor(matcher).text(f"It is {written}.") == "It is [forgotten]."
 
 
 @pytest.mark.parametrize("upper", [False, True])
 def test_hexadecimal(upper: bool) -> None:
     coded = f"id {TEXT} or so".encode().hex()
     coded = coded.upper() if upper else coded
-    for seeker in (Texts([TEXT]), Prints([fingerprint(TEXT, KEY)], KEY)):
-        assert Redactor(seeker).text(f"0x{coded}, and more") == "0x[forgotten], and more"
+    for matcher in (TextMatcher([TEXT]), FingerprintMatcher([fingerprint(TEXT, KEY)], KEY)):
+        assert Redactor(matcher).text(f"0x{coded}, and more") == "0x[forgotten], and more"
         digest = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
-        assert Redactor(seeker).text(digest) == digest
+        assert Redactor(matcher).text(digest) == digest
 
 
 WORDS = "Quux-Canary 8842 Lilac"
@@ -105,8 +106,8 @@ SPREAD = {
 @pytest.mark.parametrize("form", SPREAD)
 def test_words_are_found_however_they_are_spread(form: str) -> None:
     whole = f"Before: {SPREAD[form]}; behind."
-    for seeker in (Texts([WORDS]), Prints([fingerprint(WORDS, KEY)], KEY)):
-        redactor = Redactor(seeker)
+    for matcher in (TextMatcher([WORDS]), FingerprintMatcher([fingerprint(WORDS, KEY)], KEY)):
+        redactor = Redactor(matcher)
         left = redactor.text(whole)
         assert left.count("[forgotten]") == 1
         assert left.startswith("Before: ")
@@ -123,8 +124,8 @@ def test_other_words_stay_however_near_they_are() -> None:
         ("Anna Schmidt", ["Johannaschmidtke", "Anna, Schmidt"]),
         (WORDS, ["Quux-Canary 8842Lilac", "QuuxCanary8842Lila"]),
     ):
-        for seeker in (Texts([text]), Prints([fingerprint(text, KEY)], KEY)):
-            redactor = Redactor(seeker)
+        for matcher in (TextMatcher([text]), FingerprintMatcher([fingerprint(text, KEY)], KEY)):
+            redactor = Redactor(matcher)
             for other in others:
                 assert redactor.text(f"Say {other}") == f"Say {other}"
 
@@ -132,33 +133,33 @@ def test_other_words_stay_however_near_they_are() -> None:
 def test_of_a_list_of_codes_the_others_stay() -> None:
     codes = [base64.b64encode(f"the code of item {n} is {n}".encode()).decode() for n in range(50)]
     codes[20] = base64.b64encode(f"it is {WORDS}".encode()).decode()
-    left = Redactor(Texts([WORDS])).text("\n".join(codes)).split("\n")
+    left = Redactor(TextMatcher([WORDS])).text("\n".join(codes)).split("\n")
     assert left == [*codes[:20], "[forgotten]", *codes[21:]]
 
 
 def test_only_what_was_written_goes_of_an_address() -> None:
     whole = f"https://example.org/a%20b?q={quote(TEXT)}%20%C3%A4&r=100%25"
-    for seeker in (Texts([TEXT]), Prints([fingerprint(TEXT, KEY)], KEY)):
-        left = Redactor(seeker).text(whole)
+    for matcher in (TextMatcher([TEXT]), FingerprintMatcher([fingerprint(TEXT, KEY)], KEY)):
+        left = Redactor(matcher).text(whole)
         assert left == "https://example.org/a%20b?q=[forgotten]%20%C3%A4&r=100%25"
     # What looks like an escape and is none stays, whatever it stands for.
     for odd in ("100% sure", "%zz", "&nosuch;", "&;", "%ff%fe", "%e4", "a&b"):
-        assert Redactor(Texts([TEXT])).text(odd) == odd
+        assert Redactor(TextMatcher([TEXT])).text(odd) == odd
 
 
 def test_what_is_not_it() -> None:
-    for seeker in (Texts([TEXT]), Prints([fingerprint(TEXT, KEY)], KEY)):
+    for matcher in (TextMatcher([TEXT]), FingerprintMatcher([fingerprint(TEXT, KEY)], KEY)):
         for other in ("", "stra", "stra\u00dfe\u00e4rger 42", "strasse arger 42", "strasse 42"):
-            assert spans(seeker, other) == []
+            assert find_spans(matcher, other) == []
 
 
 def test_a_fingerprint_says_nothing_without_its_key() -> None:
     mark = fingerprint(TEXT, KEY)
     assert "tra" not in json.dumps(mark)
     assert fingerprint(TEXT, KEY)["tag"] != mark["tag"]
-    other = Prints([mark], new_key())
+    other = FingerprintMatcher([mark], new_key())
     assert len(other) == 0
-    assert other.find(fold(TEXT)) == []
+    assert other.find(normalize(TEXT)) == []
 
 
 @given(
@@ -168,11 +169,11 @@ def test_a_fingerprint_says_nothing_without_its_key() -> None:
 )
 def test_whatever_is_around_it(around: str, needle: str, at: int) -> None:
     whole = around[:at] + needle + around[at:]
-    redactor = Redactor(Texts([needle]))
+    redactor = Redactor(TextMatcher([needle]))
     for form in (whole, json.dumps({"k": whole}), json.dumps(json.dumps([whole]))):
         left = redactor.json(form)
-        assert fold(needle) not in fold(left)
-        assert not spans(redactor.seeker, left)
+        assert normalize(needle) not in normalize(left)
+        assert not find_spans(redactor.matcher, left)
     covered = redactor.text(whole, same_length)
     assert len(covered) == len(whole)
     assert covered.count("\n") == whole.count("\n")
@@ -183,11 +184,11 @@ _LONG = fingerprint("abcaab", KEY)
 
 @given(st.text("abc", max_size=60))
 def test_fingerprints_find_what_texts_find(text: str) -> None:
-    assert Prints([_LONG], KEY).find(text) == Texts(["abcaab"]).find(text)
+    assert FingerprintMatcher([_LONG], KEY).find(text) == TextMatcher(["abcaab"]).find(text)
 
 
 def test_json_stays_json() -> None:
-    redactor = Redactor(Texts(["user", "5551234"]))
+    redactor = Redactor(TextMatcher(["user", "5551234"]))
     body = json.dumps(
         {
             "role": "user",
@@ -210,7 +211,7 @@ def test_json_stays_json() -> None:
 @pytest.mark.parametrize("lead", range(3))
 def test_base64_is_looked_into(lead: int) -> None:
     coded = base64.b64encode(b"x" * lead + b"a picture with the SECRET word in it").decode()
-    redactor = Redactor(Texts(["secret word"]))
+    redactor = Redactor(TextMatcher(["secret word"]))
     assert redactor.text(f"data:image/png;base64,{coded}") == "data:image/png;base64,[forgotten]"
     assert redactor.text(base64.b64encode(b"a picture with nothing in it at all").decode())
 
@@ -219,12 +220,12 @@ def test_base64_is_looked_into(lead: int) -> None:
 @pytest.mark.parametrize("text", ["plain words", "\u00c4rger mit W\u00f6rtern"])
 def test_any_bytes(encoding: str, text: str) -> None:
     body = b"\x00\xff\x01" + text.encode(encoding) + b"\xfe"
-    for seeker in (Texts([text]), Prints([fingerprint(text, KEY)], KEY)):
-        assert Redactor(seeker).in_bytes(body)
-        assert not Redactor(seeker).in_bytes(body[:-4])
+    for matcher in (TextMatcher([text]), FingerprintMatcher([fingerprint(text, KEY)], KEY)):
+        assert Redactor(matcher).in_bytes(body)
+        assert not Redactor(matcher).in_bytes(body[:-4])
 
 
 @pytest.mark.parametrize("text", ["", "abc", "  a  ", "\u200b\u200b\u200b\u200b", "x" * 20_001])
 def test_too_short_or_too_long(text: str) -> None:
     with pytest.raises(InvalidInput, match="Nothing was forgotten"):
-        checked([text])
+        check_texts([text])

@@ -11,8 +11,7 @@ from contextvars import ContextVar, Token
 from time import monotonic
 from typing import TYPE_CHECKING, Self
 
-from asterism.telemetry.counts import Counts
-from asterism.telemetry.kinds import error_class
+from asterism.telemetry.counts import Counts, error_class
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -87,7 +86,7 @@ class TurnWatch:
             counts.queue_seconds.add(self._waited)
         if telemetry.spans is not None:
             self._span = telemetry.spans.turn(self.agent, self.turn_id, self._resumed, self._waited)
-        self._token: Token[TurnWatch | None] = _here.set(self)
+        self._token: Token[TurnWatch | None] = _current.set(self)
         self._began = monotonic()
         return self
 
@@ -98,11 +97,11 @@ class TurnWatch:
         counts.turns_open -= 1
         counts.turn_seconds.add(monotonic() - self._began)
         counts.turns.add((outcome.state.value if outcome is not None else "interrupted",))
-        _here.reset(self._token)
+        _current.reset(self._token)
         if self._span is not None:
             self._span.end_turn(outcome, error)
 
-    def failover(self, model: str, error: BaseException, following: str) -> None:
+    def record_failover(self, model: str, error: BaseException, following: str) -> None:
         """Note that one model is given up and the next one is asked."""
         kind = error_class(error)
         self.telemetry.counts.failovers.add((model, following, kind))
@@ -113,18 +112,18 @@ class TurnWatch:
             )
 
 
-_here: ContextVar[TurnWatch | None] = ContextVar("asterism_turn", default=None)
-_NOWHERE = Telemetry()
-"""For what happens outside of turns, such as the doctor's questions: noted, and never shown."""
+_current: ContextVar[TurnWatch | None] = ContextVar("asterism_turn", default=None)
+_OUTSIDE_TURNS = Telemetry()
+"""For what happens outside of turns, such as the doctor's questions: counted, and never shown."""
 
 
-def here() -> TurnWatch | None:
+def current_turn() -> TurnWatch | None:
     """Return the turn that the code around belongs to."""
-    return _here.get()
+    return _current.get()
 
 
-class within:  # noqa: N801 - read as a word: `with within(turn):`
-    """Say that the code inside belongs to a turn: for threads, which do not know it."""
+class turn_context:  # noqa: N801 - read as a word: `with turn_context(turn):`
+    """Makes the code inside belong to a turn: for threads, which do not inherit the variable."""
 
     __slots__ = ("_token", "_watch")
 
@@ -132,17 +131,17 @@ class within:  # noqa: N801 - read as a word: `with within(turn):`
         self._watch = watch
 
     def __enter__(self) -> None:
-        self._token = _here.set(self._watch)
+        self._token = _current.set(self._watch)
 
     def __exit__(self, *_: object) -> None:
-        _here.reset(self._token)
+        _current.reset(self._token)
 
 
-def failover(model: str, error: BaseException, following: str) -> None:
+def record_failover(model: str, error: BaseException, following: str) -> None:
     """Note that one model of a chain is given up and the next one is asked."""
-    watch = _here.get()
+    watch = _current.get()
     if watch is not None:
-        watch.failover(model, error, following)
+        watch.record_failover(model, error, following)
 
 
 class ModelWatch:
@@ -154,8 +153,8 @@ class ModelWatch:
         """Watch `vendor:name` being asked."""
         self._vendor, _, self._model = model.partition(":")
         self.reply: Reply | None = None
-        turn = _here.get()
-        self._telemetry = telemetry = turn.telemetry if turn is not None else _NOWHERE
+        turn = _current.get()
+        self._telemetry = telemetry = turn.telemetry if turn is not None else _OUTSIDE_TURNS
         self._span: OpenSpan | None = None
         if telemetry.spans is not None:
             agent = turn.agent if turn is not None else None
@@ -217,8 +216,8 @@ class ToolWatch:
         self._name = call.name
         self._outcome = ""
         self.result: str | None = None
-        turn = _here.get()
-        self._telemetry = telemetry = turn.telemetry if turn is not None else _NOWHERE
+        turn = _current.get()
+        self._telemetry = telemetry = turn.telemetry if turn is not None else _OUTSIDE_TURNS
         self._span: OpenSpan | None = None
         if telemetry.spans is not None:
             self._span = telemetry.spans.tool(call, turn.agent if turn is not None else None)

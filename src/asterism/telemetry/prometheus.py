@@ -24,13 +24,13 @@ from prometheus_client.registry import Collector
 from asterism.types.spending import NANO
 
 if TYPE_CHECKING:
-    from asterism.telemetry.counts import Counts, Spread, Spreads, Tally
+    from asterism.telemetry.counts import Counter, Counts, Histogram, LabeledHistogram
     from asterism.types.events import Figures
 
 _PREFIX = "asterism_"
 
 
-def exposition(
+def render_metrics(
     counts: Counts,
     figures: Figures | None,
     *,
@@ -50,14 +50,14 @@ def exposition(
         accept: The header of the request.
     """
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Counted(counts))
-    registry.register(_Standing(figures, version, now, breakers or {}))
-    registry.register(_Process())
+    registry.register(_CountCollector(counts))
+    registry.register(_StateCollector(figures, version, now, breakers or {}))
+    registry.register(_ProcessCollector())
     encode, kind = choose_encoder(accept)
     return encode(registry), kind
 
 
-class _Counted(Collector):
+class _CountCollector(Collector):
     """What this process has done since it started."""
 
     def __init__(self, counts: Counts) -> None:
@@ -68,8 +68,8 @@ class _Counted(Collector):
         counts = self._counts
         yield _counter("turns", "Turns, by how they ended.", ("state",), counts.turns)
         yield _gauge("turns_open", "Turns under way.", counts.turns_open)
-        yield _spread("turn_seconds", "Time that turns took.", counts.turn_seconds)
-        yield _spread(
+        yield _histogram("turn_seconds", "Time that turns took.", counts.turn_seconds)
+        yield _histogram(
             "queue_seconds", "Time that messages waited for their turn.", counts.queue_seconds
         )
         model = ("vendor", "model")
@@ -79,13 +79,13 @@ class _Counted(Collector):
             (*model, "outcome"),
             counts.model_calls,
         )
-        yield _spreads(
+        yield _labeled_histogram(
             "model_seconds",
             "Time until a model had answered or was given up.",
             model,
             counts.model_seconds,
         )
-        yield _spreads(
+        yield _labeled_histogram(
             "model_queue_seconds",
             "Time that requests waited because of a vendor's rate limits.",
             ("vendor",),
@@ -116,7 +116,9 @@ class _Counted(Collector):
             ("verdict",),
             counts.outside_calls,
         )
-        yield _spreads("tool_seconds", "Time that tools took.", ("tool",), counts.tool_seconds)
+        yield _labeled_histogram(
+            "tool_seconds", "Time that tools took.", ("tool",), counts.tool_seconds
+        )
         yield _counter(
             "deliveries", "Tries to deliver a message.", ("channel", "outcome"), counts.deliveries
         )
@@ -128,7 +130,7 @@ class _Counted(Collector):
         )
 
 
-class _Standing(Collector):
+class _StateCollector(Collector):
     """How things stand now."""
 
     def __init__(
@@ -185,7 +187,7 @@ class _Standing(Collector):
             yield money
 
 
-class _Process(Collector):
+class _ProcessCollector(Collector):
     """Memory and processor time of this process."""
 
     def collect(self) -> Iterator[Metric]:
@@ -211,21 +213,23 @@ def _gauge(name: str, about: str, value: float) -> Metric:
     return GaugeMetricFamily(_PREFIX + name, about, value=value)
 
 
-def _counter(name: str, about: str, labels: tuple[str, ...], tally: Tally) -> Metric:
+def _counter(name: str, about: str, labels: tuple[str, ...], tally: Counter) -> Metric:
     family = CounterMetricFamily(_PREFIX + name, about, labels=labels)
     for values, amount in tally.items():
         family.add_metric(values, amount)
     return family
 
 
-def _spread(name: str, about: str, spread: Spread) -> Metric:
+def _histogram(name: str, about: str, histogram: Histogram) -> Metric:
     family = HistogramMetricFamily(_PREFIX + name, about)
-    family.add_metric([], list(spread.buckets()), spread.total)
+    family.add_metric([], list(histogram.buckets()), histogram.total)
     return family
 
 
-def _spreads(name: str, about: str, labels: tuple[str, ...], spreads: Spreads) -> Metric:
+def _labeled_histogram(
+    name: str, about: str, labels: tuple[str, ...], histograms: LabeledHistogram
+) -> Metric:
     family = HistogramMetricFamily(_PREFIX + name, about, labels=labels)
-    for values, spread in spreads.items():
-        family.add_metric(values, list(spread.buckets()), spread.total)
+    for values, histogram in histograms.items():
+        family.add_metric(values, list(histogram.buckets()), histogram.total)
     return family

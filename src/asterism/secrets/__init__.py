@@ -1,1 +1,0 @@
-"""Keys of others at rest: sealed with a data key, which the master key wraps."""
