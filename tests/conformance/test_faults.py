@@ -182,7 +182,7 @@ class Seats:
         seats = self
 
         class Watched(RateLimiter):
-            async def enter(self, agent_id: str, tokens: int) -> None:
+            async def acquire(self, agent_id: str, tokens: int) -> None:
                 seats.waiting += 1
                 try:
                     await super().acquire(agent_id, tokens)

@@ -257,13 +257,11 @@ async def put_everywhere(tx: Connection, agent_id: str, person_id: str) -> None:
     )
     await tx.run(
         "INSERT INTO block_edits VALUES ('block_1', 1, 'append', 'owner', NULL, '', ?, NULL, NULL,"
-        " ?, ?, 0)",
-        (source, b".", b"."),
+        " '{}', 0)",
+        (source,),
     )
     packed = zlib.compress(orjson.dumps({"edits": [[source]]}))
-    await tx.run(
-        "INSERT INTO block_eras VALUES ('block_1', 1, 1, ?, ?, ?, 0)", (b".", b".", packed)
-    )
+    await tx.run("INSERT INTO block_eras VALUES ('block_1', 1, 1, ?, ?, 0)", (b".", packed))
     await tx.run(
         "INSERT INTO passages VALUES ('pas_1', ?, ?, NULL, NULL, 'x', '[]', '{}', ?, ?, 'owner',"
         " 'owner', NULL, 0, NULL, NULL, NULL, NULL, '', NULL, 1)",

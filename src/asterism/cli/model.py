@@ -206,7 +206,7 @@ def _weights(settings: Settings) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for name, weights in shelf.available().items():
         path = shelf.path(name)
-        facts = asdict(replace(weights, places=()))
+        facts = asdict(replace(weights, sources=()))
         facts["places"] = [place.kind for place in weights.sources]
         found.append(
             {"kind": EMBEDDED, "model": f"{EMBEDDED}:{name}"}
