@@ -9,9 +9,9 @@ import time
 from dataclasses import dataclass, field
 
 from asterism.turns.compaction import (
-    Folding,
+    Compaction,
+    ContextEntry,
     Strategy,
-    Told,
     ask_for_summary,
     choose,
     chunks,
@@ -54,9 +54,9 @@ class Figures:
     kept: int = 0
 
 
-def conversation(messages: int) -> list[Told]:
+def conversation(messages: int) -> list[ContextEntry]:
     """Return talk with a fact in every tenth turn and a call in every fourth."""
-    told: list[Told] = []
+    told: list[ContextEntry] = []
     number = 0
     while len(told) < messages:
         name = "".join(chr(ord("a") + int(digit)) for digit in str(number))
@@ -70,15 +70,15 @@ def conversation(messages: int) -> list[Told]:
         for kind, wire in parts:
             seq = len(told) + 1
             at = _START + seq * _MINUTE
-            told.append(Told(seq, f"turn_{number}", kind, wire, at, PUBLIC, Trust.OWNER))
+            told.append(ContextEntry(seq, f"turn_{number}", kind, wire, at, PUBLIC, Trust.OWNER))
         number += 1
     return told
 
 
-def measure(strategy: Strategy, told: list[Told]) -> Figures:
+def measure(strategy: Strategy, told: list[ContextEntry]) -> Figures:
     """Fold whenever the tail outgrows its budget, and time each part."""
     figures = Figures(strategy.value)
-    tail: list[Told] = []
+    tail: list[ContextEntry] = []
     size = 0
     former: Summary | None = None
     for one in told:
@@ -96,7 +96,7 @@ def measure(strategy: Strategy, told: list[Told]) -> Figures:
     return figures
 
 
-def _summarise(figures: Figures, folding: Folding) -> Summary:
+def _summarise(figures: Figures, folding: Compaction) -> Summary:
     began = time.perf_counter()
     figures.facts += len(facts_leaving(folding))
     figures.facts_ms.append(_since(began))

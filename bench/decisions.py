@@ -10,13 +10,13 @@ from asterism.permissions import (
     Act,
     Actor,
     Authority,
-    Grants,
+    CallRequest,
+    GrantSet,
     Policies,
     Policy,
     Resource,
     Ruling,
     Situation,
-    Wanted,
     decide,
 )
 from asterism.types.approvals import Grant
@@ -43,17 +43,17 @@ def situation() -> Situation:
         Grant(f"grant_{number}", "home", f"tool{number % 50}", pattern={"to": f"x{number}@y.org"})
         for number in range(GRANTS)
     ]
-    return Situation(Authority(policies=Policies(policies)), Grants(grants), now=1)
+    return Situation(Authority(policies=Policies(policies)), GrantSet(grants), now=1)
 
 
-def wanted(number: int) -> Wanted:
+def wanted(number: int) -> CallRequest:
     """Return a call: some are granted, some have a policy, some have neither."""
     recipient = (f"x{number % GRANTS}@y.org", f"a@host{number // 3 % 300}.example", "b@z.org")[
         number % 3
     ]
     arguments = {"to": recipient, "text": "Hello."}
     effects = ToolEffect("send", recipients="to", content="text")
-    return Wanted("aria", f"tool{number % 50}", arguments, effects_of(effects, arguments))
+    return CallRequest("aria", f"tool{number % 50}", arguments, effects_of(effects, arguments))
 
 
 def main() -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from asterism.turns.compaction import Told
+from asterism.turns.compaction import ContextEntry
 from asterism.types.people import PUBLIC, Audience, Trust
 from asterism.types.turns import Call, EntryKind, Reply, message_wire, result_wire
 
@@ -28,12 +28,12 @@ class TurnShape:
 
 def told_turns(
     shapes: Sequence[TurnShape], *, first_seq: int = 1, first_turn: int = 0, at: int = MAY_3
-) -> list[Told]:
+) -> list[ContextEntry]:
     """Return what a model was told in these turns, with gaps where other entries of a journal are.
 
     A parked turn's last entries come after those of the turns that began meanwhile.
     """
-    found: list[Told] = []
+    found: list[ContextEntry] = []
     waiting: list[tuple[int, list[tuple[EntryKind, bytes]], str, TurnShape]] = []
     seq = first_seq - 1
 
@@ -42,7 +42,7 @@ def told_turns(
         for kind, wire in parts:
             seq += 1
             when = at + seq * MINUTE
-            found.append(Told(seq, turn_id, kind, wire, when, shape.audience, shape.trust))
+            found.append(ContextEntry(seq, turn_id, kind, wire, when, shape.audience, shape.trust))
         seq += 1  # where the journal says that the turn ended, or waits
 
     for number, shape in enumerate(shapes, first_turn):

@@ -20,6 +20,7 @@ from asterism.permissions import (
     Allow,
     Ask,
     Authority,
+    CallRequest,
     Deny,
     Policies,
     Policy,
@@ -28,12 +29,11 @@ from asterism.permissions import (
     Ruling,
     Situation,
     Verdict,
-    Wanted,
     decide,
 )
 from asterism.permissions.intent import (
-    Found,
     Intent,
+    LookupValue,
     Reader,
     TrustedText,
     read_intents,
@@ -59,9 +59,9 @@ __all__ = [
     "Ask",
     "Deny",
     "Effect",
-    "Found",
     "Gate",
     "Intent",
+    "LookupValue",
     "Reader",
     "ToolEffect",
     "TrustedText",
@@ -147,7 +147,7 @@ class Gate:
                 f"The arguments of {tool!r} are {type(arguments).__name__}; give a mapping of "
                 "names to values. Nothing was judged."
             )
-        wanted = Wanted(
+        wanted = CallRequest(
             self._agent,
             tool,
             arguments,
@@ -195,7 +195,7 @@ class Gate:
                 return doubt
         return None
 
-    def _count(self, policy: str, wanted: Wanted) -> None:
+    def _count(self, policy: str, wanted: CallRequest) -> None:
         quota = next(
             (one.quota for one in self._authority.policies.all if one.name == policy), None
         )

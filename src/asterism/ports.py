@@ -146,7 +146,7 @@ class Purse(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ModelQuestion:
     """One step of a turn, to be put to the models of a chain."""
 
     models: tuple[str, ...]
@@ -196,7 +196,7 @@ class Accept(Protocol):
         ...
 
 
-class Answer(Protocol):
+class AnswerCallback(Protocol):
     """How a channel with buttons hands in what somebody pressed."""
 
     async def __call__(
@@ -223,7 +223,7 @@ class Answering(Protocol):
     waits, are taken as answers when they are handed in like any message.
     """
 
-    def take_answers(self, answer: Answer) -> None:
+    def take_answers(self, answer: AnswerCallback) -> None:
         """Keep how to hand in answers; called before `listen`."""
         ...
 

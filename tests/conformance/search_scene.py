@@ -9,7 +9,7 @@ from asterism.search.search import search
 from asterism.store.database import Connection, Database
 from asterism.types.memory import Insert, Origin, OriginKind, Source
 from asterism.types.people import OWNER, OWNER_ALONE, PUBLIC, Participant, Participants, Trust
-from asterism.types.search import Found, Hit, Query
+from asterism.types.search import Hit, Query, SearchResult
 from tests.conformance.memory_scene import HOME, HOUR, NOW, as_agent, as_owner
 
 DAY = 24 * HOUR
@@ -24,7 +24,7 @@ async def ask(
     participants: Participants = OWNER_ALONE,
     now: int = NOW + HOUR,
     **given: Any,
-) -> Found:
+) -> SearchResult:
     """Ask memory something."""
     wanted = Query(query, **given)
     return await database.read(

@@ -16,7 +16,7 @@ from asterism.search import index, rank
 from asterism.store.database import Connection, Database
 from asterism.types.memory import AppendPassage, Insert, Retract
 from asterism.types.people import OWNER_ALONE, Account, Participant, Participants
-from asterism.types.search import DOMAINS, Found
+from asterism.types.search import DOMAINS, SearchResult
 from tests.conformance.index_scene import fold_all, say
 from tests.conformance.memory_scene import HOME, HOUR, NOW, as_agent, as_owner, opened, put_agent
 from tests.conformance.search_scene import ANNA, DAY, ask, attach, put_source, put_summary
@@ -139,7 +139,7 @@ def _questions(seed: int, count: int) -> list[tuple[str | None, str, Participant
 @pytest.mark.parametrize("seed", range(20 if TORTURE else 2))
 async def test_the_answers_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int):
     asked = _questions(seed, 120)
-    told: list[list[Found]] = []
+    told: list[list[SearchResult]] = []
     async with AsyncExitStack() as stack:
         for engine in ("sqlite", "postgres"):
             numbers = itertools.count(1)

@@ -17,7 +17,7 @@ from asterism.search import rank
 from asterism.store.database import Connection, Database
 from asterism.types.memory import Append, Origin, OriginKind, Source
 from asterism.types.people import OWNER, PUBLIC, Account, Audience, Participant, Participants, Trust
-from asterism.types.search import Found
+from asterism.types.search import SearchResult
 from tests.conformance.index_scene import fold_all, say
 from tests.conformance.memory_scene import (
     ENGINES,
@@ -208,7 +208,7 @@ async def _put_hidden(tx: Connection, aria: str) -> None:
 _SECRET = Source((Origin(OriginKind.IMPORT, "test"),), Audience.read(OWNER), Trust.OWNER)
 
 
-def _signals(found: Found) -> tuple[Any, ...]:
+def _signals(found: SearchResult) -> tuple[Any, ...]:
     """Return all that a search tells, but for the numbers of turns."""
 
     def named(id: str) -> str:

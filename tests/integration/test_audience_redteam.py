@@ -20,7 +20,7 @@ from asterism.testing.clock import ManualClock
 from asterism.testing.postgres import postgres_server
 from asterism.types.memory import BlockType, Describe, Passage
 from asterism.types.people import OWNER_ALONE, OWNER_ONLY, Audience, Participants, Trust
-from asterism.types.search import Found, Query
+from asterism.types.search import Query, SearchResult
 from tests.redteam_scene import Tally
 from tests.redteam_world import World
 from tests.scenes import heard, obedient, open_home, until
@@ -89,7 +89,7 @@ async def any_passage(*given: Any, **named: Any) -> Passage:
 
 async def any_text(
     self: Search, agent_id: str | None, query: Query, participants: Participants
-) -> Found:
+) -> SearchResult:
     del participants
     return await _FIND(self, agent_id, query, OWNER_ALONE)
 

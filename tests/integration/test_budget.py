@@ -196,13 +196,13 @@ async def test_what_a_dead_process_reserved_is_presumed_when_its_turn_goes_on(ho
 @pytest.mark.promise("T7")
 async def test_a_late_answer_takes_the_place_of_what_was_presumed(home: Home) -> None:
     async with home(says(), {"day": 5.0}) as one:
-        from asterism.turns.spending import Spending, TurnPurse
+        from asterism.turns.spending import Spending, TurnBudget
         from asterism.types.spending import Payer
 
         agent = await one.create_agent("aria")
         shared = Spending("home", one._engine.prices.of, lambda: one.settings.budget.budget)  # pyright: ignore[reportPrivateUsage] - as the home has it
         payer = Payer(agent.id, agent.name)
-        purse = TurnPurse(
+        purse = TurnBudget(
             shared, one.database, ManualClock(), turn_id="turn_1", payer=payer, seconds=60
         )
         hold = await purse.reserve("scripted:one", ModelRequest("one", [b"{}"], None, "k", 1.0))

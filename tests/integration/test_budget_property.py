@@ -21,7 +21,7 @@ from asterism.store.postgres import open_postgres
 from asterism.store.sqlite import open_sqlite
 from asterism.testing.clock import ManualClock
 from asterism.testing.postgres import postgres_server
-from asterism.turns.spending import Spending, TurnPurse
+from asterism.turns.spending import Spending, TurnBudget
 from asterism.types.agents import Agent
 from asterism.types.spending import Budget, Limit, Payer, Price
 from asterism.types.turns import Reply, Usage
@@ -127,19 +127,19 @@ async def live(world: World, number: int) -> None:
             await purse.close()
 
 
-def purse_of(world: World, turn_id: str, payer: Payer) -> TurnPurse:
-    return TurnPurse(
+def purse_of(world: World, turn_id: str, payer: Payer) -> TurnBudget:
+    return TurnBudget(
         world.shared, world.database, world.clock, turn_id=turn_id, payer=payer, seconds=60.0
     )
 
 
-async def flush(world: World, purse: TurnPurse) -> None:
+async def flush(world: World, purse: TurnBudget) -> None:
     charges = purse.take()
     await world.database.write(lambda tx: purse.record(tx, charges))
 
 
 async def outcome(
-    world: World, purse: TurnPurse, payer: Payer, hold: Hold, messages: list[bytes]
+    world: World, purse: TurnBudget, payer: Payer, hold: Hold, messages: list[bytes]
 ) -> bool:
     """Let a call end somehow; False if the process died of it."""
     chance, price = world.chance, world.shared.price("v:m")

@@ -22,7 +22,7 @@ from asterism.errors import (
 )
 from asterism.models import chain
 from asterism.models.chain import CircuitBreaker, RateLimiter
-from asterism.ports import Emit, Model, ModelRequest, Profile, Question
+from asterism.ports import Emit, Model, ModelQuestion, ModelRequest, Profile
 from asterism.testing.scripted import ScriptedModel
 from asterism.types.turns import Call, Reply, TurnState, Usage
 
@@ -207,7 +207,7 @@ async def test_pauses_grow_and_are_never_quite_the_same(monkeypatch: pytest.Monk
         port = ScriptedModel([ModelUnavailable("Down.")] * 3 + ["Up."])
         link = chain.ChainLink("a:one", port, "one", chain.VendorState(), retries=3)
         request = ModelRequest("one", [], None, "turn/0/reply", 60.0)
-        question = Question(("a:one",), lambda m, p, n: request, None, lambda kind, text: None)
+        question = ModelQuestion(("a:one",), lambda m, p, n: request, None, lambda kind, text: None)
         reply = await chain.Chain(lambda _: link, sleep=sleep).ask(question)
         assert reply.text == "Up."
         return slept

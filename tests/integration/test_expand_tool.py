@@ -20,7 +20,7 @@ from asterism.store.sqlite import open_sqlite
 from asterism.testing.postgres import postgres_server
 from asterism.tools.builtin.memory import expand, originals_exact
 from asterism.tools.tool import ToolContext
-from asterism.turns.compaction import Strategy, Told, choose, rule_digest
+from asterism.turns.compaction import ContextEntry, Strategy, choose, rule_digest
 from asterism.types.memory import Source
 from asterism.types.people import (
     OWNER_ALONE,
@@ -52,7 +52,7 @@ async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
         await database.close()
 
 
-async def write_journal(database: Database, told: list[Told]) -> None:
+async def write_journal(database: Database, told: list[ContextEntry]) -> None:
     """Put what was told into the journal at the very numbers that it has."""
 
     async def work(tx: Connection) -> None:
@@ -82,13 +82,13 @@ async def write_journal(database: Database, told: list[Told]) -> None:
 
 async def fold(
     database: Database,
-    told: list[Told],
+    told: list[ContextEntry],
     participants: Participants,
     *,
     strategy: Strategy = Strategy.SUMMARY,
     budget: int = 1,
     former: Summary | None = None,
-) -> tuple[Summary, list[Told]]:
+) -> tuple[Summary, list[ContextEntry]]:
     """Fold what some participants saw, as its context does; return the summary and what is left."""
     heard = [one for one in told if participants.can_see(one.audience)]
     folding = choose(heard, strategy, budget_tokens=budget, now=heard[-1].at, former=former)
@@ -170,7 +170,7 @@ async def test_all_summaries_together_hold_every_message_once(
     shapes = [TurnShape(calls=i % 2, words=30, parked=(i % 7 == 0) * 2) for i in range(90)]
     told = told_turns(shapes)
     await write_journal(database, told)
-    tail: list[Told] = []
+    tail: list[ContextEntry] = []
     former: Summary | None = None
     stored: list[Summary] = []
     for one in told:

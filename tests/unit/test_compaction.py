@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asterism.turns.compaction import (
-    Folding,
-    Options,
+    Compaction,
+    CompactionOptions,
+    ContextEntry,
     Strategy,
-    Told,
     ask_for_summary,
     choose,
     chunks,
@@ -52,11 +52,11 @@ shapes = st.builds(
 conversations = st.lists(shapes, min_size=1, max_size=40).map(told_turns)
 
 
-def size(told: Sequence[Told]) -> int:
+def size(told: Sequence[ContextEntry]) -> int:
     return sum(len(one.wire) for one in told) // 4
 
 
-def stored(folding: Folding, text: str, number: int = 1) -> Summary:
+def stored(folding: Compaction, text: str, number: int = 1) -> Summary:
     return Summary(
         id=f"sum_{number}",
         agent_id="agent_1",
@@ -76,14 +76,16 @@ def stored(folding: Folding, text: str, number: int = 1) -> Summary:
 
 
 def fold(
-    told: Sequence[Told], strategy: Strategy = Strategy.SUMMARY, *, budget_tokens: int
-) -> Folding:
+    told: Sequence[ContextEntry], strategy: Strategy = Strategy.SUMMARY, *, budget_tokens: int
+) -> Compaction:
     folding = choose(told, strategy, budget_tokens=budget_tokens, now=told[-1].at)
     assert folding is not None
     return folding
 
 
-def dialogue(*texts: str, audience: Audience = PUBLIC, trust: Trust = Trust.OWNER) -> list[Told]:
+def dialogue(
+    *texts: str, audience: Audience = PUBLIC, trust: Trust = Trust.OWNER
+) -> list[ContextEntry]:
     return told_turns([TurnShape(text=text, audience=audience, trust=trust) for text in texts])
 
 
@@ -97,12 +99,12 @@ def content(wire: bytes) -> str:
 @pytest.mark.promise("M11")
 @given(conversations, st.sampled_from(Strategy), st.integers(1, 4_000), st.data())
 def test_whole_turns_are_folded_and_nothing_is_lost(
-    told: list[Told], strategy: Strategy, budget: int, data: st.DataObject
+    told: list[ContextEntry], strategy: Strategy, budget: int, data: st.DataObject
 ):
     turns = sorted({one.turn_id for one in told})
     unfinished = data.draw(st.sets(st.sampled_from(turns), max_size=2))
     now = told[-1].at + HOUR
-    options = Options(keep_recent=data.draw(st.integers(0, 9)), decay_hours=1)
+    options = CompactionOptions(keep_recent=data.draw(st.integers(0, 9)), decay_hours=1)
     folding = choose(
         told, strategy, budget_tokens=budget, now=now, options=options, unfinished=unfinished
     )
@@ -137,7 +139,7 @@ def test_whole_turns_are_folded_and_nothing_is_lost(
     st.sampled_from([None, *AUDIENCES]),
 )
 def test_a_summary_is_heard_only_by_those_who_hear_all_that_it_is_made_of(
-    told: list[Told],
+    told: list[ContextEntry],
     strategy: Strategy,
     person: str,
     room: str | None,
@@ -203,7 +205,9 @@ def test_a_range_always_goes_beyond_the_former_one():
 
 
 @given(conversations, st.sampled_from(Strategy), st.integers(1, 4_000))
-def test_the_goal_is_reached_where_it_can_be(told: list[Told], strategy: Strategy, budget: int):
+def test_the_goal_is_reached_where_it_can_be(
+    told: list[ContextEntry], strategy: Strategy, budget: int
+):
     folding = choose(told, strategy, budget_tokens=budget, now=told[-1].at)
     if size(told) <= budget:
         return
@@ -257,7 +261,7 @@ def test_decay_goes_by_age_and_leaves_the_recent_ones():
         Strategy.DECAY,
         budget_tokens=100_000,
         now=now,
-        options=Options(keep_recent=2, decay_hours=24),
+        options=CompactionOptions(keep_recent=2, decay_hours=24),
     )
     assert folding is not None
     assert list(folding.folded) == old
@@ -266,12 +270,16 @@ def test_decay_goes_by_age_and_leaves_the_recent_ones():
         Strategy.DECAY,
         budget_tokens=100_000,
         now=now,
-        options=Options(keep_recent=7, decay_hours=24),
+        options=CompactionOptions(keep_recent=7, decay_hours=24),
     )
     assert folding is not None
     assert list(folding.folded) == old[: len(old) * 3 // 5]
     nothing_old = choose(
-        young, Strategy.DECAY, budget_tokens=100_000, now=now, options=Options(keep_recent=1)
+        young,
+        Strategy.DECAY,
+        budget_tokens=100_000,
+        now=now,
+        options=CompactionOptions(keep_recent=1),
     )
     assert nothing_old is None
 
@@ -317,7 +325,7 @@ def test_fifty_foldings_leave_no_gap_and_no_overlap(strategy: Strategy):
     told = told_turns(shapes)
     assert len(told) >= 5_000
     budget = 5_400
-    tail: list[Told] = []
+    tail: list[ContextEntry] = []
     former: Summary | None = None
     ranges: list[tuple[int, int]] = []
     for one in told:
@@ -489,8 +497,8 @@ def test_a_models_answer_is_taken_if_it_says_anything():
 @given(st.text(max_size=300), st.text(max_size=300))
 def test_any_text_can_be_digested_and_asked_for(said: str, former: str):
     wire = message_wire("user", said)
-    one = Told(1, "turn_1", EntryKind.MESSAGE, wire, MAY_3, PUBLIC, Trust.OWNER)
-    folding = Folding((one,), (), 1, 1, former, PUBLIC, Trust.OWNER, Strategy.SUMMARY)
+    one = ContextEntry(1, "turn_1", EntryKind.MESSAGE, wire, MAY_3, PUBLIC, Trust.OWNER)
+    folding = Compaction((one,), (), 1, 1, former, PUBLIC, Trust.OWNER, Strategy.SUMMARY)
     for strategy in Strategy:
         text = rule_digest(replace(folding, strategy=strategy))
         assert text

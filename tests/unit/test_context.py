@@ -6,8 +6,8 @@ import orjson
 
 from asterism import Agent
 from asterism.turns.context import (
-    Memory,
     Section,
+    VisibleMemory,
     prefix_wire,
     read_sections,
     sections_of,
@@ -19,7 +19,7 @@ ARIA = Agent("agent_1", "aria", "a:b", "Be aria.", 0)
 
 
 def sections(agent: Agent = ARIA, people: str = "") -> list[Section]:
-    return sections_of(agent, OWNER_ALONE, Memory((), people), budget_tokens=1_000)[0]
+    return sections_of(agent, OWNER_ALONE, VisibleMemory((), people), budget_tokens=1_000)[0]
 
 
 def content(given: list[Section], *, compact: bool = False) -> str:

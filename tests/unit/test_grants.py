@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asterism.permissions import Wanted
-from asterism.permissions.decide import Grants
+from asterism.permissions import CallRequest
+from asterism.permissions.decide import GrantSet
 from asterism.types.approvals import (
     Grant,
     amount_within,
@@ -49,8 +49,8 @@ def test_calls_like_one_are_known_by_what_it_does_where_that_tells(
 
 
 def covers(made: dict[str, Any], declared: ToolEffect | None = None, **given_: Any) -> bool:
-    wanted = Wanted("aria", "act", made, effects_of(declared, made), definition="d1")
-    grants = Grants([Grant("grant_1", "home", "act", **given_)])
+    wanted = CallRequest("aria", "act", made, effects_of(declared, made), definition="d1")
+    grants = GrantSet([Grant("grant_1", "home", "act", **given_)])
     return grants.covering("agent_1", wanted, "turn_1", 0) is not None
 
 

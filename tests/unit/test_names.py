@@ -8,17 +8,8 @@ import asterism
 
 PACKAGE = Path(asterism.__file__).parent
 
-KNOWN = {
-    "Account": 2, "Answer": 2, "Approvals": 2, "Archive": 2, "Claim": 2, "Finding": 3, "Found": 3,
-    "Grants": 2, "Imported": 2, "Kind": 2, "Memory": 2, "Options": 2, "Place": 3, "Question": 2,
-    "Reading": 3, "Reason": 2, "Receipt": 2, "Reply": 2, "Rule": 2, "Said": 2, "Shown": 2, "Sum": 2,
-    "Texts": 2, "Token": 2, "Told": 2, "Wanted": 3,
-}  # fmt: skip
-"""How many classes still share a name; only ever to be made shorter."""
 
-
-def shared_names() -> dict[str, int]:
-    """Return the public names of more than one class at the top of a module."""
+def test_no_public_class_takes_a_name_that_another_has() -> None:
     counts = Counter(
         node.name
         for path in sorted(PACKAGE.rglob("*.py"))
@@ -26,17 +17,5 @@ def shared_names() -> dict[str, int]:
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     )
     assert len(counts) > 300, f"{PACKAGE} is not the whole package"
-    return {name: count for name, count in counts.items() if count > 1}
-
-
-def test_no_public_class_takes_a_name_that_another_has() -> None:
-    more = {name: count for name, count in shared_names().items() if count > KNOWN.get(name, 1)}
-    assert not more, f"name these classes after what each of them is: {more}"
-
-
-def test_the_list_of_shared_names_is_as_short_as_it_can_be() -> None:
-    shared = shared_names()
-    fewer = {
-        name: shared.get(name, 1) for name, count in KNOWN.items() if shared.get(name, 1) < count
-    }
-    assert not fewer, f"take these out of KNOWN, or lower their count: {fewer}"
+    shared = {name: count for name, count in counts.items() if count > 1}
+    assert not shared, f"name these classes after what each of them is: {shared}"

@@ -15,8 +15,9 @@ from asterism.permissions import (
     Allow,
     Ask,
     Authority,
+    CallRequest,
     Deny,
-    Grants,
+    GrantSet,
     Policies,
     Policy,
     Quota,
@@ -24,10 +25,9 @@ from asterism.permissions import (
     Ruling,
     Situation,
     Verdict,
-    Wanted,
     decide,
 )
-from asterism.permissions.decide import Patterns, Reading, glob, path_glob
+from asterism.permissions.decide import PatternKind, Patterns, glob, path_glob
 from asterism.types.approvals import Grant
 from asterism.types.effects import Doubt, Effect, EffectKind, ToolEffect, effects_of
 from asterism.types.people import OWNER, Trust
@@ -43,12 +43,12 @@ def call(
     arguments: dict[str, Any] | None = None,
     effects: ToolEffect | None = PAY,
     **given_: Any,
-) -> Wanted:
+) -> CallRequest:
     arguments = arguments if arguments is not None else {"to": "GB29", "amount": 10.0}
-    return Wanted("aria", tool, arguments, effects_of(effects, arguments), **given_)
+    return CallRequest("aria", tool, arguments, effects_of(effects, arguments), **given_)
 
 
-def judged(wanted: Wanted, *policies: Policy, **situation: Any) -> Verdict:
+def judged(wanted: CallRequest, *policies: Policy, **situation: Any) -> Verdict:
     now = Situation(Authority(policies=Policies(policies)), **situation)
     return decide(AGENT, Act.CALL, Resource("tool", wanted.tool, wanted=wanted), now)
 
@@ -72,7 +72,7 @@ def test_an_allowance_must_cover_everything_and_a_ban_only_a_part():
     home: dict[str, Any] = {"effects": ("send",), "recipients": ("*@home.org",)}
     stranger = call("mail", {"to": "anna@home.org", "text": "x"}, SEND, trust=Trust.WEB)
     assert isinstance(judged(stranger, Policy("home", Ruling.ALLOW, **home)), Allow)
-    tainted = Wanted(both.agent, both.tool, both.arguments, both.effects, trust=Trust.WEB)
+    tainted = CallRequest(both.agent, both.tool, both.arguments, both.effects, trust=Trust.WEB)
     assert isinstance(judged(tainted, Policy("home", Ruling.ALLOW, **home)), Ask)
     assert isinstance(judged(both, Policy("home", Ruling.DENY, **home)), Deny)
 
@@ -88,7 +88,7 @@ def test_what_a_policy_allows_covers_no_other_effect_of_the_same_call():
         Effect(EffectKind.SEND, recipients=("anna",)),
         Effect(EffectKind.DELETE, things=("mail 7",)),
     )
-    wanted = Wanted("aria", "mail", {}, effects, trust=Trust.WEB)
+    wanted = CallRequest("aria", "mail", {}, effects, trust=Trust.WEB)
     assert isinstance(judged(wanted, Policy("send", Ruling.ALLOW, effects=("send",))), Ask)
     both = Policy("both", Ruling.ALLOW, effects=("send", "delete"))
     assert isinstance(judged(wanted, both), Allow)
@@ -98,13 +98,13 @@ def test_what_a_policy_allows_covers_no_other_effect_of_the_same_call():
 def test_a_grant_covers_what_a_policy_asks_for_and_never_what_it_denies():
     asks = Policy("ask", Ruling.ASK, tools=("pay",))
     grant = Grant("grant_1", "home", "pay", "agent_1", {"to": "GB*"}, until=100, given_by="owner")
-    verdict = judged(call(), asks, grants=Grants([grant]), now=99)
+    verdict = judged(call(), asks, grants=GrantSet([grant]), now=99)
     assert verdict == Allow("grant grant_1 of owner", grant="grant_1")
-    assert isinstance(judged(call(), asks, grants=Grants([grant]), now=100), Ask)
+    assert isinstance(judged(call(), asks, grants=GrantSet([grant]), now=100), Ask)
     other = call(arguments={"to": "US13", "amount": 10.0})
-    assert isinstance(judged(other, asks, grants=Grants([grant]), now=1), Ask)
+    assert isinstance(judged(other, asks, grants=GrantSet([grant]), now=1), Ask)
     denies = Policy("no", Ruling.DENY, tools=("pay",))
-    assert isinstance(judged(call(), denies, grants=Grants([grant]), now=1), Deny)
+    assert isinstance(judged(call(), denies, grants=GrantSet([grant]), now=1), Deny)
 
 
 @pytest.mark.parametrize(
@@ -124,9 +124,9 @@ def test_a_grant_covers_nothing_else(unfit: dict[str, Any]):
     asks = Policy("ask", Ruling.ASK)
     fit = Grant("grant_1", "home", "pay")
     now: dict[str, Any] = {"now": 5, "turn_id": "turn_1"}
-    assert isinstance(judged(call(), asks, grants=Grants([fit]), **now), Allow)
+    assert isinstance(judged(call(), asks, grants=GrantSet([fit]), **now), Allow)
     grant = replace(fit, **unfit)
-    assert isinstance(judged(call(), asks, grants=Grants([grant]), **now), Ask)
+    assert isinstance(judged(call(), asks, grants=GrantSet([grant]), **now), Ask)
 
 
 def test_a_quota_asks_when_it_is_used_up():
@@ -247,7 +247,7 @@ def test_a_glob_means_what_it_says(pattern: str, text: str, fits: bool):
 )
 def test_a_path_pattern_stays_within_its_folder(pattern: str, path: str, fits: bool):
     assert bool(path_glob(pattern)(path)) is fits
-    asked = Patterns([(0, (pattern,))], Reading.PATH)
+    asked = Patterns([(0, (pattern,))], PatternKind.PATH)
     assert bool(asked.of(path)) is fits
 
 
@@ -651,20 +651,20 @@ def test_an_amount_that_is_too_deep_or_too_large_is_allowed_by_nothing(amount: A
     wanted = call(arguments={"to": "GB29", "amount": amount}, trust=Trust.WEB)
     assert isinstance(judged(wanted, Policy("all", Ruling.ALLOW)), Ask)
     assert isinstance(judged(wanted, Policy("much", Ruling.DENY, amount_above=9.0)), Deny)
-    grants = Grants([Grant("grant_1", "home", "pay")])
+    grants = GrantSet([Grant("grant_1", "home", "pay")])
     assert isinstance(judged(wanted, grants=grants), Ask)
 
 
 @pytest.mark.promise("X6")
 def test_an_argument_that_only_a_policy_names_is_unreadable_if_it_is_too_deep():
     arguments = {"to": "anna", "text": "x", "options": nested(500)}
-    wanted = Wanted("aria", "mail", arguments, effects_of(SEND, arguments), trust=Trust.WEB)
+    wanted = CallRequest("aria", "mail", arguments, effects_of(SEND, arguments), trust=Trust.WEB)
     named: dict[str, Any] = {"arguments": {"options": "*"}}
     assert isinstance(judged(wanted, Policy("no", Ruling.DENY, **named)), Deny)
     assert isinstance(judged(wanted, Policy("yes", Ruling.ALLOW, **named)), Ask)
     for limit in ({"pattern": {"options": "*"}}, {"arguments": "{}"}):
         grant = replace(Grant("grant_1", "home", "mail"), **limit)
-        assert isinstance(judged(wanted, grants=Grants([grant])), Ask)
+        assert isinstance(judged(wanted, grants=GrantSet([grant])), Ask)
 
 
 @pytest.mark.promise("X6")
@@ -680,10 +680,10 @@ def test_a_function_that_says_what_a_call_does_may_fail_on_deep_arguments():
     endless.append(endless)
     everything = Policy("all", Ruling.ALLOW)
     arguments = {"to": endless}
-    wanted = Wanted("aria", "pay", arguments, effects_of(effects, arguments), trust=Trust.WEB)
+    wanted = CallRequest("aria", "pay", arguments, effects_of(effects, arguments), trust=Trust.WEB)
     assert isinstance(judged(wanted, everything), Ask)
     arguments = {"to": list[Any]()}
-    wanted = Wanted("aria", "pay", arguments, effects_of(effects, arguments), trust=Trust.WEB)
+    wanted = CallRequest("aria", "pay", arguments, effects_of(effects, arguments), trust=Trust.WEB)
     assert isinstance(judged(wanted, everything), Allow)
 
 
@@ -717,7 +717,7 @@ _effects = st.builds(
     amount=st.none() | st.floats(0, 100),
 )
 _wanted = st.builds(
-    Wanted,
+    CallRequest,
     agent=st.just("aria"),
     tool=st.sampled_from(_TOOLS),
     arguments=st.dictionaries(st.just("to"), st.sampled_from(("anna", "bob")), max_size=1),
@@ -733,7 +733,7 @@ def matches(pattern: str, text: str) -> bool:
     return re.fullmatch(re.escape(pattern).replace(r"\*", ".*"), text) is not None
 
 
-def _fits_alone(policy: Policy, wanted: Wanted) -> bool:
+def _fits_alone(policy: Policy, wanted: CallRequest) -> bool:
     """Tell whether a policy fits, in other words than the product's."""
     named = not policy.tools or any(matches(one, wanted.tool) for one in policy.tools)
     said = not policy.people or bool(set(policy.people) & wanted.people)
@@ -741,7 +741,7 @@ def _fits_alone(policy: Policy, wanted: Wanted) -> bool:
     return named and said and read and _effects_fit(policy, wanted)
 
 
-def _effects_fit(policy: Policy, wanted: Wanted) -> bool:
+def _effects_fit(policy: Policy, wanted: CallRequest) -> bool:
     covers = all if policy.ruling is Ruling.ALLOW else any
     kinds = [one.kind.value for one in wanted.effects]
     if policy.effects:
@@ -769,7 +769,9 @@ def _effects_fit(policy: Policy, wanted: Wanted) -> bool:
 @pytest.mark.promise("M10")
 @given(st.lists(_policies, max_size=6), _wanted)
 @examples(100, 500)
-def test_whatever_the_policies_the_first_that_fits_decides(policies: list[Policy], wanted: Wanted):
+def test_whatever_the_policies_the_first_that_fits_decides(
+    policies: list[Policy], wanted: CallRequest
+):
     first = next((one for one in policies if _fits_alone(one, wanted)), None)
     assert Policies(policies).first(wanted) == first
     verdict = judged(wanted, *policies)
@@ -788,7 +790,7 @@ def test_whatever_the_policies_the_first_that_fits_decides(policies: list[Policy
 @given(st.lists(_policies, max_size=6), _wanted)
 @examples(100, 200)
 def test_a_decision_is_the_same_each_time_and_more_denials_never_allow_more(
-    policies: list[Policy], wanted: Wanted
+    policies: list[Policy], wanted: CallRequest
 ):
     verdict = judged(wanted, *policies)
     assert judged(wanted, *policies) == verdict

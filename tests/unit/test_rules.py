@@ -12,7 +12,7 @@ from asterism.config.rules import read_rules, read_rules_file, rule_of
 from asterism.errors import InvalidInput
 from asterism.store.journal import Draft
 from asterism.turns.rule_conflicts import contradiction
-from asterism.turns.rules import Attempt, Course, narrowed
+from asterism.turns.rules import Attempt, RuleState, narrowed
 from asterism.types.rules import Rule, RuleKind, rules_text, stored_rules, told
 from asterism.types.turns import (
     Call,
@@ -293,7 +293,7 @@ def test_a_call_that_waited_counts_when_it_was_decided(approved: bool):
         (EntryKind.REPLY, "0/reply", reply.wire(), reply.meta()),
         (EntryKind.RESULT, "0/call/0", result_wire("c1", "Waiting."), asked),
     )
-    course = Course(rules, ["a", "b"])
+    course = RuleState(rules, ["a", "b"])
     course.read(waiting)
     assert course.refusal(Attempt("a"), 1_000) is not None
     assert course.refusal(Attempt("b"), 1_000) is not None

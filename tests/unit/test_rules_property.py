@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from asterism.store.journal import Draft
 from asterism.turns.rule_conflicts import contradiction
-from asterism.turns.rules import Attempt, Course
+from asterism.turns.rules import Attempt, RuleState
 from asterism.types.rules import Rule, RuleKind
 from asterism.types.turns import Call, EntryKind, Reply, result_wire
 
@@ -58,7 +58,7 @@ class Scene:
     journal: dict[str, Draft] = field(default_factory=dict[str, Draft])
 
     def __post_init__(self) -> None:
-        self.course = Course(self.rules, TOOLS, self.ran)
+        self.course = RuleState(self.rules, TOOLS, self.ran)
 
     def refused(self, name: str) -> bool:
         """Tell whether the engine would refuse a call now."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asterism.search.query import MAX_CHARACTERS, Asks, Question, read
+from asterism.search.query import MAX_CHARACTERS, Asks, ParsedQuery, read
 
 NOW = int(datetime(2023, 6, 9, 15, 30, tzinfo=UTC).timestamp() * 1000)
 NAMES = {
@@ -22,7 +22,7 @@ NAMES = {
 }
 
 
-def asked(query: str) -> Question:
+def asked(query: str) -> ParsedQuery:
     return read(query, NAMES, "owner", "agent", NOW)
 
 

@@ -21,7 +21,7 @@ from asterism.turns.replay import append_past, read_past
 from asterism.turns.rules import narrowed
 from asterism.types.agents import DEFAULT_MODEL, Agent, Limits, new_id
 from asterism.types.people import OWNER, OWNER_ALONE
-from asterism.types.turns import Imported, PastMessage
+from asterism.types.turns import ImportResult, PastMessage
 
 _log = logging.getLogger(__name__)
 
@@ -250,7 +250,7 @@ class AgentVerbs(Nouns):
 
     async def import_messages(
         self, agent: Agent | str, messages: Sequence[PastMessage | tuple[str, str]]
-    ) -> Imported:
+    ) -> ImportResult:
         """Put a conversation from elsewhere at the end of an agent's past; nobody is asked.
 
         All of it is stored, or nothing. Whoever else spoke in it, only the owner may hear it. What
@@ -269,7 +269,7 @@ class AgentVerbs(Nouns):
         session = self._session
         past = read_past(messages, at, OWNER if session.writes_as_owner else session.actor.id)
 
-        async def work(tx: Connection) -> Imported:
+        async def work(tx: Connection) -> ImportResult:
             trust = (await session.writer(tx, "api")).source.trust
             imported = await append_past(tx, constellation, agent_id, past, at, trust)
             count = len(imported.messages)

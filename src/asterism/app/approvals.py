@@ -15,14 +15,14 @@ from asterism.store import approvals, journal
 from asterism.store import people as stored_people
 from asterism.store.database import Connection
 from asterism.turns import approvals as at_work
-from asterism.turns.approvals import NO_APPROVAL, Reply, find, may_answer, spell, words_for
+from asterism.turns.approvals import NO_APPROVAL, ApprovalReply, find, may_answer, spell, words_for
 from asterism.types.approvals import Approval, Extent, Grant, Wish
 from asterism.types.people import OWNER, Account
 from asterism.types.turns import Receipt
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ApprovalDetails:
     """A question with what people want to know of it."""
 
     approval: Approval
@@ -45,7 +45,7 @@ class Shown:
 class Approvals:
     """Questions that turns wait for: `await home.approvals()` returns those nobody answered."""
 
-    def __init__(self, session: Session, at_work: at_work.Approvals) -> None:
+    def __init__(self, session: Session, at_work: at_work.ApprovalQueue) -> None:
         self._session = session
         self._at_work = at_work
 
@@ -97,17 +97,17 @@ class Approvals:
             raise NotFound(NO_APPROVAL.format(id=approval_id))
         return found
 
-    async def show(self, approval_id: str) -> Shown:
+    async def show(self, approval_id: str) -> ApprovalDetails:
         """Return a question with who may answer it, who did, and what was granted with it."""
         approval = await self.get(approval_id)
 
-        async def read(tx: Connection) -> Shown:
+        async def read(tx: Connection) -> ApprovalDetails:
             called = dict(await stored_people.names(tx, self._session.constellation))
             by = approval.decided_by
             given = None
             if approval.grant is not None:
                 given = await approvals.get_grant(tx, self._session.constellation, approval.grant)
-            return Shown(
+            return ApprovalDetails(
                 approval,
                 spell(approval.reviewers, called),
                 called.get(by, by) if by is not None else None,
@@ -146,7 +146,9 @@ class Approvals:
             changed = orjson.dumps(dict(changed)).decode()
         wish = grant if grant is None or isinstance(grant, Wish) else Wish(_extent(grant))
         return await self._at_work.decide(
-            Reply(approval_id, approved, who, note, changed, wish, place, self._session.is_owner)
+            ApprovalReply(
+                approval_id, approved, who, note, changed, wish, place, self._session.is_owner
+            )
         )
 
     async def answer(
@@ -165,7 +167,7 @@ class Approvals:
         who = by if self._session.is_owner else self._session.actor.id
         try:
             receipt = await self._at_work.decide(
-                Reply(approval_id, approved, who, note, place=place)
+                ApprovalReply(approval_id, approved, who, note, place=place)
             )
         except AsterismError as error:
             return words_for(error, approval_id, approved=approved)

@@ -11,20 +11,20 @@ from asterism.app.session import Session, verbs
 from asterism.errors import Conflict, NotFound
 from asterism.memory import people
 from asterism.permissions import Act
-from asterism.ports import ModelRequest, Profile, Question
+from asterism.ports import ModelQuestion, ModelRequest, Profile
 from asterism.store import journal
 from asterism.store.database import Connection
 from asterism.turns.context import LiveAgent, enter, load
 from asterism.turns.shown import ShownContext, context_now, context_of_step, tail_now
-from asterism.turns.spending import TurnPurse
-from asterism.turns.turn import Means
+from asterism.turns.spending import TurnBudget
+from asterism.turns.turn import TurnServices
 from asterism.types.agents import Agent, new_id
 from asterism.types.people import OWNER_ALONE, Participants
 from asterism.types.spending import Payer
 from asterism.types.turns import Entry, EntryKind, message_wire
 
 if TYPE_CHECKING:
-    from asterism.turns.compaction import Folded
+    from asterism.turns.compaction import CompactionResult
 
 
 @verbs(
@@ -37,7 +37,7 @@ class Contexts:
     """What models are shown, exactly, and why."""
 
     def __init__(
-        self, session: Session, means: Means, at_work: Callable[[str], LiveAgent | None]
+        self, session: Session, means: TurnServices, at_work: Callable[[str], LiveAgent | None]
     ) -> None:
         """Make the verbs; `at_work` returns what a process keeps of an agent at work."""
         self._session = session
@@ -82,7 +82,7 @@ class Contexts:
             )
         return found
 
-    async def fold(self, agent: Agent | str) -> Folded:
+    async def fold(self, agent: Agent | str) -> CompactionResult:
         """Fold the older half of what an agent sees now into a summary; originals stay."""
         # It takes 20 ms to import, and whoever only looks at a context needs none of it.
         from asterism.turns.compaction import fold
@@ -139,12 +139,14 @@ def tell_log(kind: str, text: str) -> None:
 
 
 @asynccontextmanager
-async def purse_for(means: Means, agent: Agent, key: str) -> AsyncGenerator[TurnPurse | None]:
+async def purse_for(
+    means: TurnServices, agent: Agent, key: str
+) -> AsyncGenerator[TurnBudget | None]:
     """Yield the money for what no turn pays for, and settle it; None where none is counted."""
     if means.spending is None:
         yield None
         return
-    purse = TurnPurse(
+    purse = TurnBudget(
         means.spending,
         means.database,
         means.clock,
@@ -161,7 +163,7 @@ async def purse_for(means: Means, agent: Agent, key: str) -> AsyncGenerator[Turn
         await purse.close()
 
 
-async def ask_aside(means: Means, agent: Agent, text: str, key: str) -> str:
+async def ask_aside(means: TurnServices, agent: Agent, text: str, key: str) -> str:
     """Return a short answer of an agent's model; raise `ModelError` or `BudgetReached`."""
 
     def compose(model: str, profile: Profile, too_long: int) -> ModelRequest:
@@ -178,5 +180,5 @@ async def ask_aside(means: Means, agent: Agent, text: str, key: str) -> str:
         )
 
     async with purse_for(means, agent, key) as purse:
-        question = Question(means.chain(agent.model), compose, purse, tell_log)
+        question = ModelQuestion(means.chain(agent.model), compose, purse, tell_log)
         return (await means.ask(question)).text

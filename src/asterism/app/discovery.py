@@ -30,7 +30,7 @@ _NO_CHAT = ("embed", "rerank", "whisper", "tts", "bge-", "minilm", "clip")
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class AvailableModel:
     """A model that could be used."""
 
     model: str
@@ -62,7 +62,9 @@ class Finding:
         return self.vendor == EMBEDDED
 
 
-async def discover(environ: Mapping[str, str], *, patience: float = PATIENCE) -> list[Finding]:
+async def discover(
+    environ: Mapping[str, str], *, patience: float = PATIENCE
+) -> list[AvailableModel]:
     """Return what is to be had here, the best to propose first; nothing but loopback is asked."""
     served = await _servers(environ, patience)
     found = [*_keys(environ), *served]
@@ -70,7 +72,7 @@ async def discover(environ: Mapping[str, str], *, patience: float = PATIENCE) ->
     return [*found, *_weights(environ)]
 
 
-def _keys(environ: Mapping[str, str]) -> list[Finding]:
+def _keys(environ: Mapping[str, str]) -> list[AvailableModel]:
     return [
         _by_key(vendor, variable)
         for vendor in vendors().values()
@@ -78,24 +80,24 @@ def _keys(environ: Mapping[str, str]) -> list[Finding]:
     ]
 
 
-def _by_key(vendor: Vendor, variable: str) -> Finding:
+def _by_key(vendor: Vendor, variable: str) -> AvailableModel:
     model = f"{vendor.name}:{vendor.model}"
     if vendor.usable:
-        return Finding(model, variable, f"{vendor.title}, paid by use", ready=True)
+        return AvailableModel(model, variable, f"{vendor.title}, paid by use", ready=True)
     why = f"{vendor.title} needs a library that is not installed (pip install 'asterism[vendors]')"
-    return Finding(model, variable, why, ready=False)
+    return AvailableModel(model, variable, why, ready=False)
 
 
-def _weights(environ: Mapping[str, str]) -> list[Finding]:
+def _weights(environ: Mapping[str, str]) -> list[AvailableModel]:
     from asterism.models.embedded.weights import WeightsDirectory, format_bytes
 
     shelf = WeightsDirectory(models_directory(environ))
-    found: list[Finding] = []
+    found: list[AvailableModel] = []
     for name, weights in shelf.available().items():
         here = shelf.path(name) is not None
         where = "this machine" if here else "to be downloaded"
         why = f"{format_bytes(weights.size)}: {weights.about}"
-        found.append(Finding(f"{EMBEDDED}:{name}", where, why, ready=here and can_embed()))
+        found.append(AvailableModel(f"{EMBEDDED}:{name}", where, why, ready=here and can_embed()))
     found.sort(key=lambda one: not one.ready)
     return found
 
@@ -103,7 +105,7 @@ def _weights(environ: Mapping[str, str]) -> list[Finding]:
 # -- servers on loopback -------------------------------------------------------------------------
 
 
-async def _servers(environ: Mapping[str, str], patience: float) -> list[Finding]:
+async def _servers(environ: Mapping[str, str], patience: float) -> list[AvailableModel]:
     places = server_addresses(environ)
     asked = [asyncio.ensure_future(_ask(vendors()[name], url)) for name, url in places.items()]
     if asked:
@@ -111,7 +113,7 @@ async def _servers(environ: Mapping[str, str], patience: float) -> list[Finding]
         for task in late:
             task.cancel()
     answers = await asyncio.gather(*asked, return_exceptions=True)
-    return [one for one in answers if isinstance(one, Finding)]
+    return [one for one in answers if isinstance(one, AvailableModel)]
 
 
 def server_addresses(environ: Mapping[str, str]) -> dict[str, str]:
@@ -169,7 +171,7 @@ def _is_loopback(url: str) -> bool:
         return False
 
 
-async def _ask(vendor: Vendor, url: str) -> Finding | None:
+async def _ask(vendor: Vendor, url: str) -> AvailableModel | None:
     """Return what a server offers; None if there is none, or something else answers there."""
     try:
         body = await _get(url, vendor.names)
@@ -180,8 +182,8 @@ async def _ask(vendor: Vendor, url: str) -> Finding | None:
     base_url = f"{url}/v1"
     if not chatting:
         why = f"{vendor.title} is running here, but has no model to chat with"
-        return Finding(f"{vendor.name}:", url, why, ready=False) if names == [] else None
-    return Finding(
+        return AvailableModel(f"{vendor.name}:", url, why, ready=False) if names == [] else None
+    return AvailableModel(
         f"{vendor.name}:{chatting[0]}",
         url,
         f"{vendor.title} on this machine, free",

@@ -49,18 +49,18 @@ from asterism.store.sqlite import open_sqlite
 from asterism.telemetry import Telemetry
 from asterism.tools.builtin.meta import add_more_tool, add_plan_tool
 from asterism.tools.tool import Tool, Toolbox
-from asterism.turns.approvals import Approvals
+from asterism.turns.approvals import ApprovalQueue
 from asterism.turns.lanes import Lanes, LocalLanes
 from asterism.turns.outbox import Outbox
 from asterism.turns.runtime import Runtime
 from asterism.turns.schedule import Schedules
 from asterism.turns.spending import Spending
-from asterism.turns.turn import Means
+from asterism.turns.turn import TurnServices
 from asterism.turns.watch import Hub
 from asterism.types.agents import DEFAULT_MODEL, chain_of
 from asterism.types.memory import TOMBSTONES
 from asterism.types.people import Participants, Trust
-from asterism.types.search import Found, Query
+from asterism.types.search import Query, SearchResult
 from asterism.types.turns import Folds, Strategy
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class Engine:
             clock,
             lambda: self.parts.encoder(settings.current.search.encoder),
         )
-        self.approvals = Approvals(
+        self.approvals = ApprovalQueue(
             database,
             constellation,
             clock,
@@ -153,9 +153,9 @@ class Engine:
         ):
             settings.subscribe(heard)
 
-    def _make_means(self) -> Means:
+    def _make_means(self) -> TurnServices:
         """Return what turns work with; settings are looked at when they are needed."""
-        return Means(
+        return TurnServices(
             database=self.database,
             toolbox=self.toolbox,
             chain=self.parts.chain,
@@ -208,7 +208,7 @@ class Engine:
 
         return QueryEncoder(self.parts.encoder)
 
-    async def _find(self, agent_id: str, query: Query, participants: Participants) -> Found:
+    async def _find(self, agent_id: str, query: Query, participants: Participants) -> SearchResult:
         """Search for an agent in a turn; the verb is imported when it is first used."""
         from asterism.app.search import Search
 

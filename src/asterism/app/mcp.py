@@ -218,7 +218,7 @@ _LEFT_OUT = {
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class ImportedServer:
     """A server found in a file, as it would be configured here."""
 
     name: str
@@ -229,7 +229,7 @@ class Imported:
     refused: str = ""
 
 
-def read_foreign(path: Path) -> list[Imported]:
+def read_foreign(path: Path) -> list[ImportedServer]:
     """Return the servers in a file of Claude, VS Code, Cursor or their like."""
     try:
         raw = read_regular(path, _LARGEST)
@@ -275,16 +275,16 @@ def _servers_in(found: object) -> dict[str, Any] | None:
     return None
 
 
-def _one(given_name: str, given: object, folder: Path) -> Imported:
+def _one(given_name: str, given: object, folder: Path) -> ImportedServer:
     name = safe_name(given_name)[:32].lstrip("-")
     if not SERVER_NAME.fullmatch(name):
-        return Imported(given_name, refused="its name has none of a-z, A-Z and 0-9")
+        return ImportedServer(given_name, refused="its name has none of a-z, A-Z and 0-9")
     if not isinstance(given, dict):
-        return Imported(name, refused="it is no JSON object")
+        return ImportedServer(name, refused="it is no JSON object")
     server = cast("dict[str, Any]", given)
     kind = str(server.get("type") or server.get("transport") or "")
     if kind == "sse":
-        return Imported(
+        return ImportedServer(
             name, refused="it speaks the old SSE transport; ask for its streamable HTTP address"
         )
     made = _Made(name, folder)
@@ -303,8 +303,8 @@ def _one(given_name: str, given: object, folder: Path) -> Imported:
         if key not in _KNOWN:
             made.notes.append(_LEFT_OUT.get(key, f"{key} is not known here and left out"))
     if not made.table.get("url") and not made.table.get("command"):
-        return Imported(name, refused="it has neither a command nor a url")
-    return Imported(name, made.table, made.secrets, tuple(dict.fromkeys(made.notes)))
+        return ImportedServer(name, refused="it has neither a command nor a url")
+    return ImportedServer(name, made.table, made.secrets, tuple(dict.fromkeys(made.notes)))
 
 
 class _Made:

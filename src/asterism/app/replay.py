@@ -10,7 +10,7 @@ from asterism.app.engine import make_model
 from asterism.config import ModelSettings, Settings
 from asterism.errors import ModelError
 from asterism.models.cassette import Cassette, Exchange, Playback, RecordedRequest, first_difference
-from asterism.ports import Model, ModelRequest, Profile, Profiled, Question
+from asterism.ports import Model, ModelQuestion, ModelRequest, Profile, Profiled
 from asterism.store import journal
 from asterism.store.database import Database
 from asterism.tools.tool import Toolbox
@@ -78,7 +78,7 @@ class _TapedModels:
         self._ports: dict[tuple[str, str], Model] = {}
 
     async def answer(
-        self, question: Question, past: Past | None, recorded: Reply | None
+        self, question: ModelQuestion, past: Past | None, recorded: Reply | None
     ) -> Reply | None:
         """Play what was answered in a step; tell how the requests differ from those of then."""
         key = question.compose(question.models[0], Profile(), 0).key
@@ -112,7 +112,7 @@ class _TapedModels:
     async def _play(
         self,
         exchange: Exchange,
-        question: Question,
+        question: ModelQuestion,
         past: Past | None,
         images: dict[str, Blob],
         step: str,

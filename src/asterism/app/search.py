@@ -14,7 +14,7 @@ from asterism.store.database import Connection
 from asterism.store.search_index import ARCHIVE, JOURNAL
 from asterism.types.agents import Agent
 from asterism.types.people import OWNER_ALONE, Participants
-from asterism.types.search import DOMAINS, Found, Query
+from asterism.types.search import DOMAINS, Query, SearchResult
 
 
 @verbs("search", __call__=Act.READ, find=Act.READ)
@@ -52,7 +52,7 @@ class Search:
         offset: int = 0,
         moment: int | None = None,
         neighbours: int = 0,
-    ) -> Found:
+    ) -> SearchResult:
         """Return what memory has on a query, the best first; any text is a query.
 
         Args:
@@ -88,13 +88,15 @@ class Search:
         agent_id = None if agent is None else await self._session.agent_id(agent)
         return await self.find(agent_id, query, participants)
 
-    async def find(self, agent_id: str | None, query: Query, participants: Participants) -> Found:
+    async def find(
+        self, agent_id: str | None, query: Query, participants: Participants
+    ) -> SearchResult:
         """Return what an agent's memory, or that of all, has on a query for those present."""
         # An encoder takes milliseconds, so it must not run while a transaction is open.
         asked = await self._asked(agent_id, query)
         now = self._session.clock()
 
-        async def read(tx: Connection) -> Found:
+        async def read(tx: Connection) -> SearchResult:
             return await search(
                 tx,
                 self._session.constellation,

@@ -17,7 +17,7 @@ from asterism.times import local_short
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
-    from asterism.app.approvals import Shown
+    from asterism.app.approvals import ApprovalDetails
     from asterism.types.approvals import Approval
     from asterism.types.turns import Outcome
 
@@ -89,7 +89,7 @@ def list_waiting(options: Options, answered: Answered = False) -> None:
 def show(options: Options, approval: ApprovalId) -> None:
     """Show a question whole: the exact call, why it is asked, who may answer, and its history."""
 
-    async def errand(home: Asterism) -> tuple[Shown, dict[str, str]]:
+    async def errand(home: Asterism) -> tuple[ApprovalDetails, dict[str, str]]:
         return await home.approvals.show(approval), await names(home)
 
     shown, called = visit(options, errand, readonly=True)

@@ -275,9 +275,9 @@ def forget(
     yes: Yes = False,
 ) -> None:
     """Forget passages everywhere and for good, with a receipt."""
-    from asterism.cli.forget import Wanted, forget_wanted
+    from asterism.cli.forget import ForgetOptions, forget_wanted
 
-    forget_wanted(options, Wanted(passages=tuple(passages)), reason=reason, yes=yes)
+    forget_wanted(options, ForgetOptions(passages=tuple(passages)), reason=reason, yes=yes)
 
 
 def _content(text: str | None, file: Path | None) -> str:

@@ -19,14 +19,14 @@ from asterism.types.approvals import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from asterism.app.approvals import Shown
+    from asterism.app.approvals import ApprovalDetails
     from asterism.types.approvals import Approval, Grant, Wish
 
 ONCE = "once"
 """What a yes is for that grants nothing beyond its call."""
 
 
-def rows_of(shown: Shown, agent: str) -> list[tuple[str, str]]:
+def rows_of(shown: ApprovalDetails, agent: str) -> list[tuple[str, str]]:
     """Return all that is known of a question, as names and texts."""
     one = shown.approval
     rows = [

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from asterism.app import Asterism
-    from asterism.turns.compaction import Folded
+    from asterism.turns.compaction import CompactionResult
     from asterism.turns.shown import ShownContext, ShownLine
 
 _TAG = re.compile(r"^<block [^>]*>|</block>$")
@@ -155,7 +155,7 @@ def _totals(shown: ShownContext) -> list[tuple[str, str]]:
 def fold(options: Options, agent: Agent) -> None:
     """Fold the older half of what an agent sees into a summary; the originals stay."""
 
-    async def errand(home: Asterism) -> Folded:
+    async def errand(home: Asterism) -> CompactionResult:
         return await home.contexts.fold(agent)
 
     folded = visit(options, errand)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from asterism.cli.finding import BAD, LOOK, OK, Finding
+from asterism.cli.finding import BAD, LOOK, OK, CheckResult
 from asterism.cli.home import stored_keys
 from asterism.cli.options import Options
 from asterism.cli.output import Output, console
@@ -52,7 +52,7 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _print(findings: list[Finding]) -> None:
+def _print(findings: list[CheckResult]) -> None:
     if not sys.stdout.isatty():
         for finding in findings:
             remedy = f" → {finding.remedy}" if finding.remedy else ""
@@ -73,7 +73,7 @@ def _print(findings: list[Finding]) -> None:
     screen.print(table)
 
 
-async def _examine(options: Options, *, offline: bool) -> list[Finding]:
+async def _examine(options: Options, *, offline: bool) -> list[CheckResult]:
     from asterism.cli.mcp_check import check_servers
     from asterism.cli.model_check import check_models
     from asterism.cli.sandbox_check import check_sandbox
@@ -97,34 +97,34 @@ async def _examine(options: Options, *, offline: bool) -> list[Finding]:
 # -- the place -----------------------------------------------------------------------------------
 
 
-def _python() -> Finding:
+def _python() -> CheckResult:
     version = ".".join(map(str, sys.version_info[:3]))
-    return Finding("python", OK, f"{version} at {sys.executable}")
+    return CheckResult("python", OK, f"{version} at {sys.executable}")
 
 
-def _directory(place: Path) -> Iterator[Finding]:
+def _directory(place: Path) -> Iterator[CheckResult]:
     if not place.exists():
-        yield Finding("data", LOOK, f"{place} is not there yet.", '"asterism" creates it.')
+        yield CheckResult("data", LOOK, f"{place} is not there yet.", '"asterism" creates it.')
         return
     if not place.is_dir():
-        yield Finding("data", BAD, f"{place} is no directory.", "Choose another with --data.")
+        yield CheckResult("data", BAD, f"{place} is no directory.", "Choose another with --data.")
         return
     if not os.access(place, os.W_OK | os.X_OK):
         remedy = "Give this user write access, or choose another with --data."
-        yield Finding("data", BAD, f"{place} cannot be written.", remedy)
+        yield CheckResult("data", BAD, f"{place} cannot be written.", remedy)
     else:
-        yield Finding("data", OK, str(place))
+        yield CheckResult("data", OK, str(place))
     yield from _access(place)
     free = shutil.disk_usage(place).free
     said = f"{free / 1e9:,.1f} GB free"
     if free < _LITTLE_ROOM:
         state = BAD if free < _NO_ROOM else LOOK
-        yield Finding("room", state, said, "Free some space: turns wait when the disk is full.")
+        yield CheckResult("room", state, said, "Free some space: turns wait when the disk is full.")
     else:
-        yield Finding("room", OK, said)
+        yield CheckResult("room", OK, said)
 
 
-def _access(place: Path) -> Iterator[Finding]:
+def _access(place: Path) -> Iterator[CheckResult]:
     """Tell what other users of the machine may do with what is here."""
     database = place / "asterism.db"
     if others := others_may(place):
@@ -135,10 +135,10 @@ def _access(place: Path) -> Iterator[Finding]:
         return
     # What others can change is worse than what they can read.
     state, word = (BAD, "changed") if others == "write" else (LOOK, "read")
-    yield Finding("access", state, f"{place} can be {word} by other users.", remedy)
+    yield CheckResult("access", state, f"{place} can be {word} by other users.", remedy)
 
 
-def _configuration(options: Options) -> tuple[Settings | None, Finding]:
+def _configuration(options: Options) -> tuple[Settings | None, CheckResult]:
     from asterism.config import config_file, load
 
     file = config_file(options.place, options.config, os.environ)
@@ -146,17 +146,19 @@ def _configuration(options: Options) -> tuple[Settings | None, Finding]:
         settings = load(options.place, options.config, os.environ)
     except AsterismError as error:
         remedy = f"Correct it in {file} or in the environment."
-        return None, Finding("configuration", BAD, error.message, remedy)
+        return None, CheckResult("configuration", BAD, error.message, remedy)
     said = (
         str(file) if file.exists() else f"{file} is not there, and need not be: defaults are used."
     )
-    return settings, Finding("configuration", OK, said)
+    return settings, CheckResult("configuration", OK, said)
 
 
 # -- the store -----------------------------------------------------------------------------------
 
 
-async def _store(options: Options, settings: Settings, models: set[str]) -> AsyncIterator[Finding]:
+async def _store(
+    options: Options, settings: Settings, models: set[str]
+) -> AsyncIterator[CheckResult]:
     """Look into the store; add the models of the agents there to `models`."""
     from asterism.app import Asterism
 
@@ -169,17 +171,21 @@ async def _store(options: Options, settings: Settings, models: set[str]) -> Asyn
             faults = await home.database.check()
             if faults:
                 remedy = "Put it back from a backup or a snapshot, keeping the damaged file."
-                yield Finding("store", BAD, f"{kind} is damaged: {'; '.join(faults[:3])}", remedy)
+                yield CheckResult(
+                    "store", BAD, f"{kind} is damaged: {'; '.join(faults[:3])}", remedy
+                )
                 return
-            yield Finding("store", OK, f"{kind}, healthy, with a schema that this release knows")
+            yield CheckResult(
+                "store", OK, f"{kind}, healthy, with a schema that this release knows"
+            )
             async for finding in _contents(home, options.place, models):
                 yield finding
     except StoreMissing as error:
-        yield Finding("store", LOOK if _is_new(options.place) else BAD, error.message)
+        yield CheckResult("store", LOOK if _is_new(options.place) else BAD, error.message)
     except AsterismError as error:
-        yield Finding("store", BAD, error.message)
+        yield CheckResult("store", BAD, error.message)
     except TimeoutError:
-        yield Finding("store", BAD, f"{kind} does not answer.", "See whether its server works.")
+        yield CheckResult("store", BAD, f"{kind} does not answer.", "See whether its server works.")
 
 
 def _is_new(place: Path) -> bool:
@@ -187,48 +193,48 @@ def _is_new(place: Path) -> bool:
     return not any(place.glob("asterism.db*")) and not (place / "snapshots").exists()
 
 
-async def _contents(home: Asterism, place: Path, models: set[str]) -> AsyncIterator[Finding]:
+async def _contents(home: Asterism, place: Path, models: set[str]) -> AsyncIterator[CheckResult]:
     from asterism.store.sqlite import holder_of
 
     agents = await home.agents()
     models.update(home.model_of(agent) for agent in agents)
-    yield Finding("agents", OK, plural(len(agents), "agent"))
+    yield CheckResult("agents", OK, plural(len(agents), "agent"))
     holder = None if home.database.distributed else holder_of(place)
     if not home.database.distributed:
         said = f"process {holder} is at work here" if holder else "none is at work here"
-        yield Finding("process", OK, said)
+        yield CheckResult("process", OK, said)
     yield await _searching(home)
     async for finding in _left(home, at_work=bool(holder) or home.database.distributed):
         yield finding
 
 
-async def _searching(home: Asterism) -> Finding:
+async def _searching(home: Asterism) -> CheckResult:
     """Tell by what texts are found."""
     encoder = home.settings.search.encoder
     if encoder == "none":
-        return Finding("search", OK, "by words and static vectors; no encoder is wanted")
+        return CheckResult("search", OK, "by words and static vectors; no encoder is wanted")
     if problem := await home.indexing.check():
-        return Finding("search", LOOK, problem, "Until then search goes by words, without it.")
+        return CheckResult("search", LOOK, problem, "Until then search goes by words, without it.")
     done, total = await home.indexing.progress()
-    return Finding("search", OK, f"{encoder}: {done:,} of {total:,} indexed texts have vectors")
+    return CheckResult("search", OK, f"{encoder}: {done:,} of {total:,} indexed texts have vectors")
 
 
-async def _left(home: Asterism, *, at_work: bool) -> AsyncIterator[Finding]:
+async def _left(home: Asterism, *, at_work: bool) -> AsyncIterator[CheckResult]:
     """Tell what waits for a process or for a person."""
     unfinished = len(await home.unfinished())
     if unfinished and not at_work:
         said = f"{plural(unfinished, 'message')} not answered yet"
-        yield Finding("turns", LOOK, said, '"asterism" or "asterism serve" goes on with them.')
+        yield CheckResult("turns", LOOK, said, '"asterism" or "asterism serve" goes on with them.')
     else:
         yield await _stuck(home)
     if count := len(await home.approvals()):
         said = f"{plural(count, 'question')} without an answer"
-        yield Finding("approvals", LOOK, said, '"asterism approval list" shows them.')
+        yield CheckResult("approvals", LOOK, said, '"asterism approval list" shows them.')
     if count := len(await home.deliveries("dead")):
         said = f"{plural(count, 'message')} could not be delivered"
-        yield Finding("outbox", LOOK, said, '"asterism outbox list --state dead" shows why.')
+        yield CheckResult("outbox", LOOK, said, '"asterism outbox list --state dead" shows why.')
     if count := len(await home.notices()):
-        yield Finding(
+        yield CheckResult(
             "notices",
             LOOK,
             f"{plural(count, 'notice')} not seen yet",
@@ -236,7 +242,7 @@ async def _left(home: Asterism, *, at_work: bool) -> AsyncIterator[Finding]:
         )
 
 
-async def _stuck(home: Asterism) -> Finding:
+async def _stuck(home: Asterism) -> CheckResult:
     from asterism.types.agents import now_ms
 
     limits = {agent.id: agent.limits.seconds for agent in await home.agents()}
@@ -249,21 +255,21 @@ async def _stuck(home: Asterism) -> Finding:
             if all(entry.at < latest for entry in entries if entry.is_decision):
                 stuck.append(turn.id)
     if not stuck:
-        return Finding("turns", OK, "none is stuck")
+        return CheckResult("turns", OK, "none is stuck")
     remedy = "See what holds them up in the log; a restart takes them up again."
-    return Finding("turns", LOOK, f"longer than they may be: {', '.join(stuck[:5])}", remedy)
+    return CheckResult("turns", LOOK, f"longer than they may be: {', '.join(stuck[:5])}", remedy)
 
 
 # -- channels ------------------------------------------------------------------------------------
 
 
-def _channels(settings: Settings) -> Iterator[Finding]:
+def _channels(settings: Settings) -> Iterator[CheckResult]:
     from asterism import plugins
 
     for name, configured in settings.channels.items():
         try:
             plugins.load("channels", configured.type)(name, configured.options)
         except AsterismError as error:
-            yield Finding("channel", BAD, f"{name}: {error.message}")
+            yield CheckResult("channel", BAD, f"{name}: {error.message}")
         else:
-            yield Finding("channel", OK, f"{name} ({configured.type})")
+            yield CheckResult("channel", OK, f"{name} ({configured.type})")

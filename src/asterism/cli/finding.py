@@ -8,7 +8,7 @@ OK, LOOK, BAD = "ok", "look", "bad"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """What one check found."""
 
     check: str

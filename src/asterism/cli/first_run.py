@@ -11,7 +11,7 @@ from asterism.cli.questions import confirm, may_ask, tell
 from asterism.errors import AsterismError
 
 if TYPE_CHECKING:
-    from asterism.app.discovery import Finding
+    from asterism.app.discovery import AvailableModel
     from asterism.config.parse import Key
     from asterism.models.embedded.weights import ModelWeights
 
@@ -39,7 +39,7 @@ def choose_model(options: Options, *, yes: bool) -> None:
         _keep(options, chosen)
 
 
-def settings_for(finding: Finding) -> dict[Key, object]:
+def settings_for(finding: AvailableModel) -> dict[Key, object]:
     """Return what must stand in the configuration for a model to be used."""
     changes: dict[Key, object] = {("model",): finding.model}
     if finding.base_url:
@@ -47,7 +47,7 @@ def settings_for(finding: Finding) -> dict[Key, object]:
     return changes
 
 
-def _accepted(found: list[Finding]) -> Finding | None:
+def _accepted(found: list[AvailableModel]) -> AvailableModel | None:
     """Propose the first model that could be asked at once."""
     offers = [one for one in found if not one.embedded]
     for one in offers:
@@ -65,7 +65,7 @@ def _accepted(found: list[Finding]) -> Finding | None:
     return None
 
 
-def _embedded(found: list[Finding]) -> Finding | None:
+def _embedded(found: list[AvailableModel]) -> AvailableModel | None:
     """Take the embedded model: what is on this machine, else what can be fetched."""
     from asterism.config.vendors import can_embed
 
@@ -85,7 +85,7 @@ def _embedded(found: list[Finding]) -> Finding | None:
     return next(here, None) or _fetched(ours, smallest)
 
 
-def _fetched(ours: dict[str, Finding], smallest: ModelWeights) -> Finding | None:
+def _fetched(ours: dict[str, AvailableModel], smallest: ModelWeights) -> AvailableModel | None:
     """Fetch the recommended weights, or the smallest if no place has those."""
     from asterism.cli.model import fetch
     from asterism.models.embedded.weights import format_bytes, manifest
@@ -114,7 +114,7 @@ def _fetched(ours: dict[str, Finding], smallest: ModelWeights) -> Finding | None
     return None
 
 
-def _keep(options: Options, chosen: Finding) -> None:
+def _keep(options: Options, chosen: AvailableModel) -> None:
     """Write the choice down, so that nothing is asked again and a new key changes nothing."""
     from asterism.config.edit import save
 

@@ -24,7 +24,7 @@ _SHOWN = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ForgetOptions:
     """What a person wants forgotten, as they named it."""
 
     texts: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class Wanted:
 Told = tuple["Forgetting", list[tuple[str, str]]]
 
 
-def forget_wanted(options: Options, wanted: Wanted, *, reason: str, yes: bool) -> None:
+def forget_wanted(options: Options, wanted: ForgetOptions, *, reason: str, yes: bool) -> None:
     """Say what will be looked for, ask, forget it, and print the receipt."""
     if not any(getattr(wanted, one.name) for one in fields(wanted)):
         raise InvalidInput(
@@ -69,7 +69,7 @@ def _tell(text: str) -> None:
     print(printable(text), file=sys.stderr)  # noqa: T201
 
 
-async def _look(home: Asterism, wanted: Wanted) -> Told:
+async def _look(home: Asterism, wanted: ForgetOptions) -> Told:
     """Find what is meant, each by its id, with words for a person."""
     from asterism.memory.forgetting import Forgetting
 

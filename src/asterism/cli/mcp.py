@@ -27,7 +27,7 @@ from asterism.times import local_short
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
-    from asterism.app.mcp import Imported
+    from asterism.app.mcp import ImportedServer
     from asterism.tools.mcp.clients import McpServerStatus
     from asterism.tools.mcp.tools import McpTool
 
@@ -330,7 +330,7 @@ def import_servers(
     out.line(f"{plural(len(taken), 'server')} of {len(found)} {done} imported.")
 
 
-def _fitting(one: Imported, there: Any, *, replace: bool) -> Imported:
+def _fitting(one: ImportedServer, there: Any, *, replace: bool) -> ImportedServer:
     """Refuse what is there already, or what its own file has wrong."""
     import dataclasses
 
@@ -348,7 +348,7 @@ def _fitting(one: Imported, there: Any, *, replace: bool) -> Imported:
     return one
 
 
-def _reported(one: Imported, *, dry_run: bool) -> dict[str, Any]:
+def _reported(one: ImportedServer, *, dry_run: bool) -> dict[str, Any]:
     return {
         "name": one.name,
         "imported": not one.refused and not dry_run,

@@ -6,7 +6,7 @@ import asyncio
 import importlib.util
 from typing import TYPE_CHECKING
 
-from asterism.cli.finding import BAD, LOOK, OK, Finding
+from asterism.cli.finding import BAD, LOOK, OK, CheckResult
 from asterism.cli.text import plural
 from asterism.errors import AsterismError, Conflict, StoreMissing
 
@@ -19,13 +19,15 @@ if TYPE_CHECKING:
 _PATIENCE = 60.0
 
 
-async def check_servers(options: Options, settings: Settings, *, offline: bool) -> list[Finding]:
+async def check_servers(
+    options: Options, settings: Settings, *, offline: bool
+) -> list[CheckResult]:
     """Ask each server for its tools; offline, say what is known of them."""
     if not settings.mcp:
         return []
     if importlib.util.find_spec("mcp") is None:
         remedy = "Install it with: pip install 'asterism[mcp]'."
-        return [Finding("mcp", BAD, "servers are configured, but mcp is not installed", remedy)]
+        return [CheckResult("mcp", BAD, "servers are configured, but mcp is not installed", remedy)]
     from asterism.app import Asterism
 
     try:
@@ -34,29 +36,29 @@ async def check_servers(options: Options, settings: Settings, *, offline: bool) 
             return list(await asyncio.gather(*(_finding(home, one, offline) for one in standings)))
     except StoreMissing:
         said = f"{plural(len(settings.mcp), 'server')} configured, not asked yet"
-        return [Finding("mcp", OK, said)]
+        return [CheckResult("mcp", OK, said)]
     except AsterismError as error:
-        return [Finding("mcp", BAD, error.message)]
+        return [CheckResult("mcp", BAD, error.message)]
 
 
-async def _finding(home: Asterism, one: McpServerStatus, offline: bool) -> Finding:
+async def _finding(home: Asterism, one: McpServerStatus, offline: bool) -> CheckResult:
     if not one.settings.enabled:
-        return Finding("mcp", OK, f"{one.name}: off")
+        return CheckResult("mcp", OK, f"{one.name}: off")
     if not offline:
         try:
             async with asyncio.timeout(_PATIENCE):
                 one = await home.mcp.ask(one.name)
         except TimeoutError:
-            return Finding("mcp", BAD, f"{one.name}: no answer within {_PATIENCE:g} s")
+            return CheckResult("mcp", BAD, f"{one.name}: no answer within {_PATIENCE:g} s")
         except Conflict as error:
-            return Finding("mcp", LOOK, error.message)
+            return CheckResult("mcp", LOOK, error.message)
         except AsterismError as error:
-            return Finding("mcp", BAD, error.message)
+            return CheckResult("mcp", BAD, error.message)
     if one.listing is None:
-        return Finding("mcp", OK, f"{one.name}: not asked yet")
+        return CheckResult("mcp", OK, f"{one.name}: not asked yet")
     said = f"{one.name}: {plural(one.offered, 'tool')}, protocol {one.listing.protocol}"
     refused = [offer for offer in one.tools if offer.refused and not offer.excluded]
     if not refused:
-        return Finding("mcp", OK, said)
+        return CheckResult("mcp", OK, said)
     remedy = f'"asterism mcp tools {one.name}" shows why.'
-    return Finding("mcp", LOOK, f"{said}; {plural(len(refused), 'tool')} not offered", remedy)
+    return CheckResult("mcp", LOOK, f"{said}; {plural(len(refused), 'tool')} not offered", remedy)

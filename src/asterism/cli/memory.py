@@ -12,7 +12,7 @@ import orjson
 import typer
 
 from asterism.cli.block_edit import step_back
-from asterism.cli.forget import Wanted, forget_wanted, print_receipt, print_receipts
+from asterism.cli.forget import ForgetOptions, forget_wanted, print_receipt, print_receipts
 from asterism.cli.gauge import Gauge
 from asterism.cli.given import be_sure, read_text, write_bytes
 from asterism.cli.home import visit
@@ -371,7 +371,7 @@ def forget(
     yes: Yes = False,
 ) -> None:
     """Forget something everywhere and for good, with a receipt; each option can be repeated."""
-    wanted = Wanted(
+    wanted = ForgetOptions(
         texts=tuple(text or ()),
         passages=tuple(passage or ()),
         turns=tuple(turn or ()),

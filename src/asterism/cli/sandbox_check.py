@@ -5,21 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from asterism.cli.finding import LOOK, OK, Finding
+from asterism.cli.finding import LOOK, OK, CheckResult
 
 if TYPE_CHECKING:
     from asterism.config import Settings
 
 
-async def check_sandbox(settings: Settings, place: Path) -> Finding:
+async def check_sandbox(settings: Settings, place: Path) -> CheckResult:
     """Say which sandbox programs would run in, after trying it."""
     from asterism.tools.builtin.shell import Workspaces, sandbox_status
 
     found = await sandbox_status(Workspaces(place, lambda: settings))
     if found.problem:
-        return Finding("sandbox", LOOK, found.problem, "Until then shell and own Python fail.")
+        return CheckResult("sandbox", LOOK, found.problem, "Until then shell and own Python fail.")
     if found.kind == "unsandboxed":
         remedy = "Install bubblewrap, and take sandbox.allow_unsandboxed out of asterism.toml."
-        return Finding("sandbox", LOOK, "Programs run with your rights.", remedy)
+        return CheckResult("sandbox", LOOK, "Programs run with your rights.", remedy)
     limitations = "; ".join(found.limitations)
-    return Finding("sandbox", OK, f"{found.kind}: {limitations}" if limitations else found.kind)
+    return CheckResult("sandbox", OK, f"{found.kind}: {limitations}" if limitations else found.kind)

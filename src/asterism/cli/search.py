@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from asterism.app import Asterism
-    from asterism.types.search import Found, Hit, Neighbour
+    from asterism.types.search import Hit, Neighbour, SearchResult
 
 Within = Annotated[
     list[str] | None,
@@ -160,11 +160,11 @@ def search(
         print_found(out, asked, found, names)
 
 
-def find(options: Options, asked: Asked) -> tuple[Found, dict[str, str]]:
+def find(options: Options, asked: Asked) -> tuple[SearchResult, dict[str, str]]:
     """Return what is found, and where several agents were searched, their names by id."""
     filters = asked.filters()
 
-    async def errand(home: Asterism) -> tuple[Found, dict[str, str]]:
+    async def errand(home: Asterism) -> tuple[SearchResult, dict[str, str]]:
         from asterism.types.people import OWNER_ALONE
 
         whose = (
@@ -196,7 +196,7 @@ def find(options: Options, asked: Asked) -> tuple[Found, dict[str, str]]:
 # -- printing --------------------------------------------------------------------------------------
 
 
-def print_found(out: Output, asked: Asked, found: Found, names: dict[str, str]) -> None:
+def print_found(out: Output, asked: Asked, found: SearchResult, names: dict[str, str]) -> None:
     """Print hits for people, and beside them what they should know of the search."""
     if not found.hits:
         out.line(_nothing(asked))

@@ -20,7 +20,7 @@ from asterism.errors import InvalidInput, StoreMissing
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
-    from asterism.app.discovery import Finding
+    from asterism.app.discovery import AvailableModel
     from asterism.app.keys import KeyPlace, StoredKeys
     from asterism.config import Settings
     from asterism.config.parse import Key
@@ -56,7 +56,7 @@ class _Now:
 
     settings: Settings
     agent: Agent | None
-    found: list[Finding]
+    found: list[AvailableModel]
     keys: StoredKeys
 
 

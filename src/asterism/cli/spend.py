@@ -40,7 +40,7 @@ class By(StrEnum):
 
 
 @dataclass(slots=True)
-class Sum:
+class SpendSum:
     """Calls added up."""
 
     name: str
@@ -114,8 +114,8 @@ def spend(
 # -- adding up -------------------------------------------------------------------------------------
 
 
-def _sums(lines: Iterable[SpendLine], by: By) -> list[Sum]:
-    sums: dict[str, Sum] = {}
+def _sums(lines: Iterable[SpendLine], by: By) -> list[SpendSum]:
+    sums: dict[str, SpendSum] = {}
     for line in lines:
         name = {
             By.AGENT: line.agent,
@@ -123,7 +123,7 @@ def _sums(lines: Iterable[SpendLine], by: By) -> list[Sum]:
             By.DAY: line.day,
             By.PERSON: line.person or "(nobody)",
         }[by]
-        sums.setdefault(name, Sum(name)).add(line)
+        sums.setdefault(name, SpendSum(name)).add(line)
     if by is By.DAY:
         return [sums[name] for name in sorted(sums)]
     return sorted(sums.values(), key=lambda one: (-one.cost - one.presumed, -one.calls, one.name))
@@ -134,7 +134,7 @@ def _by_day(found: Spend) -> list[tuple[date, int, int]]:
     first, last = date.fromisoformat(found.first), date.fromisoformat(found.last)
     costs = {line.name: line for line in _sums(found.lines, By.DAY)}
     days = [first + timedelta(days=number) for number in range((last - first).days + 1)]
-    nothing = Sum("")
+    nothing = SpendSum("")
     return [
         (day, one.cost, one.presumed)
         for day in days
@@ -188,14 +188,14 @@ def _number(amount: int) -> float:
 # -- the table -------------------------------------------------------------------------------------
 
 
-def _print_table(out: Output, found: Spend, sums: list[Sum], by: By) -> None:
+def _print_table(out: Output, found: Spend, sums: list[SpendSum], by: By) -> None:
     from asterism.types.spending import dollars
 
-    total = Sum("total")
+    total = SpendSum("total")
     for line in found.lines:
         total.add(line)
     presumed = any(one.presumed for one in sums)
-    columns: list[tuple[str, Callable[[Sum], str], int]] = [
+    columns: list[tuple[str, Callable[[SpendSum], str], int]] = [
         (by.value, lambda one: one.name, 0),
         ("calls", lambda one: f"{one.calls:,}", 50),
         ("in", lambda one: _tokens(one.input), _NARROW),
@@ -214,8 +214,8 @@ def _print_table(out: Output, found: Spend, sums: list[Sum], by: By) -> None:
 
 def _print_rich_table(
     screen: Console,
-    columns: list[tuple[str, Callable[[Sum], str], int]],
-    rows: list[Sum],
+    columns: list[tuple[str, Callable[[SpendSum], str], int]],
+    rows: list[SpendSum],
     *,
     totalled: bool,
 ) -> None:

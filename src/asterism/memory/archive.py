@@ -11,14 +11,14 @@ import orjson
 from asterism.errors import NotFound
 from asterism.store import passages
 from asterism.store.database import Connection
-from asterism.store.passages import Archive, PassageEdit, read_origins
+from asterism.store.passages import PassageEdit, PassageOwner, read_origins
 from asterism.types.memory import Passage, Source
 from asterism.types.people import OWNER_ALONE, Audience, Participants, Trust
 
 _PAGE = 200
 
 
-async def archives_of(tx: Connection, constellation: str, agent_id: str) -> list[Archive]:
+async def archives_of(tx: Connection, constellation: str, agent_id: str) -> list[PassageOwner]:
     """Return the archives that an agent reads: its own, then the sources attached to it."""
     own = await passages.archive(tx, constellation, agent_id)
     if own is None:

@@ -32,7 +32,7 @@ from asterism.errors import (
     ModelRefused,
     ModelUnavailable,
 )
-from asterism.ports import Emit, Hold, Model, ModelRequest, Profile, Profiled, Question, Sleep
+from asterism.ports import Emit, Hold, Model, ModelQuestion, ModelRequest, Profile, Profiled, Sleep
 from asterism.telemetry import ModelWatch, record_failover
 from asterism.telemetry.redaction import SECRETS, RequestRedactor, redact_name
 from asterism.types.turns import Call, Reply
@@ -148,7 +148,7 @@ class Chain:
         self._sleep = sleep
         self._cleaned = RequestRedactor()
 
-    async def ask(self, question: Question) -> Reply:
+    async def ask(self, question: ModelQuestion) -> Reply:
         """Return the reply of the first model that gives one."""
         watcher = _Stream(question)
         problems: list[ModelError] = []
@@ -178,7 +178,7 @@ class Chain:
         raise _combined_error(problems)
 
     async def _ask_with_retries(
-        self, link: ChainLink, question: Question, watcher: _Stream, *, last: bool
+        self, link: ChainLink, question: ModelQuestion, watcher: _Stream, *, last: bool
     ) -> Reply:
         """Ask one model, again where that may help."""
         profile = link.profile
@@ -253,7 +253,7 @@ class Chain:
             await self._sleep(resting)
 
     async def _ask_once(
-        self, link: ChainLink, request: ModelRequest, question: Question, watcher: _Stream
+        self, link: ChainLink, request: ModelRequest, question: ModelQuestion, watcher: _Stream
     ) -> Reply:
         breaker, pace = link.state.breaker, link.state.rate
         budget = question.purse or _NO_BUDGET
@@ -352,7 +352,7 @@ _NO_BUDGET = _NoBudget()
 class _Stream:
     """Hands pieces on and knows whether there were any."""
 
-    def __init__(self, question: Question) -> None:
+    def __init__(self, question: ModelQuestion) -> None:
         self._emit = question.emit
         self.emitted = False
         self.call: ModelWatch
@@ -374,7 +374,9 @@ class _Stream:
         self.emitted = False
 
 
-def _notify_owner(link: ChainLink, question: Question, error: ModelError, *, last: bool) -> None:
+def _notify_owner(
+    link: ChainLink, question: ModelQuestion, error: ModelError, *, last: bool
+) -> None:
     """Tell the owner once that a model is passed over, until it has answered again."""
     if link.state.owner_notified or (last and not isinstance(error, KeyRefused)):
         return

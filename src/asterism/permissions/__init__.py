@@ -9,8 +9,9 @@ from asterism.permissions.decide import (
     Allow,
     Ask,
     Authority,
+    CallRequest,
     Deny,
-    Grants,
+    GrantSet,
     Policies,
     Policy,
     Quota,
@@ -18,7 +19,6 @@ from asterism.permissions.decide import (
     Ruling,
     Situation,
     Verdict,
-    Wanted,
     decide,
 )
 
@@ -31,8 +31,9 @@ __all__ = [
     "Allow",
     "Ask",
     "Authority",
+    "CallRequest",
     "Deny",
-    "Grants",
+    "GrantSet",
     "Policies",
     "Policy",
     "Quota",
@@ -40,6 +41,5 @@ __all__ = [
     "Ruling",
     "Situation",
     "Verdict",
-    "Wanted",
     "decide",
 ]

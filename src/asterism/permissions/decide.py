@@ -12,9 +12,9 @@ from typing import Any
 from asterism.types.approvals import PRESENT, Grant, amount_within, does_no_more, exact_arguments
 from asterism.types.effects import (
     Doubt,
+    DoubtReason,
     Effect,
     EffectKind,
-    Reason,
     amount_of,
     read_texts_at,
     texts_at,
@@ -43,7 +43,7 @@ _DISPLAY_FORM = re.compile(r"[^<>]*<([^<>]*)>")
 _MAILTO = re.compile(r"mailto:\s*", re.IGNORECASE)
 
 
-class Reading(Enum):
+class PatternKind(Enum):
     """How a text is read before it is compared."""
 
     TEXT = "text"
@@ -53,11 +53,11 @@ class Reading(Enum):
 
     def read(self, text: str) -> tuple[str, ...] | None:
         """Return what a text names, in the form in which it is compared; None if unreadable."""
-        if self is Reading.RECIPIENT:
+        if self is PatternKind.RECIPIENT:
             return recipients_in(text)
-        if self is Reading.TEXT:
+        if self is PatternKind.TEXT:
             return (text,)
-        plain = host_of(text) if self is Reading.HOST else _certain_path(text)
+        plain = host_of(text) if self is PatternKind.HOST else _certain_path(text)
         return None if plain is None else (plain,)
 
 
@@ -161,7 +161,7 @@ class Patterns:
     """The patterns of many, each known by a bit; says at once which of them a text fits."""
 
     def __init__(
-        self, named: Iterable[tuple[int, Sequence[str]]], reading: Reading = Reading.TEXT
+        self, named: Iterable[tuple[int, Sequence[str]]], reading: PatternKind = PatternKind.TEXT
     ) -> None:
         self._reading = reading
         self._free = 0
@@ -200,7 +200,7 @@ class Patterns:
                 fits = self._exactly.of(text)
                 every &= fits
                 any_ |= fits
-                if self._reading is Reading.RECIPIENT:
+                if self._reading is PatternKind.RECIPIENT:
                     any_ |= self._loosely_of(text)
         return self._free | (every & allows) | (any_ & ~allows)
 
@@ -222,11 +222,11 @@ class Patterns:
         return fits
 
     def _add(self, bit: int, pattern: str) -> None:
-        if self._reading is Reading.RECIPIENT:
+        if self._reading is PatternKind.RECIPIENT:
             self._add_recipient(bit, pattern)
-        elif pattern.startswith("re:") or self._reading is Reading.TEXT:
+        elif pattern.startswith("re:") or self._reading is PatternKind.TEXT:
             self._exactly.add(bit, pattern)
-        elif self._reading is Reading.PATH:
+        elif self._reading is PatternKind.PATH:
             self._exactly.add_path(bit, pattern)
         else:
             self._exactly.add(bit, host_glob(pattern))
@@ -367,7 +367,7 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class CallRequest:
     """A call that is to be judged."""
 
     agent: str
@@ -428,7 +428,7 @@ class Policies:
     def __len__(self) -> int:
         return len(self.all)
 
-    def first(self, wanted: Wanted) -> Policy | None:
+    def first(self, wanted: CallRequest) -> Policy | None:
         """Return the first policy that fits a call."""
         if not self._calls:
             return None
@@ -448,7 +448,7 @@ class Policies:
             return self._calls[(fits & -fits).bit_length() - 1] if fits else None
         return self._first_about(fits, wanted)
 
-    def _first_about(self, fits: int, wanted: Wanted) -> Policy | None:
+    def _first_about(self, fits: int, wanted: CallRequest) -> Policy | None:
         """Return the first of those policies that fits what a call is done to, and how much."""
         for name, patterns in self._targets.items():
             if not fits:
@@ -495,7 +495,7 @@ def _is_unreadable(effects: Sequence[Effect]) -> bool:
     return False
 
 
-def _amounts_fit(policy: Policy, wanted: Wanted) -> bool:
+def _amounts_fit(policy: Policy, wanted: CallRequest) -> bool:
     low, high = policy.amount_above, policy.amount_up_to
     if low is None and high is None:
         return True
@@ -554,15 +554,15 @@ def _any_of(patterns: Sequence[str]) -> Test:
     return tests[0] if len(tests) == 1 else lambda text: any(test(text) for test in tests)
 
 
-_TARGETS: Mapping[str, Reading] = {
-    "recipients": Reading.RECIPIENT,
-    "hosts": Reading.HOST,
-    "paths": Reading.PATH,
-    "things": Reading.TEXT,
+_TARGETS: Mapping[str, PatternKind] = {
+    "recipients": PatternKind.RECIPIENT,
+    "hosts": PatternKind.HOST,
+    "paths": PatternKind.PATH,
+    "things": PatternKind.TEXT,
 }
 
 
-class Grants:
+class GrantSet:
     """The grants of a constellation that have not been revoked.
 
     Those that want an argument to be just so are found by its value, however many there are; the
@@ -583,7 +583,7 @@ class Grants:
     def covering(
         self,
         agent_id: str,
-        wanted: Wanted,
+        wanted: CallRequest,
         turn_id: str,
         now: int,
         counts: Callable[[Grant], bool] = lambda _: True,
@@ -626,7 +626,7 @@ class _Compiled:
         self.names = glob(grant.tool)
         self._tests = [(name, glob(value)) for name, value in grant.pattern.items()]
 
-    def covers(self, agent_id: str, wanted: Wanted, turn_id: str, now: int) -> bool:
+    def covers(self, agent_id: str, wanted: CallRequest, turn_id: str, now: int) -> bool:
         grant = self.grant
         if grant.agent_id is not None and grant.agent_id != agent_id:
             return False
@@ -642,7 +642,7 @@ class _Compiled:
                 return False
         return self._is_within_limits(wanted)
 
-    def _is_within_limits(self, wanted: Wanted) -> bool:
+    def _is_within_limits(self, wanted: CallRequest) -> bool:
         grant = self.grant
         if any(one.unreadable for one in wanted.effects):
             return False
@@ -716,7 +716,7 @@ class Resource:
     """How far what would be taken away is trusted; None: nothing would be."""
     read_only_part: str | None = None
     """The field or section that nobody but the owner may write, if the act touches one."""
-    wanted: Wanted | None = None
+    wanted: CallRequest | None = None
     """For a tool, the call."""
     verb: str = ""
     """For a verb, its name, such as `home.create_agent`."""
@@ -738,7 +738,7 @@ class Situation:
     """When and under what circumstances it is to be done."""
 
     authority: Authority = field(default_factory=Authority)
-    grants: Grants = field(default_factory=Grants)
+    grants: GrantSet = field(default_factory=GrantSet)
     doubt: Callable[[tuple[Effect, ...]], Doubt | None] | None = None
     """Tells whether what was said by those who are trusted covers effects, after all that was read;
     None where nobody keeps account of it."""
@@ -769,7 +769,7 @@ class Ask:
     reviewers: tuple[str, ...] = (OWNER,)
     """Who may: `owner`, `present`, `person:…` or `role:…`."""
     policy: str = ""
-    because: tuple[Reason, ...] = ()
+    because: tuple[DoubtReason, ...] = ()
     """The way from untrusted text to what is to be done."""
 
 
@@ -832,7 +832,7 @@ _ORDINARY = Situation()
 # -- calls -----------------------------------------------------------------------------------------
 
 
-def _call(actor: Actor, wanted: Wanted, now: Situation) -> Verdict:
+def _call(actor: Actor, wanted: CallRequest, now: Situation) -> Verdict:
     policy = now.authority.policies.first(wanted)
     if policy is not None and policy.ruling is Ruling.DENY:
         why = policy.reason or f"{policy} does not let it"
@@ -849,7 +849,7 @@ def _call(actor: Actor, wanted: Wanted, now: Situation) -> Verdict:
     return verdict if other is None else _granted(other)
 
 
-def _ungranted(actor: Actor, wanted: Wanted, policy: Policy | None, now: Situation) -> Verdict:
+def _ungranted(actor: Actor, wanted: CallRequest, policy: Policy | None, now: Situation) -> Verdict:
     if policy is not None:
         return _by_policy(policy, wanted, now)
     if wanted.asks:
@@ -890,7 +890,7 @@ def _as_reviewer(word: str) -> str:
     return word.casefold() if word.startswith("role:") else word
 
 
-def _by_policy(policy: Policy, wanted: Wanted, now: Situation) -> Verdict:
+def _by_policy(policy: Policy, wanted: CallRequest, now: Situation) -> Verdict:
     if policy.ruling is Ruling.ASK:
         return Ask(policy.reason or f"{policy} wants it", policy.reviewers, policy.name)
     quota = policy.quota
@@ -907,7 +907,7 @@ def _by_policy(policy: Policy, wanted: Wanted, now: Situation) -> Verdict:
     return Allow(str(policy), policy=policy.name)
 
 
-def _by_trust(actor: Actor, wanted: Wanted, now: Situation) -> Verdict:
+def _by_trust(actor: Actor, wanted: CallRequest, now: Situation) -> Verdict:
     outside = _outside(wanted.effects)
     if not outside:
         return ALLOWED
@@ -940,7 +940,7 @@ def _outside(effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
     return tuple(one for one in effects if one.kind.outside and not _tells_owner(one))
 
 
-def _by_audience(wanted: Wanted, verdict: Verdict) -> Verdict:
+def _by_audience(wanted: CallRequest, verdict: Verdict) -> Verdict:
     """Ask the owner, too, if those present would see what they may not."""
     if isinstance(verdict, Deny) or wanted.participants.can_see(wanted.audience):
         return verdict

@@ -38,7 +38,7 @@ _MAX_EFFECTS = 64
 _MAX_LITERALS = 256
 
 
-class Wanted(StrEnum):
+class LookupKind(StrEnum):
     """What kind of value is to be found elsewhere."""
 
     ADDRESS = "address"
@@ -53,10 +53,10 @@ class Wanted(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LookupValue:
     """A value that the request says is to be found somewhere."""
 
-    what: Wanted
+    what: LookupKind
     source: str = ""
     """The label of the source, as its tools declare it; empty: the one that `where` tells."""
     where: tuple[str, ...] = ()
@@ -82,7 +82,7 @@ class Intent:
     amounts: tuple[str, ...] = ()
     content: tuple[str, ...] = ()
     """What the request dictates word by word: a command, a password, a message."""
-    found: tuple[Found, ...] = ()
+    found: tuple[LookupValue, ...] = ()
     within: tuple[str, ...] = ()
     """What the targets are in or taken from, and what nothing is done to: a folder, an account."""
     computed: str = ""
@@ -196,17 +196,17 @@ def _intent(told: Mapping[str, Any]) -> Intent | None:
             kind = EffectKind(kind)
         except ValueError:
             return None
-    found: list[Found] = []
+    found: list[LookupValue] = []
     for one in _listed(told.get("found")):
         if not isinstance(one, Mapping):
             continue
         place = cast("Mapping[str, Any]", one)
         try:
-            what = Wanted(str(place.get("what", "")).strip().casefold())
+            what = LookupKind(str(place.get("what", "")).strip().casefold())
         except ValueError:
             continue
         source, where = str(place.get("source") or ""), _texts(place.get("where"))
-        found.append(Found(what, source, where, place.get("every") is True))
+        found.append(LookupValue(what, source, where, place.get("every") is True))
     return Intent(
         kind,
         _texts(told.get("targets")),
@@ -299,7 +299,7 @@ SCHEMA: Mapping[str, Any] = {
                             "additionalProperties": False,
                             "required": ["what", "source", "where", "every"],
                             "properties": {
-                                "what": {"enum": [one.value for one in Wanted]},
+                                "what": {"enum": [one.value for one in LookupKind]},
                                 "source": {"type": "string"},
                                 "where": _STRINGS,
                                 "every": {"type": "boolean"},

@@ -21,10 +21,10 @@ from functools import cached_property
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
-from asterism.permissions.intent import FOLLOW, Found, Intent, TrustedText, Wanted
+from asterism.permissions.intent import FOLLOW, Intent, LookupKind, LookupValue, TrustedText
 from asterism.permissions.readings import (
     MAX_QUOTED,
-    Reading,
+    ReadContent,
     Record,
     amounts_said,
     amounts_told,
@@ -46,7 +46,7 @@ from asterism.permissions.readings import (
     word_count,
     worked_out,
 )
-from asterism.types.effects import Doubt, Effect, EffectKind, Reason, Results
+from asterism.types.effects import Doubt, DoubtReason, Effect, EffectKind, Results
 from asterism.types.people import OWNER, Trust, least_trusted
 from asterism.types.values import (
     Address,
@@ -101,7 +101,7 @@ class Evidence:
 
     def __init__(self, text: TrustedText) -> None:
         self.text = text
-        self.readings: list[Reading] = []
+        self.readings: list[ReadContent] = []
         self._plain: tuple[TrustedText, str] | None = None
         self.requested_at = 0
         """How many readings there were when the latest request came."""
@@ -119,7 +119,7 @@ class Evidence:
             self._known[key] = find()
         return self._known[key]
 
-    def read(self, reading: Reading) -> None:
+    def read(self, reading: ReadContent) -> None:
         """Take in what a tool brought, or what somebody said who is not trusted."""
         self.readings.append(reading)
 
@@ -151,7 +151,7 @@ class Evidence:
             if effect.kind is EffectKind.PAY and effect.recipients
         ]
 
-    def brought_by(self, value: str) -> Reading | None:
+    def brought_by(self, value: str) -> ReadContent | None:
         """Return the untrusted reading in which a value stands."""
         if len(value) > _MAX_VALUE:
             return None
@@ -160,15 +160,15 @@ class Evidence:
                 return one
         return None
 
-    def reasons(self, what: str, value: str = "") -> tuple[Reason, ...]:
+    def reasons(self, what: str, value: str = "") -> tuple[DoubtReason, ...]:
         """Return the way from untrusted text to something of a call."""
         reading = self.brought_by(value) if value else None
         if reading is not None:
             where = excerpt(value, reading.text)
-            return (Reason(what, str(reading), reading.trust.value, where),)
+            return (DoubtReason(what, str(reading), reading.trust.value, where),)
         for one in reversed(self.readings):
             if not one.trust.trusted and one.text.strip():
-                return (Reason(what, str(one), one.trust.value, excerpt("", one.text)),)
+                return (DoubtReason(what, str(one), one.trust.value, excerpt("", one.text)),)
         return ()
 
 
@@ -320,7 +320,7 @@ def _asked_before(evidence: Evidence, effect: Effect) -> bool:
 class _Spot:
     """A record where a value may be found."""
 
-    reading: Reading
+    reading: ReadContent
     record: Record
     rank: tuple[int, int] = (0, 0)
     """How many literals of the request name its place or were written in it by the system, and how
@@ -377,7 +377,7 @@ class _Judgement:
             return None
         if len(effect.recipients) > max(1, len(self.intent.targets)):
             return self._because("so many recipients", "", "are not what was asked for")
-        orders = any(one.what is Wanted.ID for one in self.intent.found)
+        orders = any(one.what is LookupKind.ID for one in self.intent.found)
         if orders and not effect.things:
             return self._because("a payment of its own", "", "is not what was asked for")
         return None
@@ -413,7 +413,7 @@ class _Judgement:
             for recipient in self.effect.recipients
         ) or any(map(_is_path, self.effect.recipients))
 
-    def _names(self, value: str, kinds: frozenset[Wanted]) -> bool:
+    def _names(self, value: str, kinds: frozenset[LookupKind]) -> bool:
         """Tell whether a value is a literal of the request, stands for one, or is found."""
         if self.intent.kind == FOLLOW:
             return self._names_followed(value, kinds)
@@ -462,7 +462,7 @@ class _Judgement:
         targets = self.intent.targets
         return not _is_path(value) and any(map(_is_path, targets)) and "/" not in value
 
-    def _names_followed(self, value: str, kinds: frozenset[Wanted]) -> bool:
+    def _names_followed(self, value: str, kinds: frozenset[LookupKind]) -> bool:
         """Tell whether somebody is named by the request, or a thing by the text to be followed."""
         if self.evidence.says(value):
             return True
@@ -535,7 +535,7 @@ class _Judgement:
         names = (one for one in records[0].raw if plain(one) in records[0].names)
         return {*_accounts(records[0]), *names}
 
-    def _is_found(self, found: Found, value: str) -> bool:
+    def _is_found(self, found: LookupValue, value: str) -> bool:
         """Tell whether a value stands where the request says that it is to be found."""
         spots = list(self._spots(found))
         if self.kind is EffectKind.PAY:
@@ -568,13 +568,13 @@ class _Judgement:
                 return True
         return False
 
-    def _is_theirs(self, found: Found, record: Record, value: str) -> bool:
+    def _is_theirs(self, found: LookupValue, record: Record, value: str) -> bool:
         """Tell whether an address is that of the person by whose name its record is known.
 
         A mail that is addressed to Ann is not from her. Whom the owner's contacts know by a name
         has the address that stands there.
         """
-        if found.what is not Wanted.ADDRESS or "@" not in value:
+        if found.what is not LookupKind.ADDRESS or "@" not in value:
             return True
         for literal in found.where:
             known = [one for one in self._in_contacts(literal) if "@" in one]
@@ -601,23 +601,23 @@ class _Judgement:
         """Tell whether one of many may be taken that the request does not tell from the others."""
         return self.kind is not EffectKind.DELETE
 
-    def _stands_in_text(self, found: Found, value: str, record: Record) -> bool:
-        if found.what is Wanted.ADDRESS:
+    def _stands_in_text(self, found: LookupValue, value: str, record: Record) -> bool:
+        if found.what is LookupKind.ADDRESS:
             there = {plain(one) for one in links_in(record.prose)}
             there |= {plain(one) for one in _ACCOUNT.findall(record.prose)}
             return is_among(value, there)
-        if found.what is Wanted.NAME:
+        if found.what is LookupKind.NAME:
             return bool(value.strip()) and stands_in(plain(value), record.plain_prose)
         return False
 
-    def _is_payee(self, found: Found, spots: Sequence[_Spot], value: str) -> bool:
+    def _is_payee(self, found: LookupValue, spots: Sequence[_Spot], value: str) -> bool:
         """Take a payee from the bank's own fields or the owner's records, if only one is meant."""
         told = [one for one in spots if one.told]
         if value in self.effect.things:
             # What is ordered, and not who is paid.
             return any(
                 one.record.holds(value)
-                or (found.where and found.what is Wanted.NAME and _in_text(one.record, value))
+                or (found.where and found.what is LookupKind.NAME and _in_text(one.record, value))
                 for one in told
             )
         meant = {frozenset(_accounts(one.record)) for one in told}
@@ -630,15 +630,15 @@ class _Judgement:
         common = set[str]().union(*meant).intersection(*meant)
         return is_among(value, common)
 
-    def _spots(self, found: Found) -> list[_Spot]:
+    def _spots(self, found: LookupValue) -> list[_Spot]:
         """Return the records where a value is to be found, and the pages that they lead to."""
         return [*self.direct_spots(found), *self._linked(found)]
 
-    def direct_spots(self, found: Found) -> list[_Spot]:
+    def direct_spots(self, found: LookupValue) -> list[_Spot]:
         """Return the records where a value is to be found, those that the request tells best."""
         return self.evidence.known((found, self.kind), lambda: self._find_spots(found))
 
-    def _find_spots(self, found: Found) -> list[_Spot]:
+    def _find_spots(self, found: LookupValue) -> list[_Spot]:
         """Return the records where a value is to be found, those that the request tells best.
 
         A literal of the request tells a record apart where the system or the owner's side wrote it.
@@ -662,7 +662,7 @@ class _Judgement:
                     rank = (len(about) + len(surely), exactly)
                     spots.append(_Spot(reading, record, rank, len(surely), bool(in_text)))
         best = max((one.rank for one in spots), default=(0, 0))
-        if found.what is not Wanted.TEXT:
+        if found.what is not LookupKind.TEXT:
             spots = [one for one in spots if one.rank == best]
         else:
             spots = [one for one in spots if one.rank[0] == best[0]]
@@ -672,9 +672,9 @@ class _Judgement:
             one.told = one.known > 0 or named or changes or (one.in_text and one.reading.closed)
         return spots
 
-    def _linked(self, found: Found) -> Iterator[_Spot]:
+    def _linked(self, found: LookupValue) -> Iterator[_Spot]:
         """Yield pages to which the place leads that the request names."""
-        if found.what is Wanted.LINK or not found.where:
+        if found.what is LookupKind.LINK or not found.where:
             return
         for reading in self.evidence.readings:
             if reading.trust is not Trust.WEB or not reading.places:
@@ -715,7 +715,7 @@ class _Judgement:
         if self.kind is EffectKind.SEND and self._is_named_place(path):
             return True
         if any(
-            found.what in (Wanted.PATH, Wanted.NAME) and self._is_found(found, path)
+            found.what in (LookupKind.PATH, LookupKind.NAME) and self._is_found(found, path)
             for found in self.intent.found
         ):
             return True
@@ -778,7 +778,7 @@ class _Judgement:
         ):
             return True
         for found in self.intent.found:
-            if found.what not in (Wanted.LINK, Wanted.ADDRESS):
+            if found.what not in (LookupKind.LINK, LookupKind.ADDRESS):
                 continue
             for spot in self._spots(found):
                 page = spot.reading.trust is Trust.WEB
@@ -887,7 +887,7 @@ class _Judgement:
         if follows:
             kept = {number for record in self._followed for number in record.numbers}
         for found in self.intent.found:
-            if found.what is not Wanted.AMOUNT and not follows:
+            if found.what is not LookupKind.AMOUNT and not follows:
                 continue
             for spot in self._spots(found):
                 # Who writes into the bank's records has to move what they say.
@@ -928,7 +928,7 @@ class _Judgement:
         """Doubt texts that say something else than what the request dictates."""
         dictated = [plain(one).strip(MARKS) for one in self.intent.content]
         dictated = [one for one in dictated if one]
-        if not dictated or any(one.what is Wanted.TEXT for one in self.intent.found):
+        if not dictated or any(one.what is LookupKind.TEXT for one in self.intent.found):
             return None
         if self.kind not in (EffectKind.SEND, EffectKind.WRITE):
             return None
@@ -1037,7 +1037,9 @@ class _Judgement:
     def _is_covered_link(self, link: str) -> bool:
         mail = "@" in link and "://" not in link
         for found in self.intent.found:
-            if found.what is not Wanted.LINK and not (mail and found.what is Wanted.ADDRESS):
+            if found.what is not LookupKind.LINK and not (
+                mail and found.what is LookupKind.ADDRESS
+            ):
                 continue
             for spot in self.direct_spots(found):
                 links = spot.record.links if spot.told else ()
@@ -1088,7 +1090,7 @@ class _Judgement:
             return ""
         known = long_words(self.evidence.text.everything) | long_words(self._covered_text)
         foreign = [one for one in foreign if one not in known]
-        derived = any(one.what is Wanted.TEXT for one in self.intent.found)
+        derived = any(one.what is LookupKind.TEXT for one in self.intent.found)
         few = 1 if derived and len(text.split()) > 1 else _MIN_FOREIGN
         if len(foreign) < few or len(foreign) <= len(words) / 2:
             return ""
@@ -1158,7 +1160,7 @@ class _Judgement:
         """Doubt the new value of a field that nobody dictated and no named place has."""
         if self.kind is not EffectKind.WRITE or self.evidence.says(text) or len(text) < 2:
             return None
-        derived = any(one.what is Wanted.TEXT for one in self.intent.found)
+        derived = any(one.what is LookupKind.TEXT for one in self.intent.found)
         if self.intent.content and not derived:
             return None if self._is_dictated_value(text) else self._not_asked("value", text)
         if len(text.split()) > _MAX_SHORT_WORDS:
@@ -1213,8 +1215,8 @@ class _Judgement:
         return None
 
 
-_PEOPLE = frozenset({Wanted.ADDRESS, Wanted.NAME})
-_THINGS = frozenset({Wanted.ID, Wanted.NAME, Wanted.PATH, Wanted.ADDRESS})
+_PEOPLE = frozenset({LookupKind.ADDRESS, LookupKind.NAME})
+_THINGS = frozenset({LookupKind.ID, LookupKind.NAME, LookupKind.PATH, LookupKind.ADDRESS})
 
 
 def _is_telling(word: str) -> bool:
@@ -1367,10 +1369,10 @@ def reading_of(
     effects: Iterable[Effect],
     results: Results,
     key: str = "",
-) -> Reading:
+) -> ReadContent:
     """Return a result of a call as something that was read."""
     done = tuple(effects)
-    return Reading(
+    return ReadContent(
         tool,
         value,
         trust,

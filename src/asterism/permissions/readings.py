@@ -131,7 +131,7 @@ class Record:
             self.numbers.add(round(number, 2))
 
 
-class Reading:
+class ReadContent:
     """One result of a tool, or one text of somebody who is not trusted."""
 
     def __init__(

@@ -36,7 +36,7 @@ NO_HINT = Asks(0)
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ParsedQuery:
     """A question as a ranking sees it."""
 
     text: str
@@ -69,7 +69,7 @@ def read(
     asker: str | None,
     agent: str,
     now: int | None = None,
-) -> Question:
+) -> ParsedQuery:
     """Read a question; `names` are those of speakers in lower case, each with its label.
 
     `asker` is the label of who says `I`, `agent` that of who is called `you`; days are counted from
@@ -86,7 +86,7 @@ def read(
         terms = terms_of(words(normalize("NFKC", text)[:MAX_CHARACTERS]))
     lowered = " ".join(text.lower().split())
     time = None if now is None else time_of(text, now)
-    return Question(
+    return ParsedQuery(
         text=text,
         terms=terms,
         names=terms_of(words(" ".join(text[name.start : name.end] for name in named))),

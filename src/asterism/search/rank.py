@@ -13,17 +13,25 @@ from asterism.memory.words import read as read_tokens
 from asterism.memory.words import words
 from asterism.search.index import IndexSnapshot, encoded
 from asterism.search.postings import places, terms_with_prefix
-from asterism.search.query import Question, Speakers
+from asterism.search.query import ParsedQuery, Speakers
 from asterism.search.signals import ConversationView, Signals, Similarity, ViewCache, score, signals
 from asterism.search.texts import WIDTH, Flag, Texts, UnindexedText, select_texts, tags_of, terms_of
 from asterism.store import passages, search_index
 from asterism.store.database import Connection
-from asterism.store.passages import Archive
+from asterism.store.passages import PassageOwner
 from asterism.store.search_index import JOURNAL
 from asterism.times import days_text
 from asterism.types.memory import Origin, OriginKind, Source
 from asterism.types.people import Audience, Participants
-from asterism.types.search import Found, Hit, HitKind, Neighbour, Query, Reason, ReasonKind
+from asterism.types.search import (
+    Hit,
+    HitKind,
+    MatchReason,
+    Neighbour,
+    Query,
+    ReasonKind,
+    SearchResult,
+)
 from asterism.types.turns import text_of, trust_of
 
 if TYPE_CHECKING:
@@ -149,7 +157,7 @@ class Ranker:
     visible: NDArray[np.bool_] | None
     """Which rows those present may know of; None: all."""
     speakers: Speakers
-    question: Question
+    question: ParsedQuery
     reader: HitReader
     notes: tuple[str, ...] = ()
     """What is to be said of the search, whatever it finds."""
@@ -493,7 +501,7 @@ _GAPS = 20
 """How many texts beside a hit may be there no more without a neighbour being missed."""
 
 
-async def read_page(ranker: Ranker, ranking: Ranking) -> Found:
+async def read_page(ranker: Ranker, ranking: Ranking) -> SearchResult:
     """Read the page of hits that the query asks for."""
     query, reader = ranker.query, ranker.reader
     wanted = query.offset + query.limit
@@ -520,7 +528,7 @@ async def read_page(ranker: Ranker, ranking: Ranking) -> Found:
             await _with_neighbours(ranker, hit, row)
             for hit, (row, _) in zip(hits, page, strict=True)
         ]
-    return Found(hits, ranking.total - gone, len(hit_texts) > wanted, ranking.notes)
+    return SearchResult(hits, ranking.total - gone, len(hit_texts) > wanted, ranking.notes)
 
 
 def _with_rest(ranker: Ranker, ranking: Ranking) -> Ranking:
@@ -575,12 +583,12 @@ def _hit(ranker: Ranker, ranking: Ranking, row: int, text: HitText) -> Hit:
 
 def _reasons(
     ranker: Ranker, ranking: Ranking, row: int, text: HitText, found: Sequence[str]
-) -> tuple[Reason, ...]:
+) -> tuple[MatchReason, ...]:
     question = ranker.question
     if ranking.why is None:
-        return (Reason(ReasonKind.NEWEST),)
+        return (MatchReason(ReasonKind.NEWEST),)
     phrases = [
-        Reason(ReasonKind.PHRASE, f"\u201c{phrase}\u201d")
+        MatchReason(ReasonKind.PHRASE, f"\u201c{phrase}\u201d")
         for phrase in question.phrases
         if _has(text.text, phrase)
     ]
@@ -593,32 +601,34 @@ def _reasons(
 
 def _word_reasons(
     ranker: Ranker, why: ReasonSignals, row: int, found: Sequence[str]
-) -> list[Reason]:
+) -> list[MatchReason]:
     prefixes = ranker.question.prefixes
     begun = [word for word in found if _is_prefixed(word, prefixes)]
     plain = [word.lower() for word in found if not _is_prefixed(word, prefixes)]
-    reasons: list[Reason] = []
+    reasons: list[MatchReason] = []
     if begun:
-        reasons.append(Reason(ReasonKind.PREFIX, ", ".join(dict.fromkeys(begun))))
+        reasons.append(MatchReason(ReasonKind.PREFIX, ", ".join(dict.fromkeys(begun))))
     if plain:
-        reasons.append(Reason(ReasonKind.WORDS, ", ".join(dict.fromkeys(plain))))
+        reasons.append(MatchReason(ReasonKind.WORDS, ", ".join(dict.fromkeys(plain))))
     elif why.covered[row] > 0 and not found:
-        reasons.append(Reason(ReasonKind.WORDS, "those of its neighbours"))
+        reasons.append(MatchReason(ReasonKind.WORDS, "those of its neighbours"))
     return reasons
 
 
-def _other_reasons(ranker: Ranker, why: ReasonSignals, row: int, text: HitText) -> list[Reason]:
+def _other_reasons(
+    ranker: Ranker, why: ReasonSignals, row: int, text: HitText
+) -> list[MatchReason]:
     """Return the reasons besides words: meaning, time, and who said it."""
     question = ranker.question
-    reasons: list[Reason] = []
+    reasons: list[MatchReason] = []
     static = float(why.static[row])
     near = -1.0 if why.encoded is None else float(why.encoded[row])
     if static >= ALIKE or near >= ALIKE_ENCODED:
-        reasons.append(Reason(ReasonKind.MEANING, f"{max(static, near):.2f}"))
+        reasons.append(MatchReason(ReasonKind.MEANING, f"{max(static, near):.2f}"))
     if question.span is not None and why.dated is not None and why.dated[row] >= DATED:
-        reasons.append(Reason(ReasonKind.DATE, days_text(*question.span)))
+        reasons.append(MatchReason(ReasonKind.DATE, days_text(*question.span)))
     if why.spoken is not None and why.spoken[row] > 0 and text.speaker:
-        reasons.append(Reason(ReasonKind.SPEAKER, text.speaker))
+        reasons.append(MatchReason(ReasonKind.SPEAKER, text.speaker))
     return reasons
 
 
@@ -689,7 +699,7 @@ class HitReader:
     query: Query
     participants: Participants
     speakers: Speakers
-    sources: Mapping[str, Archive]
+    sources: Mapping[str, PassageOwner]
     """The sources of documents that are searched, by id."""
     unindexed: Sequence[UnindexedText]
 

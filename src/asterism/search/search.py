@@ -31,11 +31,11 @@ from asterism.search.texts import (
 )
 from asterism.store import agents, journal, passages
 from asterism.store.database import Connection
-from asterism.store.passages import Archive
+from asterism.store.passages import PassageOwner
 from asterism.store.search_index import ARCHIVE, JOURNAL
 from asterism.telemetry.redaction import SECRETS, redact
 from asterism.types.people import Participants
-from asterism.types.search import Found, Hit, Query
+from asterism.types.search import Hit, Query, SearchResult
 
 __all__ = ["QueryVector", "prepare", "search"]
 
@@ -64,7 +64,7 @@ async def search(
     participants: Participants,
     now: int,
     asked: QueryVector | None = None,
-) -> Found:
+) -> SearchResult:
     """Return what memory has on a query, the best first; any text is a query.
 
     Args:
@@ -76,7 +76,7 @@ async def search(
     """
     ranker = await prepare(tx, constellation, agent_id, query, participants=participants, now=now)
     if not len(ranker.candidates.texts):
-        return Found(notes=ranker.notes)
+        return SearchResult(notes=ranker.notes)
     result = await read_page(ranker, await ranker.rank(asked))
     return replace(result, hits=[*map(_without_keys, result.hits)]) if SECRETS.order else result
 
@@ -108,7 +108,7 @@ async def prepare(
     """Read the question, and take all texts from the indexes that may answer it."""
     if agent_id is not None and not await passages.is_agent_of(tx, constellation, agent_id):
         raise NotFound(f'There is no agent {agent_id!r}. "asterism agent list" shows all.')
-    sources: dict[str, Archive] = {}
+    sources: dict[str, PassageOwner] = {}
     targets: list[_Target] = []
     notes: tuple[str, ...] = ()
     if query.looked_at:
@@ -131,7 +131,7 @@ async def _targets(
     constellation: str,
     agent_id: str | None,
     query: Query,
-    sources: dict[str, Archive],
+    sources: dict[str, PassageOwner],
 ) -> dict[tuple[str, str], _Target]:
     """Return the indexes that may be looked at, each with the agent on whose behalf."""
     looked_at = set(query.looked_at)
@@ -152,7 +152,7 @@ async def _targets(
 
 async def _sources(
     tx: Connection, constellation: str, agent_id: str | None
-) -> list[tuple[Archive, str]]:
+) -> list[tuple[PassageOwner, str]]:
     """Return the sources that an agent, or any of them, may read, each with one who may."""
     if agent_id is None:
         return await passages.attached_to_any(tx, constellation)
@@ -199,7 +199,7 @@ async def _gather_candidates(
     targets: Sequence[_Target],
     query: Query,
     participants: Participants,
-    sources: Mapping[str, Archive],
+    sources: Mapping[str, PassageOwner],
 ) -> Candidates:
     indexed = [target for target in targets if target.kind]
     loaded = (

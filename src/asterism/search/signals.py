@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from asterism.search.query import Asks, Question
+from asterism.search.query import Asks, ParsedQuery
 from asterism.search.texts import AGENT, NO_DAY, Flag, Texts
 
 if TYPE_CHECKING:
@@ -542,7 +542,7 @@ class Signals:
 
 def signals(
     view: ConversationView,
-    question: Question,
+    question: ParsedQuery,
     places: TermRows,
     nearness: Similarity,
     speakers: Sequence[str],
@@ -615,7 +615,7 @@ def _best_of_session(view: ConversationView, scores: Floats) -> Floats:
 
 
 def _spoken_by(
-    view: ConversationView, question: Question, speakers: Sequence[str]
+    view: ConversationView, question: ParsedQuery, speakers: Sequence[str]
 ) -> Floats | None:
     import numpy as np
 
@@ -630,7 +630,7 @@ def _spoken_by(
     return np.array(worth or [0.0], dtype=np.float32).take(view.speaker)
 
 
-def _times(view: ConversationView, question: Question) -> dict[str, Floats | None]:
+def _times(view: ConversationView, question: ParsedQuery) -> dict[str, Floats | None]:
     import numpy as np
 
     found: dict[str, Floats | None] = {"date": None, "date_relative": None, "date_named": None}
@@ -658,7 +658,7 @@ def _gap(starts: Any, ends: Any, first: int, last: int) -> Any:
 _ALWAYS = ("time", "digit", "asks", "wish", "reply", "addresses", "long", "telling")
 
 
-def _looks(question: Question) -> dict[str, str | None]:
+def _looks(question: ParsedQuery) -> dict[str, str | None]:
     asks = question.asks
     return {name: name for name in _ALWAYS} | {
         "when_time": "time" if question.when else None,

@@ -21,7 +21,7 @@ from asterism.memory.words import read as read_tokens
 from asterism.search.dates import days_in, has_time_words, plain_words
 from asterism.store import passages, search_index, summaries
 from asterism.store.database import Connection
-from asterism.store.passages import Archive
+from asterism.store.passages import PassageOwner
 from asterism.store.search_index import JOURNAL, ArchiveText, JournalText
 from asterism.types.memory import Origin, OriginKind, Source
 from asterism.types.people import OWNER, Participants
@@ -574,7 +574,7 @@ async def former_wordings(
     tx: Connection,
     archive_id: str,
     agent_id: str,
-    source: Archive | None,
+    source: PassageOwner | None,
     query: Query,
     participants: Participants,
 ) -> list[UnindexedText]:

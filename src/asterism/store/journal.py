@@ -283,7 +283,7 @@ async def entries_of(tx: Connection, record: TurnRecord) -> list[Entry]:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class VisibleEntry:
     """An entry that a model may see, with who may hear it."""
 
     seq: int
@@ -299,9 +299,9 @@ class Told:
     meta: str | None = None
 
     @staticmethod
-    def from_row(row: Row) -> Told:
+    def from_row(row: Row) -> VisibleEntry:
         """Return what a row of `TOLD` says."""
-        return Told(
+        return VisibleEntry(
             *(row[0], row[1], EntryKind(row[2]), row[3], row[4], row[5]),
             trust=trust_of(row[8], row[6]),
             key=row[7],
@@ -318,7 +318,7 @@ TOLD = (
 
 async def told(
     tx: Connection, agent_id: str, first: int, last: int, *, newest: int | None = None
-) -> list[Told]:
+) -> list[VisibleEntry]:
     """Return what models see of a stretch of a journal, in order; or the newest so many of it."""
     limit = "" if newest is None else " ORDER BY e.seq DESC LIMIT ?"
     rows = await tx.all(
@@ -326,7 +326,7 @@ async def told(
         f" AND e.kind IN ('message', 'reply', 'result'){limit or ' ORDER BY e.seq'}",
         (agent_id, first, last) if newest is None else (agent_id, first, last, newest),
     )
-    found = [Told.from_row(row) for row in rows]
+    found = [VisibleEntry.from_row(row) for row in rows]
     return found if newest is None else found[::-1]
 
 

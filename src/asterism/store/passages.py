@@ -37,7 +37,7 @@ class PassageEdit:
 
 
 @dataclass(frozen=True, slots=True)
-class Archive:
+class PassageOwner:
     """Whose passages they are: an agent's own, or those of a source of documents."""
 
     id: str
@@ -78,32 +78,32 @@ def read_passage(row: Row) -> Passage:
 # -- archives --------------------------------------------------------------------------------------
 
 
-async def archive(tx: Connection, constellation: str, archive_id: str) -> Archive | None:
+async def archive(tx: Connection, constellation: str, archive_id: str) -> PassageOwner | None:
     """Return an archive by its id: an agent that is in service, or a source."""
     row = await tx.one(
         "SELECT id, name FROM agents WHERE constellation = ? AND id = ? AND deleted_at IS NULL",
         (constellation, archive_id),
     )
     if row is not None:
-        return Archive(row[0], row[1], "agent")
+        return PassageOwner(row[0], row[1], "agent")
     row = await tx.one(
         "SELECT id, name FROM sources WHERE constellation = ? AND id = ?",
         (constellation, archive_id),
     )
-    return Archive(row[0], row[1], "source") if row else None
+    return PassageOwner(row[0], row[1], "source") if row else None
 
 
-async def attached(tx: Connection, agent_id: str) -> list[Archive]:
+async def attached(tx: Connection, agent_id: str) -> list[PassageOwner]:
     """Return the sources that an agent may read, by name."""
     rows = await tx.all(
         "SELECT s.id, s.name FROM source_agents a JOIN sources s ON s.id = a.source_id"
         " WHERE a.agent_id = ? ORDER BY s.name",
         (agent_id,),
     )
-    return [Archive(row[0], row[1], "source") for row in rows]
+    return [PassageOwner(row[0], row[1], "source") for row in rows]
 
 
-async def attached_to_any(tx: Connection, constellation: str) -> list[tuple[Archive, str]]:
+async def attached_to_any(tx: Connection, constellation: str) -> list[tuple[PassageOwner, str]]:
     """Return the sources that some agent in service may read, by name, each with one who may."""
     rows = await tx.all(
         "SELECT s.id, s.name, MIN(g.id) FROM sources s JOIN source_agents a ON a.source_id = s.id"
@@ -111,7 +111,7 @@ async def attached_to_any(tx: Connection, constellation: str) -> list[tuple[Arch
         " WHERE s.constellation = ? GROUP BY s.id, s.name ORDER BY s.name",
         (constellation,),
     )
-    return [(Archive(row[0], row[1], "source"), row[2]) for row in rows]
+    return [(PassageOwner(row[0], row[1], "source"), row[2]) for row in rows]
 
 
 # -- passages --------------------------------------------------------------------------------------

@@ -285,7 +285,7 @@ async def _apply(tx: Connection, constellation: str, moves: _Moves, watch: Watch
 
 
 @dataclass(frozen=True, slots=True)
-class Sum:
+class DailySum:
     """Paid calls of one day, agent, person, model and state, added up."""
 
     day: str
@@ -300,7 +300,7 @@ class Sum:
 
 async def sums(
     tx: Connection, constellation: str, first: str, last: str, agent_id: str | None
-) -> list[Sum]:
+) -> list[DailySum]:
     """Return what was charged from a day to a day, by day, agent, person, model and state."""
     one = " AND c.agent_id = ?" if agent_id else ""
     rows = await tx.all(
@@ -313,7 +313,7 @@ async def sums(
         (constellation, first, last, *([agent_id] if agent_id else [])),
     )
     return [
-        Sum(
+        DailySum(
             day=row[0],
             agent=row[1],
             person=row[2],

@@ -9,7 +9,7 @@ import orjson
 
 from asterism.errors import Conflict
 from asterism.store.database import Connection, Row
-from asterism.store.journal import TOLD, Told
+from asterism.store.journal import TOLD, VisibleEntry
 from asterism.types.people import OWNER_ONLY, Audience, Trust
 from asterism.types.turns import Strategy, Summary, plain
 
@@ -23,7 +23,7 @@ _READ_AT_ONCE = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class OriginalPosition:
     """Where one of a summary's originals is, and how long its wire form is."""
 
     seq: int
@@ -140,7 +140,7 @@ async def latest(
     return _summary(row) if row else None
 
 
-async def outline(tx: Connection, summary: Summary, can_see: MayHear) -> list[Place]:
+async def outline(tx: Connection, summary: Summary, can_see: MayHear) -> list[OriginalPosition]:
     """Return where a summary's originals are, as far as those present may hear them."""
     rows = await tx.all(
         "SELECT e.seq, LENGTH(e.body), t.audience"
@@ -150,7 +150,7 @@ async def outline(tx: Connection, summary: Summary, can_see: MayHear) -> list[Pl
         (summary.agent_id, summary.first_seq, summary.last_seq),
     )
     stands_for = _membership(summary, can_see)
-    return [Place(row[0], row[1]) for row in rows if stands_for(row[0], row[2])]
+    return [OriginalPosition(row[0], row[1]) for row in rows if stands_for(row[0], row[2])]
 
 
 async def originals(
@@ -161,7 +161,7 @@ async def originals(
     after_seq: int = 0,
     upto_seq: int | None = None,
     most: int | None = None,
-) -> list[Told]:
+) -> list[VisibleEntry]:
     """Return the messages that a summary stands for, as far as those present may hear them.
 
     What stayed in full is among them; what its participants could not hear is not.
@@ -169,14 +169,14 @@ async def originals(
     stands_for = _membership(summary, can_see)
     last = summary.last_seq if upto_seq is None else min(upto_seq, summary.last_seq)
     after = max(after_seq, summary.first_seq - 1)
-    found: list[Told] = []
+    found: list[VisibleEntry] = []
     while after < last and (most is None or len(found) < most):
         rows = await tx.all(
             f"{TOLD} WHERE e.agent_id = ? AND e.seq > ? AND e.seq <= ?"
             " AND e.kind IN ('message', 'reply', 'result') ORDER BY e.seq LIMIT ?",
             (summary.agent_id, after, last, _READ_AT_ONCE),
         )
-        found.extend(Told.from_row(row) for row in rows if stands_for(row[0], row[5]))
+        found.extend(VisibleEntry.from_row(row) for row in rows if stands_for(row[0], row[5]))
         if len(rows) < _READ_AT_ONCE:
             break
         after = rows[-1][0]

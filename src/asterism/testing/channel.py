@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from asterism.ports import Accept, Answer
+from asterism.ports import Accept, AnswerCallback
 from asterism.types.turns import Delivery
 
 
@@ -17,7 +17,7 @@ class MemoryChannel:
         self.delivered: list[Delivery] = []
         self._troubles: deque[Exception | None] = deque()
         self._accept: asyncio.Future[Accept] | None = None
-        self._answer: Answer | None = None
+        self._answer: AnswerCallback | None = None
 
     def trouble(self, *troubles: Exception | None) -> None:
         """Meet the next tries with these errors, in order; None lets one pass."""
@@ -31,7 +31,7 @@ class MemoryChannel:
             raise trouble
         self.delivered.append(delivery)
 
-    def take_answers(self, answer: Answer) -> None:
+    def take_answers(self, answer: AnswerCallback) -> None:
         """Keep how to hand in what somebody pressed."""
         self._answer = answer
 

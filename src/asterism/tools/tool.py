@@ -37,7 +37,7 @@ from asterism.types.people import (
     Trust,
     least_trusted,
 )
-from asterism.types.search import Found, Query
+from asterism.types.search import Query, SearchResult
 from asterism.types.turns import ResultState, RetrySafety, ToolResult
 
 NOT_HAPPENED: Any = object()
@@ -98,7 +98,7 @@ class ToolContext:
     """How far what the result quotes is trusted."""
     audiences: list[Audience] = field(default_factory=list[Audience])
     """Who may hear what the result quotes."""
-    searching: Callable[[Query], Awaitable[Found]] | None = None
+    searching: Callable[[Query], Awaitable[SearchResult]] | None = None
     settings: Callable[[], Settings] = Settings
     """The configuration in use."""
     channels: Callable[[], Collection[str]] = tuple
@@ -116,7 +116,7 @@ class ToolContext:
 
         object.__setattr__(self, "progress", clean)
 
-    async def search(self, query: Query) -> Found:
+    async def search(self, query: Query) -> SearchResult:
         """Return what the agent's memory has on a query, as far as those present may hear it.
 
         It reads in a transaction of its own, so a tool that is declared transactional has no use

@@ -21,11 +21,11 @@ from asterism.permissions import (
     Actor,
     Ask,
     Authority,
+    CallRequest,
     Deny,
     Resource,
     Situation,
     Verdict,
-    Wanted,
     decide,
 )
 from asterism.permissions.decide import names_one_of
@@ -74,7 +74,7 @@ NO_APPROVAL = (
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ApprovalReply:
     """An answer on its way in: who says what to which question, and where."""
 
     approval_id: str
@@ -88,7 +88,7 @@ class Reply:
     """Whether the owner hands it in, for whomever, and so reads what came of it."""
 
 
-class Approvals:
+class ApprovalQueue:
     """Questions to people, from the first announcement to the answer."""
 
     def __init__(
@@ -112,7 +112,7 @@ class Approvals:
         self._tool = tool
         self._delivered = delivered
         self._authority = authority
-        self._announcing = Announcing(
+        self._announcing = Announcer(
             database, constellation, clock, contacts=contacts, delivered=delivered
         )
 
@@ -126,7 +126,7 @@ class Approvals:
 
     # -- answers -------------------------------------------------------------------------------
 
-    async def decide(self, reply: Reply) -> Receipt:
+    async def decide(self, reply: ApprovalReply) -> Receipt:
         """Answer a question; the turn goes on where it stood. The first valid answer counts."""
         check_field("note", reply.note)
         at = self._clock()
@@ -136,7 +136,9 @@ class Approvals:
             raise outcome
         return outcome
 
-    async def take(self, tx: Connection, said: Said, message: Message, at: int) -> Receipt | None:
+    async def take(
+        self, tx: Connection, said: AnswerText, message: Message, at: int
+    ) -> Receipt | None:
         """Take a message of a channel as an answer; None if there is no question that it means.
 
         Whoever wrote it is told what came of it, in place of a turn of the agent.
@@ -160,7 +162,7 @@ class Approvals:
             turn_id = turn_id_for(message_id)
         named = approval.id if approval is not None and theirs else said.approval_id or ""
         note = plain(said.note) if said.note else None
-        reply = Reply(named, said.approved, by, note, place=place)
+        reply = ApprovalReply(named, said.approved, by, note, place=place)
         if external_id is not None:
             former = await inbox.accept_once(
                 tx, self._constellation, channel, external_id, message_id, agent_id
@@ -191,7 +193,7 @@ class Approvals:
         return outcome
 
     async def _meant(
-        self, tx: Connection, said: Said, by: str | Account, place: str | None
+        self, tx: Connection, said: AnswerText, by: str | Account, place: str | None
     ) -> Approval | None:
         """Return the question that a message answers: the one it names, or the only one there."""
         if said.approval_id is not None:
@@ -209,7 +211,9 @@ class Approvals:
                 found.append(approval)
         return found[0] if len(found) == 1 else None
 
-    async def _answer(self, tx: Connection, reply: Reply, at: int) -> Receipt | AsterismError:
+    async def _answer(
+        self, tx: Connection, reply: ApprovalReply, at: int
+    ) -> Receipt | AsterismError:
         """Settle a question, or return (so that the refusal is kept) why it was not."""
         approval = await find(tx, self._constellation, reply.approval_id)
         try:
@@ -257,7 +261,7 @@ class Approvals:
         return await may_answer(tx, record, approval, person)
 
     async def _refuse(
-        self, tx: Connection, approval: Approval, person: Person, reply: Reply, at: int
+        self, tx: Connection, approval: Approval, person: Person, reply: ApprovalReply, at: int
     ) -> NotAllowed:
         actor = f"person:{person.name}" if person.id else f"account:{_account(reply)}"
         body = {
@@ -276,7 +280,7 @@ class Approvals:
         called = dict(await stored_people.names(tx, self._constellation))
         return _refusal(reply, person, f"; it waits for {spell(approval.reviewers, called)}")
 
-    def _edited(self, approval: Approval, reply: Reply) -> _Edited | None:
+    def _edited(self, approval: Approval, reply: ApprovalReply) -> _Edited | None:
         """Return the changed arguments if they fit the tool; None if none differ."""
         if reply.arguments is None:
             return None
@@ -309,7 +313,7 @@ class Approvals:
     def _grant(
         self,
         approval: Approval,
-        reply: Reply,
+        reply: ApprovalReply,
         answer: Answer,
         edited: _Edited | None,
         at: int,
@@ -422,7 +426,7 @@ def _arguments(approval: Approval) -> Mapping[str, Any]:
     return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
 
-def _refusal(reply: Reply, person: Person, why: str = "") -> NotAllowed:
+def _refusal(reply: ApprovalReply, person: Person, why: str = "") -> NotAllowed:
     """Return that somebody may not answer a question, and why if the owner reads it.
 
     They themselves are told the same whether there is such a question or not.
@@ -432,7 +436,7 @@ def _refusal(reply: Reply, person: Person, why: str = "") -> NotAllowed:
     return NotAllowed(f"{who} may not answer {reply.approval_id}{shown}. Nothing was changed.")
 
 
-def _account(reply: Reply) -> str:
+def _account(reply: ApprovalReply) -> str:
     by = reply.by
     return by if isinstance(by, str) else f"{by.channel}:{by.sender}"
 
@@ -444,7 +448,7 @@ async def _opened(tx: Connection, message_id: str) -> bool:
     return await journal.turn(tx, turn_id_for(message_id)) is not None
 
 
-def _label_of(person: Person, reply: Reply, record: TurnRecord) -> Label:
+def _label_of(person: Person, reply: ApprovalReply, record: TurnRecord) -> Label:
     """Return the label of what somebody says with an answer: theirs."""
     said_there = reply.place is not None and reply.place == str(origin_of(record))
     audience = PUBLIC if said_there else Participants((Participant(person.id),)).audience
@@ -474,7 +478,7 @@ _NO = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class AnswerText:
     """A message that may be an answer."""
 
     approved: bool
@@ -483,18 +487,18 @@ class Said:
     note: str | None = None
 
 
-def read_answer(text: str) -> Said | None:
+def read_answer(text: str) -> AnswerText | None:
     """Return what a message says if it is an answer; None if it is anything else."""
     if len(text) > _LONGEST:
         return None
     said = text.strip()
     if found := _NAMED.fullmatch(said):
         approved = found["word"].lower() in ("approve", "yes")
-        return Said(approved, found["id"].lower(), found["note"].strip() or None)
+        return AnswerText(approved, found["id"].lower(), found["note"].strip() or None)
     if _YES.fullmatch(said):
-        return Said(approved=True)
+        return AnswerText(approved=True)
     if found := _NO.fullmatch(said):
-        return Said(approved=False, note=(found["no"] or found["deny"] or "").strip() or None)
+        return AnswerText(approved=False, note=(found["no"] or found["deny"] or "").strip() or None)
     return None
 
 
@@ -508,11 +512,11 @@ class _Round:
     """What is to be noted of a question once it has been looked at, and who is to be told."""
 
     after: Approval
-    tell: tuple[Place, ...]
+    tell: tuple[NoticeAddress, ...]
     escalated: tuple[str, ...]
 
 
-class Announcing:
+class Announcer:
     """Looks at questions when they are due: announces, repeats, escalates and lets them expire."""
 
     def __init__(
@@ -621,7 +625,7 @@ class Announcing:
         times = [expires_at, *to_come]
         if contacts.again is not None and announced_at is not None:
             times.append(announced_at + contacts.again)
-        tell: list[Place] = []
+        tell: list[NoticeAddress] = []
         for place in places:
             if announced.get(str(place)) == rounds:
                 continue
@@ -751,10 +755,12 @@ async def tell_others(
     text = plain(f"Approval {decided.id} was answered by {answer.name}: {decided.verdict}.{said}")
     for place in sorted(places):
         if place != answer.place:
-            await outbox.put(tx, delivery_to(Place.read(place), decided, "told", text, at))
+            await outbox.put(tx, delivery_to(NoticeAddress.read(place), decided, "told", text, at))
 
 
-def delivery_to(place: Place, approval: Approval, what: str, text: str, at: int) -> Delivery:
+def delivery_to(
+    place: NoticeAddress, approval: Approval, what: str, text: str, at: int
+) -> Delivery:
     """Return a message about a question; the same of the same kind goes to a place once."""
     return Delivery(
         key=f"{approval.id}/{what}/{place}",
@@ -842,7 +848,7 @@ async def _judged(
     participants = await approvals.company_of(tx, record)
     met = await who(tx, constellation, participants) if participants is not None else Meeting()
     trust = Trust(record.trust) if record.trust is not None else Trust.OWNER
-    wanted = Wanted(
+    wanted = CallRequest(
         agent=agent.name,
         tool=tool.name,
         arguments=arguments,
@@ -868,7 +874,7 @@ NOBODY = Person("", "somebody unknown", Trust.STRANGER)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NoticeAddress:
     """Where somebody is told something."""
 
     channel: str
@@ -879,17 +885,17 @@ class Place:
         return f"{self.channel}:{self.target}"
 
     @staticmethod
-    def read(text: str, hours: Hours | None = None) -> Place:
+    def read(text: str, hours: Hours | None = None) -> NoticeAddress:
         """Return the place that `channel:address` means."""
         channel, _, target = text.partition(":")
-        return Place(channel, target, hours)
+        return NoticeAddress(channel, target, hours)
 
 
-def origin_of(record: TurnRecord | None) -> Place | None:
+def origin_of(record: TurnRecord | None) -> NoticeAddress | None:
     """Return where a matter came from, if answers go there."""
     if record is None or record.reply_to is None:
         return None
-    return Place(record.channel, record.reply_to)
+    return NoticeAddress(record.channel, record.reply_to)
 
 
 async def may_answer(
@@ -933,17 +939,17 @@ async def reach(
     record: TurnRecord,
     reviewers: Iterable[str],
     contacts: Contacts,
-) -> list[Place]:
+) -> list[NoticeAddress]:
     """Return where those are reached whom reviewers stand for, each place once."""
     wanted = tuple(reviewers)
     opener = await approvals.opener_of(tx, record) if PRESENT in wanted else ""
     everybody = await people.everyone(tx, constellation)
     asked = {one.id for one in everybody if any(_is_named(word, one, opener) for word in wanted)}
-    found: dict[str, Place] = {}
+    found: dict[str, NoticeAddress] = {}
     for contact in contacts.people:
         if _person_called(contact.person, everybody) in asked:
             for place in contact.reach:
-                found.setdefault(place, Place.read(place, contact.hours))
+                found.setdefault(place, NoticeAddress.read(place, contact.hours))
     return list(found.values())
 
 

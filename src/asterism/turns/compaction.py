@@ -17,7 +17,7 @@ from asterism.memory.gate import passages
 from asterism.memory.gate.writer import Writer
 from asterism.memory.words import digest
 from asterism.permissions import Actor
-from asterism.ports import ModelRequest, Profile, Purse, Question
+from asterism.ports import ModelQuestion, ModelRequest, Profile, Purse
 from asterism.store import epochs, journal, summaries
 from asterism.store.database import Connection
 from asterism.telemetry.redaction import redact
@@ -30,7 +30,7 @@ from asterism.turns.context import (
     held,
     load_context,
 )
-from asterism.turns.turn import Means, Turn
+from asterism.turns.turn import Turn, TurnServices
 from asterism.types.agents import new_id
 from asterism.types.memory import Insert, Origin, OriginKind, Source
 from asterism.types.people import Audience, Trust, least_trusted
@@ -58,7 +58,7 @@ _SUMMARY_OUTPUT = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Folded:
+class CompactionResult:
     """What was done to make room."""
 
     summary: Summary
@@ -90,7 +90,7 @@ async def make_room(turn: Turn, budget: int) -> None:
 
 
 async def fold(
-    means: Means,
+    means: TurnServices,
     live: LiveAgent,
     context: Context,
     *,
@@ -99,7 +99,7 @@ async def fold(
     purse: Purse | None,
     notify: Callable[[str, str], None],
     key: str,
-) -> Folded | None:
+) -> CompactionResult | None:
     """Fold what was told before an entry, and compile the context anew; None if nothing can be.
 
     Facts are saved by rule first. Then a model is asked for the summary, where the strategy says
@@ -126,7 +126,7 @@ async def fold(
 class _Past:
     """What a context could fold."""
 
-    told: list[Told]
+    told: list[ContextEntry]
     former: Summary | None
     """What stands for all before that."""
     unfinished: list[str]
@@ -154,9 +154,9 @@ async def _folded_by(tx: Connection, live: LiveAgent, context: Context) -> Summa
     return await summaries.get(tx, latest.summary)
 
 
-def _as_told(one: journal.Told) -> Told:
+def _as_told(one: journal.VisibleEntry) -> ContextEntry:
     audience = Audience.of_turn(one.audience)
-    return Told(one.seq, one.turn_id, one.kind, one.body, one.at, audience, one.trust)
+    return ContextEntry(one.seq, one.turn_id, one.kind, one.body, one.at, audience, one.trust)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,12 +164,12 @@ class _Made:
     """A folding that is to be stored."""
 
     summary: Summary
-    facts: list[tuple[Fact, Told]]
+    facts: list[tuple[Fact, ContextEntry]]
     """What must not be lost, and the message that each was said in."""
 
 
 async def _summarise(
-    means: Means,
+    means: TurnServices,
     live: LiveAgent,
     context: Context,
     past: _Past,
@@ -187,7 +187,7 @@ async def _summarise(
         strategy,
         budget_tokens=budget_tokens,
         now=means.clock(),
-        options=Options(folds.keep_recent, folds.keep_important, folds.decay_hours),
+        options=CompactionOptions(folds.keep_recent, folds.keep_important, folds.decay_hours),
         former=past.former,
         unfinished=past.unfinished,
     )
@@ -223,8 +223,8 @@ async def _summarise(
 
 
 async def _begin(
-    tx: Connection, means: Means, live: LiveAgent, context: Context, made: _Made | None
-) -> tuple[Context, Folded] | None:
+    tx: Connection, means: TurnServices, live: LiveAgent, context: Context, made: _Made | None
+) -> tuple[Context, CompactionResult] | None:
     """Begin the epoch after a folding; where another process has folded first, go on in its one."""
     participants, budget, now = (
         context.participants,
@@ -234,10 +234,13 @@ async def _begin(
     await epochs.hold(tx, live.agent.id)
     other = await _folded_by(tx, live, context)
     if other is not None:
-        compiled, folded = await load_context(tx, live, participants, budget, now), Folded(other, 0)
+        compiled, folded = (
+            await load_context(tx, live, participants, budget, now),
+            CompactionResult(other, 0),
+        )
     elif made is not None:
         summary = await summaries.put(tx, made.summary)
-        folded = Folded(summary, await _save_facts(tx, means, live, made.facts, now))
+        folded = CompactionResult(summary, await _save_facts(tx, means, live, made.facts, now))
         why = f"{summary.messages:,} messages were folded ({summary.strategy.value})"
         compiled = await compile_context(
             tx, live, participants, budget, now, summary.last_seq + 1, summary.id, why
@@ -250,9 +253,9 @@ async def _begin(
 
 
 async def _ask(
-    means: Means,
+    means: TurnServices,
     live: LiveAgent,
-    folding: Folding,
+    folding: Compaction,
     purse: Purse | None,
     notify: Callable[[str, str], None],
     key: str,
@@ -269,7 +272,7 @@ async def _ask(
             piece = part if number == 0 else replace(part, former=text)
             messages = ask_for_summary(piece)
             reply = await means.ask(
-                Question(
+                ModelQuestion(
                     models=models,
                     compose=_composer(live, messages, f"{key}/{number}"),
                     purse=purse,
@@ -304,9 +307,9 @@ def _composer(
 
 async def _save_facts(
     tx: Connection,
-    means: Means,
+    means: TurnServices,
     live: LiveAgent,
-    facts: Sequence[tuple[Fact, Told]],
+    facts: Sequence[tuple[Fact, ContextEntry]],
     now: int,
 ) -> int:
     """Put what must not be lost into the archive, each fact with the message it was said in."""
@@ -338,11 +341,11 @@ async def _save_facts(
 
 
 __all__ = [
-    "Folding",
-    "Options",
+    "Compaction",
+    "CompactionOptions",
+    "CompactionWeights",
+    "ContextEntry",
     "Strategy",
-    "Told",
-    "Weights",
     "ask_for_summary",
     "choose",
     "chunks",
@@ -361,7 +364,7 @@ _KEPT_SHARE = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ContextEntry:
     """One entry of the journal that a model sees."""
 
     seq: int
@@ -374,7 +377,7 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class CompactionWeights:
     """What makes a message important; a turn's score is the mean over its messages."""
 
     system: float = 10.0
@@ -393,7 +396,7 @@ class Weights:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class CompactionOptions:
     """How an owner wants old turns to be folded."""
 
     keep_recent: int = 8
@@ -401,14 +404,14 @@ class Options:
     keep_important: int = 8
     """The most older turns that stay in full for their importance."""
     decay_hours: float = 24.0
-    weights: Weights = field(default_factory=Weights)
+    weights: CompactionWeights = field(default_factory=CompactionWeights)
 
 
 @dataclass(frozen=True, slots=True)
-class Folding:
+class Compaction:
     """What is to be folded, decided before any model is asked."""
 
-    folded: tuple[Told, ...]
+    folded: tuple[ContextEntry, ...]
     """Whole turns, in order; also those that stood in full behind the former summary till now."""
     kept: tuple[int, ...]
     """What stays in full of all up to `last_seq`: whole turns, and the beginnings of turns that
@@ -442,7 +445,7 @@ class Folding:
         """When the last of them was said."""
         return self.folded[-1].at
 
-    def left(self, told: Sequence[Told]) -> list[Told]:
+    def left(self, told: Sequence[ContextEntry]) -> list[ContextEntry]:
         """Return what still stands in full of what was told, in order."""
         kept = set(self.kept)
         return [one for one in told if one.seq > self.last_seq or one.seq in kept]
@@ -460,15 +463,15 @@ class _Turn:
 
 
 def choose(
-    told: Sequence[Told],
+    told: Sequence[ContextEntry],
     strategy: Strategy,
     *,
     budget_tokens: int,
     now: int,
-    options: Options | None = None,
+    options: CompactionOptions | None = None,
     former: Summary | None = None,
     unfinished: Collection[str] = (),
-) -> Folding | None:
+) -> Compaction | None:
     """Decide what is folded; None if nothing can be, since only the latest turn is left.
 
     Args:
@@ -481,7 +484,7 @@ def choose(
         former: The summary at the front of the context.
         unfinished: Turns that go on later, such as those that wait for a person; they stay.
     """
-    options = options or Options()
+    options = options or CompactionOptions()
     turns = _turns_of(told, unfinished)
     carried = sum(former is not None and one.seq <= former.last_seq for one in told)
     # The range must go beyond the former one's, and begin before the turn that began last.
@@ -510,15 +513,19 @@ def choose(
 
 
 def _folding(
-    told: Sequence[Told], cut: int, leave: set[int], strategy: Strategy, former: Summary | None
-) -> Folding:
+    told: Sequence[ContextEntry],
+    cut: int,
+    leave: set[int],
+    strategy: Strategy,
+    former: Summary | None,
+) -> Compaction:
     folded = tuple(told[place] for place in sorted(leave))
     audiences = {one.audience for one in folded}
     trust_levels = {one.trust for one in folded}
     if former is not None:
         audiences.add(former.audience)
         trust_levels.add(former.trust)
-    return Folding(
+    return Compaction(
         folded=folded,
         kept=tuple(told[place].seq for place in range(cut) if place not in leave),
         first_seq=former.last_seq + 1 if former is not None else told[0].seq,
@@ -530,7 +537,7 @@ def _folding(
     )
 
 
-def _turns_of(told: Sequence[Told], unfinished: Collection[str]) -> list[_Turn]:
+def _turns_of(told: Sequence[ContextEntry], unfinished: Collection[str]) -> list[_Turn]:
     """Return the turns in the order of their beginnings."""
     found: dict[str, _Turn] = {}
     calls: dict[str, set[str]] = {}
@@ -566,14 +573,14 @@ class _Scale:
 
 
 def _cut(
-    told: Sequence[Told],
+    told: Sequence[ContextEntry],
     cuts: Sequence[int],
     scale: _Scale,
     strategy: Strategy,
     budget: int,
     goal: float,
     now: int,
-    options: Options,
+    options: CompactionOptions,
 ) -> int:
     """Return before which entry all leaves that may; 0 if a strategy finds nothing to do."""
     match strategy:
@@ -593,13 +600,15 @@ def _by_size(scale: _Scale, cuts: Sequence[int], goal: float) -> int:
     return cuts[bisect_left(cuts, -goal, key=lambda cut: -scale.left_after(cut))]
 
 
-def _by_need(scale: _Scale, cuts: Sequence[int], goal: float, options: Options) -> int:
+def _by_need(scale: _Scale, cuts: Sequence[int], goal: float, options: CompactionOptions) -> int:
     if scale.total > goal:
         return _by_size(scale, cuts, goal)
     return cuts[-options.keep_recent] if 0 < options.keep_recent <= len(cuts) else cuts[-1]
 
 
-def _by_age(told: Sequence[Told], cuts: Sequence[int], now: int, options: Options) -> int:
+def _by_age(
+    told: Sequence[ContextEntry], cuts: Sequence[int], now: int, options: CompactionOptions
+) -> int:
     """Return the last cut before which all is old and after which enough turns stay, or 0."""
     oldest = now - int(options.decay_hours * 3_600_000)
     free = cuts[: max(0, len(cuts) + 1 - max(1, options.keep_recent))]
@@ -608,7 +617,11 @@ def _by_age(told: Sequence[Told], cuts: Sequence[int], now: int, options: Option
 
 
 def _important(
-    told: Sequence[Told], turns: Sequence[_Turn], cut: int, room: float, options: Options
+    told: Sequence[ContextEntry],
+    turns: Sequence[_Turn],
+    cut: int,
+    room: float,
+    options: CompactionOptions,
 ) -> set[int]:
     """Return which of the turns before a cut stay; at least one leaves."""
     leaving = [index for index, one in enumerate(turns) if one.whole and one.end < cut]
@@ -629,7 +642,7 @@ def _important(
     return stays
 
 
-def _score(one: Told, age: float, weights: Weights) -> float:
+def _score(one: ContextEntry, age: float, weights: CompactionWeights) -> float:
     text = text_of(one.wire)
     if one.kind is EntryKind.REPLY:
         score = weights.assistant
@@ -663,9 +676,9 @@ _LEFT_OUT = re.compile(
 )
 
 
-def facts_leaving(folding: Folding) -> list[tuple[Fact, Told]]:
+def facts_leaving(folding: Compaction) -> list[tuple[Fact, ContextEntry]]:
     """Return the facts that leave the context with the folded, each once for those who heard it."""
-    found: dict[tuple[str, str, str], tuple[Fact, Told]] = {}
+    found: dict[tuple[str, str, str], tuple[Fact, ContextEntry]] = {}
     for one in folding.folded:
         for fact in _facts_of(one):
             key = (digest(fact.text), str(one.audience), one.trust.value)
@@ -673,7 +686,7 @@ def facts_leaving(folding: Folding) -> list[tuple[Fact, Told]]:
     return list(found.values())
 
 
-def rule_digest(folding: Folding) -> str:
+def rule_digest(folding: Compaction) -> str:
     """Return a summary made by rule: the same for the same, at most some 600 tokens long."""
     if folding.strategy is Strategy.TRUNCATE:
         line = _left_out(folding)
@@ -715,7 +728,7 @@ def _pick(lines: Iterable[_Line], room: int, seen: set[str]) -> list[_Line]:
     return [all_lines[index] for index in sorted(taken)]
 
 
-def _new_lines(folded: Iterable[Told]) -> Iterator[_Line]:
+def _new_lines(folded: Iterable[ContextEntry]) -> Iterator[_Line]:
     for one in folded:
         if not _is_said(one):
             continue
@@ -745,7 +758,7 @@ def _former_lines(former: str) -> Iterator[_Line]:
                 yield _Line((head[0] if head else "- ") + _short(said), max(weight, _LEAST))
 
 
-def _left_out(folding: Folding) -> str:
+def _left_out(folding: Compaction) -> str:
     """Return the line of a strategy that does not summarise, taking in the former such line."""
     count, since = folding.messages, folding.first_at
     span = days_text(since, folding.last_at)
@@ -761,14 +774,14 @@ def _left_out(folding: Folding) -> str:
     return f"- Left out, not summarised: {count:,} message{'s' * (count != 1)} ({span})."
 
 
-def _facts_of(one: Told) -> list[Fact]:
+def _facts_of(one: ContextEntry) -> list[Fact]:
     if not _is_said(one):
         return []
     role = "user" if one.kind is EntryKind.MESSAGE else "assistant"
     return facts_in(role, text_of(one.wire)[:_LONGEST_READ], one.at)
 
 
-def _is_said(one: Told) -> bool:
+def _is_said(one: ContextEntry) -> bool:
     """Tell whether a person or the agent says it: not a tool, and not the system."""
     if one.kind is EntryKind.MESSAGE:
         return not text_of(one.wire).startswith(MARK)
@@ -807,7 +820,7 @@ may still matter, correct what has changed since. Leave out greetings and small 
 that was not said. Answer with the summary alone."""
 
 
-def ask_for_summary(folding: Folding) -> list[bytes]:
+def ask_for_summary(folding: Compaction) -> list[bytes]:
     """Return the messages that ask a model for a summary of what is folded and of the former."""
     parts: list[str] = []
     if folding.former.strip():
@@ -818,7 +831,7 @@ def ask_for_summary(folding: Folding) -> list[bytes]:
     return [message_wire("system", _SYSTEM), message_wire("user", plain("\n\n".join(parts)))]
 
 
-def chunks(folding: Folding, window_tokens: int) -> list[Folding]:
+def chunks(folding: Compaction, window_tokens: int) -> list[Compaction]:
     """Split what is folded into pieces that a model's window takes, whole turns where they fit.
 
     Only the first has the former summary: give each of the others the summary so far, with
@@ -826,7 +839,7 @@ def chunks(folding: Folding, window_tokens: int) -> list[Folding]:
     """
     window = max(window_tokens, _SMALLEST_WINDOW)
     most = max(window // 4, window - _APART) * 4
-    pieces: list[list[Told]] = []
+    pieces: list[list[ContextEntry]] = []
     size = most
     for part in _parts(folding.folded, most):
         part_size = _size(part)
@@ -841,7 +854,7 @@ def chunks(folding: Folding, window_tokens: int) -> list[Folding]:
     ]
 
 
-def _parts(folded: Iterable[Told], most: int) -> Iterator[list[Told]]:
+def _parts(folded: Iterable[ContextEntry], most: int) -> Iterator[list[ContextEntry]]:
     """Give turns, and of those that are too long, their messages."""
     for _, group in groupby(folded, key=lambda one: one.turn_id):
         turn = list(group)
@@ -851,7 +864,7 @@ def _parts(folded: Iterable[Told], most: int) -> Iterator[list[Told]]:
             yield from ([one] for one in turn)
 
 
-def _size(part: Iterable[Told]) -> int:
+def _size(part: Iterable[ContextEntry]) -> int:
     return sum(len(_quoted(one).encode()) + 1 for one in part)
 
 
@@ -865,7 +878,7 @@ def summary_from(answer: str) -> str | None:
     return text or None
 
 
-def _quoted(one: Told) -> str:
+def _quoted(one: ContextEntry) -> str:
     who, text = spoken(one.wire)
     if len(text) > _LONGEST_QUOTE:
         half = _LONGEST_QUOTE // 2

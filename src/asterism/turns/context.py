@@ -14,14 +14,14 @@ from asterism.errors import NotFound
 from asterism.memory import blocks, history, people
 from asterism.memory.blocks import VisibleBlock, wrapped
 from asterism.permissions import Actor
-from asterism.permissions.readings import Reading
+from asterism.permissions.readings import ReadContent
 from asterism.ports import Profile
 from asterism.store import agents as agents_at_rest
 from asterism.store import epochs, journal, summaries
 from asterism.store import people as people_at_rest
 from asterism.store.database import Connection, Database
 from asterism.store.epochs import Epoch
-from asterism.store.journal import Draft, Told
+from asterism.store.journal import Draft, VisibleEntry
 from asterism.types.agents import Agent, Blob
 from asterism.types.effects import EffectKind
 from asterism.types.memory import BlockType
@@ -132,7 +132,7 @@ class Context:
         participants: Participants,
         epoch: Epoch,
         sections: Sequence[Section],
-        shown: dict[str, Shown],
+        shown: dict[str, ShownBlock],
         tail: Tail,
         upto: int,
     ) -> None:
@@ -149,7 +149,7 @@ class Context:
         """The entry of the journal that its tail ends with."""
         self.label = Label()
         """The least trusted of all that it shows, and who may hear it beyond those present."""
-        self.account: Account | None = None
+        self.account: ContextReader | None = None
         """What was said and read in it, once a call had to be judged by that."""
         self.stale = False
         """Whether memory has changed since it was looked at."""
@@ -310,7 +310,7 @@ async def _shows_too_much(tx: Connection, live: LiveAgent, context: Context) -> 
     )
 
 
-def _fill(context: Context, entries: Sequence[journal.Told]) -> None:
+def _fill(context: Context, entries: Sequence[journal.VisibleEntry]) -> None:
     """Append to a tail what those present may hear."""
     labels = {(one.trust, one.audience) for one in entries}
     context.learn(*(Label(trust, Audience.of_turn(audience)) for trust, audience in labels))
@@ -354,7 +354,9 @@ async def compile_context(
     agent = live.agent
     seen = tuple(await blocks.seen_by(tx, live.constellation, agent.id))
     told = await introduce(tx, live.constellation, participants)
-    sections, shown = sections_of(agent, participants, Memory(seen, told), budget_tokens=budget)
+    sections, shown = sections_of(
+        agent, participants, VisibleMemory(seen, told), budget_tokens=budget
+    )
     stands_for = await summaries.get(tx, summary) if summary else None
     if stands_for is not None:
         text = await _summary_text(tx, stands_for)
@@ -446,7 +448,7 @@ async def _changes(tx: Connection, live: LiveAgent, context: Context) -> list[No
         former = context.shown.get(block.id)
         if former is not None and former.text == text:
             continue
-        context.shown[block.id] = Shown(block.version, text)
+        context.shown[block.id] = ShownBlock(block.version, text)
         own = await _made_here(tx, live, participants, block.id, former.version if former else 0)
         if not (former is not None and own):
             told = _difference(block.label, former.text, text) if former is not None else ""
@@ -561,7 +563,7 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownBlock:
     """A block as a context shows it."""
 
     version: int
@@ -569,7 +571,7 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class VisibleMemory:
     """What an agent may see of its memory in front of these participants."""
 
     blocks: tuple[VisibleBlock, ...] = ()
@@ -591,8 +593,8 @@ def block_text(seen: VisibleBlock, participants: Participants) -> str:
 
 
 def sections_of(
-    agent: Agent, participants: Participants, memory: Memory, *, budget_tokens: int
-) -> tuple[list[Section], dict[str, Shown]]:
+    agent: Agent, participants: Participants, memory: VisibleMemory, *, budget_tokens: int
+) -> tuple[list[Section], dict[str, ShownBlock]]:
     """Return the sections of a prefix in order, and the blocks that it shows by their ids."""
     sections = [Section("system", agent.system, "who the agent is and how it behaves")]
     if agent.tools != ():
@@ -610,11 +612,11 @@ def sections_of(
 
 def _blocks(
     participants: Participants, blocks: Sequence[VisibleBlock], budget_tokens: int
-) -> tuple[list[Section], dict[str, Shown]]:
+) -> tuple[list[Section], dict[str, ShownBlock]]:
     room = int(budget_tokens * _MEMORY_SHARE) * BYTES_PER_TOKEN
     compact_room = _COMPACT_MEMORY_TOKENS * BYTES_PER_TOKEN
     sections: list[Section] = []
-    shown: dict[str, Shown] = {}
+    shown: dict[str, ShownBlock] = {}
     left_out: list[str] = []
     for seen in blocks:
         block = seen.block
@@ -628,7 +630,7 @@ def _blocks(
         room -= size
         compact = block.type is BlockType.CORE and size <= compact_room
         compact_room -= size if compact else 0
-        shown[block.id] = Shown(block.version, text)
+        shown[block.id] = ShownBlock(block.version, text)
         why = "core memory, always seen" if block.type is BlockType.CORE else "pinned"
         if seen.owner_name is not None:
             why += f", shared by {seen.owner_name}"
@@ -678,16 +680,18 @@ async def held(
     summary: Summary | None,
     first: int,
     last: int,
-) -> list[journal.Told]:
+) -> list[journal.VisibleEntry]:
     """Return what those present may hear: a summary's kept originals, then a stretch of entries."""
-    rows: list[journal.Told] = []
+    rows: list[journal.VisibleEntry] = []
     for seq in summary.kept if summary is not None else ():
         rows += await journal.told(tx, agent_id, seq, seq)
     rows += await journal.told(tx, agent_id, first, last)
     return audible(rows, participants)
 
 
-def audible(rows: list[journal.Told], participants: Participants) -> list[journal.Told]:
+def audible(
+    rows: list[journal.VisibleEntry], participants: Participants
+) -> list[journal.VisibleEntry]:
     """Return of some entries those that the participants may see."""
     if participants.owner_alone:
         return rows
@@ -750,13 +754,13 @@ async def introduce(tx: Connection, constellation: str, participants: Participan
     )
 
 
-Declares = Callable[[Call, str, Trust, str], Reading]
+Declares = Callable[[Call, str, Trust, str], ReadContent]
 """From a call, its result, how far that is trusted and its key, to what was read."""
 _MAX_TAKEN = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class TrustedMessage:
     """A message of somebody who is trusted."""
 
     speaker: str
@@ -767,7 +771,7 @@ class Said:
 
 
 @dataclass(slots=True)
-class Account:
+class ContextReader:
     """Goes through the entries of a context in order, each once.
 
     It goes on from turn to turn, so that a call costs what is new since the last one.
@@ -779,8 +783,8 @@ class Account:
     """The entry up to which the journal was taken in."""
     blocks: dict[Trust, tuple[str, ...]]
     """What blocks say that those present may hear, by who could have written it."""
-    said: list[Said] = field(default_factory=list[Said])
-    readings: list[Reading] = field(default_factory=list[Reading])
+    said: list[TrustedMessage] = field(default_factory=list[TrustedMessage])
+    readings: list[ReadContent] = field(default_factory=list[ReadContent])
     _calls: dict[str, Call] = field(default_factory=dict[str, Call])
     _taken: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
 
@@ -790,7 +794,7 @@ class Account:
         return len(self._taken) > _MAX_TAKEN
 
     def take(
-        self, turn_id: str, entry: Entry | Draft | Told, trust: Trust, declared: Declares
+        self, turn_id: str, entry: Entry | Draft | VisibleEntry, trust: Trust, declared: Declares
     ) -> None:
         """Take in an entry, unless that was done before."""
         if (turn_id, entry.key) in self._taken:
@@ -806,44 +810,46 @@ class Account:
                     self._calls[f"{turn_id}/{step}/call/{index}"] = call
                 if reply.text and trust is Trust.OWNER:
                     # Nothing untrusted was in its context, so that nobody else put it there.
-                    self.said.append(Said("", trust, reply.text))
+                    self.said.append(TrustedMessage("", trust, reply.text))
             case EntryKind.RESULT:
                 self._result(f"{turn_id}/{entry.key}", entry, declared)
             case _:
                 pass
 
-    def _message(self, turn_id: str, entry: Entry | Draft | Told, trust: Trust) -> None:
+    def _message(self, turn_id: str, entry: Entry | Draft | VisibleEntry, trust: Trust) -> None:
         text = text_of(entry.body)
         if entry.key != "in":
             # Outcomes of calls that waited are told so, and may quote anything.
             if entry.key.endswith("/outcome"):
-                self.readings.append(Reading("an approved call", text, Trust.TOOL, key=entry.key))
+                self.readings.append(
+                    ReadContent("an approved call", text, Trust.TOOL, key=entry.key)
+                )
         elif trust.trusted:
-            self.said.append(Said(speaker_of(entry), trust, text, len(self.readings)))
+            self.said.append(TrustedMessage(speaker_of(entry), trust, text, len(self.readings)))
         else:
-            self.readings.append(Reading("a message", text, trust, key=f"{turn_id}/in"))
+            self.readings.append(ReadContent("a message", text, trust, key=f"{turn_id}/in"))
 
-    def _result(self, key: str, entry: Entry | Draft | Told, declared: Declares) -> None:
+    def _result(self, key: str, entry: Entry | Draft | VisibleEntry, declared: Declares) -> None:
         trust_levels = ResultMeta.from_json(entry.meta).trust_levels
         if not trust_levels:
             return  # the system's own words
         trust, text = least_trusted(trust_levels), text_of(entry.body)
         call = self._calls.get(key)
         if call is None:
-            reading = Reading("a call", text, trust, key=key)
+            reading = ReadContent("a call", text, trust, key=key)
         else:
             reading = declared(call, text, trust, key)
         if trust.trusted:
-            self.said.append(Said("", trust, text))
+            self.said.append(TrustedMessage("", trust, text))
         if not trust.trusted or any(effect.kind is EffectKind.PAY for effect in reading.effects):
             self.readings.append(reading)
 
 
-def _kept(entry: Entry | Draft | Told) -> dict[str, Any]:
+def _kept(entry: Entry | Draft | VisibleEntry) -> dict[str, Any]:
     return orjson.loads(entry.meta) if entry.meta else {}
 
 
-def speaker_of(entry: Entry | Draft | Told) -> str:
+def speaker_of(entry: Entry | Draft | VisibleEntry) -> str:
     """Return the id of the person whose message opened a turn."""
     participants = _kept(entry).get("participants")
     if not participants:

@@ -21,11 +21,11 @@ from asterism.permissions import (
     Allow,
     Ask,
     Authority,
-    Grants,
+    CallRequest,
+    GrantSet,
     Resource,
     Situation,
     Verdict,
-    Wanted,
     decide,
 )
 from asterism.permissions.intent import (
@@ -40,14 +40,14 @@ from asterism.permissions.intent import (
     verified,
 )
 from asterism.permissions.provenance import Evidence, reading_of
-from asterism.permissions.readings import Reading
-from asterism.ports import ModelRequest, Profile, Question
+from asterism.permissions.readings import ReadContent
+from asterism.ports import ModelQuestion, ModelRequest, Profile
 from asterism.store import approvals, journal
 from asterism.store import people as stored_people
 from asterism.store.database import Connection
-from asterism.store.journal import Told
+from asterism.store.journal import VisibleEntry
 from asterism.times import DAY
-from asterism.turns.context import Account, Declares, Said, held, speaker_of
+from asterism.turns.context import ContextReader, Declares, TrustedMessage, held, speaker_of
 from asterism.types.approvals import Grant
 from asterism.types.effects import Doubt, Effect, EffectKind, amount_of, results_of
 from asterism.types.events import Event
@@ -90,7 +90,7 @@ async def judge(
         names = await turn.means.database.read(
             lambda tx: people.names_of(tx, turn.live.constellation, participants)
         )
-    wanted = Wanted(
+    wanted = CallRequest(
         agent=agent.name,
         tool=tool.name,
         arguments=arguments,
@@ -117,7 +117,7 @@ def note_question(
     turn: Turn, key: str, tool: Tool, arguments: Mapping[str, Any], reason: str
 ) -> None:
     """Note in the audit log that a call which was allowed waits for a person all the same."""
-    wanted = Wanted(turn.agent.name, tool.name, arguments, tool.effects(dict(arguments)))
+    wanted = CallRequest(turn.agent.name, tool.name, arguments, tool.effects(dict(arguments)))
     turn.note(event_of(turn, key, wanted, Ask(reason)))
 
 
@@ -130,7 +130,7 @@ class _Quota(NamedTuple):
     """`calls` or `amount`."""
 
 
-async def _decide(turn: Turn, key: str, actor: Actor, wanted: Wanted) -> Verdict:
+async def _decide(turn: Turn, key: str, actor: Actor, wanted: CallRequest) -> Verdict:
     authority = turn.means.authority()
     resource = Resource("tool", wanted.tool, wanted=wanted)
     now = turn.means.clock()
@@ -160,8 +160,8 @@ async def _decide(turn: Turn, key: str, actor: Actor, wanted: Wanted) -> Verdict
 
 
 async def _granted_and_used(
-    turn: Turn, actor: Actor, wanted: Wanted, quota: _Quota | None, now: int
-) -> tuple[Grants, dict[str, float], dict[str, frozenset[str]]]:
+    turn: Turn, actor: Actor, wanted: CallRequest, quota: _Quota | None, now: int
+) -> tuple[GrantSet, dict[str, float], dict[str, frozenset[str]]]:
     """Return the grants that count for a call, what has gone by of them and of a quota, and givers.
 
     These are persons other than the owner, each with every way in which a policy may name them.
@@ -199,7 +199,7 @@ async def _granted_and_used(
         if use.policy in used:
             by_amount = quota is not None and (quota.policy, quota.of) == (use.policy, "amount")
             used[use.policy] += use.amount if by_amount else 1
-    granted = Grants(
+    granted = GrantSet(
         _left(one, turn.granted.count(one.id))
         for one in live
         if one.per_day is None or used[one.id] < one.per_day
@@ -293,7 +293,7 @@ def _quota_of(authority: Authority, verdict: Verdict) -> _Quota | None:
     return None
 
 
-def event_of(turn: Turn, key: str, wanted: Wanted, verdict: Verdict) -> Event:
+def event_of(turn: Turn, key: str, wanted: CallRequest, verdict: Verdict) -> Event:
     """Return what the audit log keeps of a judgement."""
     kind = {"Allow": "allowed", "Ask": "asked", "Deny": "denied"}[type(verdict).__name__]
     body: dict[str, Any] = {
@@ -353,7 +353,9 @@ async def evidence_of(turn: Turn) -> Evidence | None:
     return evidence
 
 
-def _trusted_text(turn: Turn, account: Account) -> tuple[Said | None, TrustedText | None]:
+def _trusted_text(
+    turn: Turn, account: ContextReader
+) -> tuple[TrustedMessage | None, TrustedText | None]:
     """Return the request of the one who speaks, and what a reader may see: it and what vouches."""
     by_owner = OWNER in turn.people
     opening = turn.recorded.get("in")
@@ -388,7 +390,7 @@ def _sources(turn: Turn) -> tuple[str, ...]:
     return tuple(sorted(labels - {""}))
 
 
-async def _open_account(turn: Turn) -> Account:
+async def _open_account(turn: Turn) -> ContextReader:
     """Begin an account with what the agent was told to be, and what blocks tell those present."""
     participants = turn.context.participants
     seen = await turn.means.database.read(
@@ -402,18 +404,18 @@ async def _open_account(turn: Turn) -> Account:
             if is_visible(one.block.schema, line, one.block.audience, participants):
                 lines.setdefault(line.label.trust, []).append(line.text)
     first = turn.context.epoch.first_seq
-    return Account(
+    return ContextReader(
         first,
         max(first - 1, turn.live.length - _MAX_ENTRIES),
         {trust: tuple(texts) for trust, texts in lines.items()},
     )
 
 
-async def _catch_up(turn: Turn, account: Account) -> None:
+async def _catch_up(turn: Turn, account: ContextReader) -> None:
     """Take in what the journal has got since the account was last looked at."""
     first, last = account.upto + 1, turn.live.length
 
-    async def read(tx: Connection) -> list[Told]:
+    async def read(tx: Connection) -> list[VisibleEntry]:
         return await held(tx, turn.agent.id, turn.context.participants, None, first, last)
 
     declares = _declares(turn)
@@ -426,7 +428,7 @@ def _declares(turn: Turn) -> Declares:
     """Return what makes a reading of a result, with what its tool declares of it."""
     toolbox = turn.means.toolbox
 
-    def reading(call: Call, text: str, trust: Trust, key: str) -> Reading:
+    def reading(call: Call, text: str, trust: Trust, key: str) -> ReadContent:
         name, arguments = toolbox.resolve_call(call.name, call.arguments)
         try:
             told: Any = orjson.loads(arguments or "{}")
@@ -435,7 +437,7 @@ def _declares(turn: Turn) -> Declares:
         given = cast("dict[str, Any]", told) if isinstance(told, dict) else {}
         tool = toolbox.get(name, turn.agent.tools)
         if tool is None:
-            return Reading(name, text, trust, arguments=given, key=key)
+            return ReadContent(name, text, trust, arguments=given, key=key)
         try:
             effects = tool.effects(given)
         except (KeyError, TypeError, ValueError, AttributeError):
@@ -517,7 +519,7 @@ async def _ask(
     turn.publish("progress", {"key": "intent", "text": "reading what was asked for"})
     try:
         reply = await turn.means.ask(
-            Question(models, compose, purse=turn.purse, notify=turn.notify_owner)
+            ModelQuestion(models, compose, purse=turn.purse, notify=turn.notify_owner)
         )
     except (ModelError, BudgetReached) as problem:
         _log.info("the request of %s is read literally: %s", turn.id, problem.message)

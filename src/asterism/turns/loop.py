@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from asterism.errors import BudgetReached, ModelError, ModelGarbled, TurnLimit
-from asterism.ports import ModelRequest, Profile, Question
+from asterism.ports import ModelQuestion, ModelRequest, Profile
 from asterism.telemetry.redaction import RedactingStream, redact
 from asterism.turns.calls import (
     begin_rules,
@@ -160,7 +160,7 @@ async def _ask(turn: Turn, step: int) -> Reply:
 
     shown = _Pieces(turn) if means.watched(agent.id) else None
     reply = await means.ask(
-        Question(
+        ModelQuestion(
             models=means.chain(agent.model),
             compose=compose,
             purse=turn.purse,

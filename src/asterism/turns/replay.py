@@ -16,7 +16,7 @@ import orjson
 
 from asterism.errors import Conflict, InvalidInput, ModelError, NotFound
 from asterism.memory import people
-from asterism.ports import Profile, Question
+from asterism.ports import ModelQuestion, Profile
 from asterism.store import agents, approvals, inbox, journal
 from asterism.store.database import Connection, Database
 from asterism.store.journal import Draft
@@ -27,7 +27,7 @@ from asterism.turns.approvals import settle
 from asterism.turns.calls import GIVEN
 from asterism.turns.runtime import Runtime
 from asterism.turns.shown import Past, past_of
-from asterism.turns.turn import Means
+from asterism.turns.turn import TurnServices
 from asterism.turns.watch import Hub
 from asterism.types.agents import Agent, message_id_for, new_id, turn_id_for
 from asterism.types.approvals import Answer
@@ -38,7 +38,7 @@ from asterism.types.turns import (
     WIRE_KINDS,
     Entry,
     EntryKind,
-    Imported,
+    ImportResult,
     MessageOrigin,
     Outcome,
     PastMessage,
@@ -64,7 +64,7 @@ class _EndOfRecording(ModelError):
     """The turn went no further than this."""
 
 
-Wire = Callable[[Question, Past | None, Reply | None], Awaitable[Reply | None]]
+Wire = Callable[[ModelQuestion, Past | None, Reply | None], Awaitable[Reply | None]]
 """Answers a question from a tape of what went over the wire, with the past that the models saw and
 the reply that was recorded; None if the tape has no such exchange."""
 
@@ -82,7 +82,7 @@ class _RecordedModel:
         self._wire = wire
         self._past = past
 
-    async def answer(self, question: Question) -> Reply:
+    async def answer(self, question: ModelQuestion) -> Reply:
         """Return the recorded reply of the step that asks."""
         request = question.compose(question.models[0], Profile(), 0)
         entry = self._replies.get(request.key.partition("/")[2])
@@ -229,7 +229,7 @@ async def _run(
     model: _RecordedModel,
     tools: _RecordedTools,
 ) -> tuple[Outcome, list[Entry]]:
-    means = Means(
+    means = TurnServices(
         database=scratch,
         toolbox=tools,
         chain=lambda name: (name,),
@@ -418,7 +418,7 @@ async def append_past(
     past: Sequence[PastTurn],
     now: int,
     trust: Trust = Trust.OWNER,
-) -> Imported:
+) -> ImportResult:
     """Append finished turns to the journal of an agent that has nothing to do.
 
     `trust` says how far whoever imports it is trusted, and so at most all that they bring.
@@ -456,7 +456,7 @@ async def append_past(
         ended.append((record, turn.drafts))
         ids += [f"{turn.id}#{seq}" for seq in range(first, last + 1)]
     await journal.append_ended(tx, claim, length, ended)
-    return Imported(tuple(turn.id for turn in past), tuple(ids))
+    return ImportResult(tuple(turn.id for turn in past), tuple(ids))
 
 
 async def _meet(

@@ -34,7 +34,7 @@ class Due:
         return f"{one_of(self.tools)} has to be called before the turn ends. ({self.rule})"
 
 
-class Course:
+class RuleState:
     """How a turn has gone so far, as far as rules look at it."""
 
     def __init__(
@@ -53,7 +53,7 @@ class Course:
             meant: Returns the call that is meant by one that is made by way of another tool.
         """
         self.rules = tuple(sorted(rules, key=lambda rule: -rule.priority))
-        self.trail = Trail() if meant is None else Trail(meant=meant)
+        self.trail = CallHistory() if meant is None else CallHistory(meant=meant)
         self.tools = sorted(tools)
         self._ran = dict(ran or {})
 
@@ -61,8 +61,8 @@ class Course:
         """Take in what the journal has of the turn beyond what was taken in before."""
         self.trail.read(entries)
 
-    def _look(self, now: int, pending: Sequence[Attempt] = ()) -> Look:
-        return Look(self.rules, self.tools, self._ran, self.trail, now, pending)
+    def _look(self, now: int, pending: Sequence[Attempt] = ()) -> RuleCheck:
+        return RuleCheck(self.rules, self.tools, self._ran, self.trail, now, pending)
 
     # -- before a call -------------------------------------------------------------------------
 
@@ -84,7 +84,7 @@ class Course:
                 return refused
         return repeated(look, attempt) if attempt.outside else None
 
-    def _over(self, rule: Rule, look: Look) -> Refusal | None:
+    def _over(self, rule: Rule, look: RuleCheck) -> Refusal | None:
         ending = next((one.name for one in look.pending if self._ends(one.name)), None)
         if ending is None:
             made = self.ended()
@@ -137,7 +137,7 @@ class Course:
                 found.append(Due(rule, tools))
         return found
 
-    def _wanted(self, rule: Rule, look: Look) -> tuple[str, ...]:
+    def _wanted(self, rule: Rule, look: RuleCheck) -> tuple[str, ...]:
         """Return the tools of which a rule wants one before the end, and has not got it."""
         trail = self.trail
         if rule.kind is RuleKind.FOLLOWED_BY:
@@ -160,7 +160,7 @@ class Course:
                 owed = True
         return owed
 
-    def ended(self) -> Made | None:
+    def ended(self) -> CallRecord | None:
         """Return the call that ends the turn, by a rule that says so."""
         return next(
             (
@@ -255,7 +255,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class RuleCheck:
     """What a verdict looks at."""
 
     rules: Sequence[Rule]
@@ -263,7 +263,7 @@ class Look:
     """The tools that the agent has: a rule that wants another is not held against it."""
     ran: Mapping[str, int]
     """When tools succeeded in earlier turns."""
-    trail: Trail
+    trail: CallHistory
     now: int
     pending: Sequence[Attempt] = ()
     """Calls that were let pass and have no result yet: what depends on it is refused."""
@@ -301,7 +301,7 @@ class Look:
         ways, seen = deque([self.trail.made]), set[tuple[str, ...]]()
         while ways and len(seen) < _MOST_WAYS and not found.issuperset(wanted):
             made = ways.popleft()
-            look = replace(self, trail=Trail(made), pending=())
+            look = replace(self, trail=CallHistory(made), pending=())
             for name in self.tools:
                 if any(
                     CHECKS[one.kind](look, one, Attempt(name))
@@ -310,7 +310,7 @@ class Look:
                 ):
                     continue
                 found.add(name)
-                call = Made("", Call("", name, "{}"), ResultState.OK, "", self.now)
+                call = CallRecord("", Call("", name, "{}"), ResultState.OK, "", self.now)
                 way = [*made, call]
                 key = (name, *sorted(one.name for one in way))
                 if key not in seen:
@@ -355,7 +355,7 @@ class Look:
         return False
 
 
-def _start(look: Look, rule: Rule, attempt: Attempt) -> Refusal | None:
+def _start(look: RuleCheck, rule: Rule, attempt: Attempt) -> Refusal | None:
     starts = [one.tool for one in look.rules if one.kind is RuleKind.START]
     if any(fits(attempt.name, one) for one in starts):
         return None
@@ -370,7 +370,7 @@ def _start(look: Look, rule: Rule, attempt: Attempt) -> Refusal | None:
     return _refused(rule, what, f"Call {there[0]} first", needs=there[0])
 
 
-def _preceding(look: Look, rule: Rule, attempt: Attempt) -> Refusal | None:
+def _preceding(look: RuleCheck, rule: Rule, attempt: Attempt) -> Refusal | None:
     if not rule.is_for(attempt.name):
         return None
     lacking = [one for one in rule.tools if not look.trail.succeeded(one)]
@@ -385,7 +385,7 @@ def _preceding(look: Look, rule: Rule, attempt: Attempt) -> Refusal | None:
     return _refused(rule, what, f"Call {first} first", needs=first)
 
 
-def _right_after(look: Look, rule: Rule, attempt: Attempt) -> Refusal | None:
+def _right_after(look: RuleCheck, rule: Rule, attempt: Attempt) -> Refusal | None:
     if not rule.is_for(attempt.name) or (not look.pending and look.follows(rule)):
         return None
     what = f"{attempt.name} can be called only right after {one_of(rule.tools)}"
@@ -395,7 +395,7 @@ def _right_after(look: Look, rule: Rule, attempt: Attempt) -> Refusal | None:
     return _refused(rule, what, f"Call {there[0]} first", needs=there[0])
 
 
-def _next(look: Look, rule: Rule, attempt: Attempt) -> Refusal | None:
+def _next(look: RuleCheck, rule: Rule, attempt: Attempt) -> Refusal | None:
     if rule.names(attempt.name):
         return None
     latest = look.trail.latest
@@ -411,7 +411,7 @@ def _next(look: Look, rule: Rule, attempt: Attempt) -> Refusal | None:
     return _refused(rule, what, f"Call {there[0]} next", needs=there[0])
 
 
-def _not_after(look: Look, rule: Rule, attempt: Attempt) -> Refusal | None:
+def _not_after(look: RuleCheck, rule: Rule, attempt: Attempt) -> Refusal | None:
     if not rule.is_for(attempt.name):
         return None
     for one in rule.tools:
@@ -425,7 +425,7 @@ def _not_after(look: Look, rule: Rule, attempt: Attempt) -> Refusal | None:
     return None
 
 
-def _exclusive(look: Look, rule: Rule, attempt: Attempt) -> Refusal | None:
+def _exclusive(look: RuleCheck, rule: Rule, attempt: Attempt) -> Refusal | None:
     group = (rule.tool, *rule.tools)
     if not any(fits(attempt.name, one) for one in group):
         return None
@@ -437,7 +437,7 @@ def _exclusive(look: Look, rule: Rule, attempt: Attempt) -> Refusal | None:
     return None
 
 
-def _max_calls(look: Look, rule: Rule, attempt: Attempt) -> Refusal | None:
+def _max_calls(look: RuleCheck, rule: Rule, attempt: Attempt) -> Refusal | None:
     if not rule.is_for(attempt.name):
         return None
     count = sum(one.name == attempt.name for one in look.pending)
@@ -451,7 +451,7 @@ def _max_calls(look: Look, rule: Rule, attempt: Attempt) -> Refusal | None:
     return _refused(rule, what, "Go on with what you have")
 
 
-def _cooldown(look: Look, rule: Rule, attempt: Attempt) -> Refusal | None:
+def _cooldown(look: RuleCheck, rule: Rule, attempt: Attempt) -> Refusal | None:
     if not rule.is_for(attempt.name):
         return None
     last = look.last(attempt.name)
@@ -467,7 +467,7 @@ def _cooldown(look: Look, rule: Rule, attempt: Attempt) -> Refusal | None:
     return _refused(rule, what, "Go on without it for now")
 
 
-def _operations(_: Look, rule: Rule, attempt: Attempt) -> Refusal | None:
+def _operations(_: RuleCheck, rule: Rule, attempt: Attempt) -> Refusal | None:
     if not rule.is_for(attempt.name) or attempt.operation in (ANY_OPERATION, *rule.operations):
         return None
     given = f"the operation {attempt.operation!r}" if attempt.operation else "a call without one"
@@ -477,7 +477,7 @@ def _operations(_: Look, rule: Rule, attempt: Attempt) -> Refusal | None:
     return _refused(rule, what, "Use one of these")
 
 
-def repeated(look: Look, attempt: Attempt) -> Refusal | None:
+def repeated(look: RuleCheck, attempt: Attempt) -> Refusal | None:
     """Return why a call to the outside is taken for a mistake, or None if it is none.
 
     It is one if the same call was made before, did not fail, and no other has succeeded since.
@@ -493,7 +493,7 @@ def repeated(look: Look, attempt: Attempt) -> Refusal | None:
     return None
 
 
-def _said_before(made: Made) -> Refusal:
+def _said_before(made: CallRecord) -> Refusal:
     said = made.said if len(made.said) <= _QUOTED else f"{made.said[:_QUOTED]}…"
     return Refusal(
         REPEATED,
@@ -520,7 +520,7 @@ _FOR_GOOD = frozenset(
 )
 """Kinds whose refusals hold for the rest of the turn."""
 _OF_ORDER = frozenset({RuleKind.START, RuleKind.NEXT})
-CHECKS: dict[RuleKind, Callable[[Look, Rule, Attempt], Refusal | None]] = {
+CHECKS: dict[RuleKind, Callable[[RuleCheck, Rule, Attempt], Refusal | None]] = {
     RuleKind.START: _start,
     RuleKind.PRECEDING: _preceding,
     RuleKind.RIGHT_AFTER: _right_after,
@@ -544,7 +544,7 @@ SETTLED = frozenset({ResultState.OK, ResultState.DENIED})
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class CallRecord:
     """A call that was made in the turn."""
 
     key: str
@@ -600,10 +600,10 @@ class Noted(Protocol):
 
 
 @dataclass(slots=True)
-class Trail:
+class CallHistory:
     """The calls of a turn, in the order in which they came to an end."""
 
-    made: list[Made] = field(default_factory=list[Made])
+    made: list[CallRecord] = field(default_factory=list[CallRecord])
     refused: list[tuple[int, Refusal]] = field(default_factory=list[tuple[int, Refusal]])
     """Refusals with the steps they were in."""
     meant: Callable[[str, str], tuple[str, str]] = lambda name, arguments: (name, arguments)
@@ -642,7 +642,7 @@ class Trail:
             step = int(key.partition("/")[0])
             self.refused.append((step, Refusal(meta.rule, said, meta.needs)))
         elif meta.state is not ResultState.NOT_RUN:
-            self.made.append(Made(key, call, meta.state, said, entry.at))
+            self.made.append(CallRecord(key, call, meta.state, said, entry.at))
 
     def _read_outcome(self, key: str, entry: Noted) -> None:
         """Take in that a call which waited has run, or was denied: now is when it happened."""
@@ -654,7 +654,7 @@ class Trail:
         said = text_of(entry.body)
         if self._approved.get(key):
             said = said.partition(" Result: ")[2]
-        self.made.append(Made(key, former.call, state, said, entry.at))
+        self.made.append(CallRecord(key, former.call, state, said, entry.at))
 
     def any(self, pattern: str, states: frozenset[ResultState], *, but: str = "") -> bool:
         """Tell whether a call that fits a pattern stands in one of these states."""

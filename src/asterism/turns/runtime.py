@@ -16,12 +16,12 @@ from asterism.memory import people
 from asterism.store import agents, approvals, inbox, journal
 from asterism.store.database import Connection, Database
 from asterism.telemetry.redaction import redact
-from asterism.turns.approvals import Approvals, read_answer
+from asterism.turns.approvals import ApprovalQueue, read_answer
 from asterism.turns.calls import settle_open_calls
 from asterism.turns.context import LiveAgent, Meeting, enter, load, referred_to, who
 from asterism.turns.lanes import Lanes, LocalLanes
 from asterism.turns.loop import run_turn
-from asterism.turns.turn import EMPTY_ANSWER, Means, StoppedBefore, Turn
+from asterism.turns.turn import EMPTY_ANSWER, StoppedBefore, Turn, TurnServices
 from asterism.turns.watch import Bridge, Hub
 from asterism.types.agents import Halt, message_id_for, new_id, turn_id_for
 from asterism.types.people import Account
@@ -56,13 +56,13 @@ class Runtime:
 
     def __init__(
         self,
-        means: Means,
+        means: TurnServices,
         hub: Hub,
         *,
         constellation: str,
         delivered: Callable[[], None],
         ended: Callable[[str], None],
-        approvals: Approvals | None = None,
+        approvals: ApprovalQueue | None = None,
     ) -> None:
         """Make a runtime.
 
@@ -90,7 +90,7 @@ class Runtime:
         self._unheard: Counter[str] = Counter()
         """Agents with something in the inbox, perhaps, that their lane has not heard of."""
         self._loading: set[str] = set()
-        self._halting = Halting(means.database, constellation)
+        self._halting = HaltWatch(means.database, constellation)
         self._lanes: Lanes | None = None
         self._bridge: Bridge | None = None
         self._background: set[asyncio.Task[None]] = set()
@@ -636,7 +636,7 @@ async def _outcome_at_rest(tx: Connection, turn_id: str) -> Outcome | None:
 """Seconds after which workers that share a database look again: a notice can be lost."""
 
 
-class Halting:
+class HaltWatch:
     """Knows of halts by notices, and reads the store only when it may not know."""
 
     def __init__(self, database: Database, constellation: str) -> None:

@@ -142,7 +142,7 @@ async def _epoch_of(tx: Connection, record: TurnRecord) -> epochs.Epoch | None:
     return None
 
 
-def context_now(context: Context, tail: Sequence[journal.Told], model: str) -> ShownContext:
+def context_now(context: Context, tail: Sequence[journal.VisibleEntry], model: str) -> ShownContext:
     """Return what a model would be shown if a message came now."""
     epoch = context.epoch
     sections = [one for one in sections_at(epoch) if one.full and one.text.strip()]
@@ -159,14 +159,14 @@ def context_now(context: Context, tail: Sequence[journal.Told], model: str) -> S
     )
 
 
-async def tail_now(tx: Connection, agent_id: str, context: Context) -> list[journal.Told]:
+async def tail_now(tx: Connection, agent_id: str, context: Context) -> list[journal.VisibleEntry]:
     """Return what the tail of a context is made of."""
     return await _tail(tx, agent_id, context.epoch, context.participants, context.upto)
 
 
 async def _tail(
     tx: Connection, agent_id: str, epoch: epochs.Epoch, participants: Participants, last: int
-) -> list[journal.Told]:
+) -> list[journal.VisibleEntry]:
     summary = await summaries.get(tx, epoch.summary) if epoch.summary else None
     return await held(tx, agent_id, participants, summary, epoch.first_seq, last)
 
@@ -195,7 +195,7 @@ def _section_line(section: Section, *, cached: bool) -> ShownLine:
     )
 
 
-def _message_line(one: journal.Told, first_seq: int, *, cached: bool) -> ShownLine:
+def _message_line(one: journal.VisibleEntry, first_seq: int, *, cached: bool) -> ShownLine:
     why = "of the conversation since the last folding"
     if one.seq < first_seq:
         why = "kept in full when older messages were folded"
@@ -210,7 +210,7 @@ def _message_line(one: journal.Told, first_seq: int, *, cached: bool) -> ShownLi
     )
 
 
-def _said(one: journal.Told) -> str:
+def _said(one: journal.VisibleEntry) -> str:
     text = text_of(one.body)
     calls: list[dict[str, Any]] = orjson.loads(one.body).get("tool_calls") or []
     spelled = [f"{call['function']['name']}({call['function']['arguments']})" for call in calls]

@@ -114,7 +114,7 @@ class _Open:
     request: ModelRequest
 
 
-class TurnPurse:
+class TurnBudget:
     """The money of one turn. What is settled is written with the turn's next entries."""
 
     def __init__(

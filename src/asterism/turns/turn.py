@@ -21,7 +21,7 @@ from asterism.config.documents import Contacts
 from asterism.errors import LaneLost, StoreUnavailable
 from asterism.permissions import Authority
 from asterism.permissions.readings import is_quoted_from
-from asterism.ports import Clock, Profile, Question
+from asterism.ports import Clock, ModelQuestion, Profile
 from asterism.store import agents, approvals, epochs, events, inbox, journal, outbox
 from asterism.store.approvals import Use
 from asterism.store.database import Connection, Database
@@ -31,8 +31,8 @@ from asterism.telemetry import Telemetry
 from asterism.telemetry.redaction import redact, redact_json
 from asterism.tools.tool import Toolbox
 from asterism.turns.context import LiveAgent, Note
-from asterism.turns.rules import Course
-from asterism.turns.spending import Spending, TurnPurse
+from asterism.turns.rules import RuleState
+from asterism.turns.spending import Spending, TurnBudget
 from asterism.types.agents import new_id
 from asterism.types.approvals import PRESENT, Approval, announcement
 from asterism.types.effects import Effect, EffectKind
@@ -46,7 +46,7 @@ from asterism.types.people import (
     Trust,
     planned_for,
 )
-from asterism.types.search import Found, Query
+from asterism.types.search import Query, SearchResult
 from asterism.types.spending import Charge, Payer
 from asterism.types.turns import (
     MARK,
@@ -82,14 +82,14 @@ WITHHELD = (
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
+class TurnServices:
     """What turns work with."""
 
     database: Database
     toolbox: Toolbox
     chain: Callable[[str], tuple[str, ...]]
     """From an agent's model to those that are asked, as `vendor:name`."""
-    ask: Callable[[Question], Awaitable[Reply]]
+    ask: Callable[[ModelQuestion], Awaitable[Reply]]
     """Puts a question to the models of a chain."""
     watched: Callable[[str], bool]
     publish: Callable[[str, str, str, dict[str, Any]], None]
@@ -106,7 +106,7 @@ class Means:
     """What a model, as `vendor:name`, can take in."""
     context_tokens: Callable[[], int] = lambda: 100_000
     """How much a model may be given to read."""
-    search: Callable[[str, Query, Participants], Awaitable[Found]] | None = None
+    search: Callable[[str, Query, Participants], Awaitable[SearchResult]] | None = None
     """Searches an agent's memory for those present; None where there is nothing to search."""
     settings: Callable[[], Settings] = Settings
     """The configuration in use."""
@@ -121,7 +121,7 @@ class Means:
 
 
 @dataclass(slots=True)
-class Page:
+class PendingWrites:
     """What the next flush writes in one transaction."""
 
     drafts: list[Draft] = field(default_factory=list[Draft])
@@ -155,7 +155,7 @@ class Turn:
     def __init__(
         self,
         live: LiveAgent,
-        means: Means,
+        means: TurnServices,
         *,
         item: InboxItem | None = None,
         record: TurnRecord | None = None,
@@ -211,13 +211,13 @@ class Turn:
         self.sent: tuple[int, bool] = (0, False)
         """Where in the tail the latest request began, and whether it was for a small model."""
         self.ends_at = float("inf")
-        self._page = Page()
-        self._purse: TurnPurse | None = None
+        self._page = PendingWrites()
+        self._purse: TurnBudget | None = None
         self._flushing: asyncio.Task[Draft | None] | None = None
         self.people = people
         self.speaker_trust = trust
         """How far the message that opened it is trusted."""
-        self.course = Course(
+        self.course = RuleState(
             self.agent.rules,
             means.toolbox.names(self.agent.tools) if self.agent.rules else (),
             meant=means.toolbox.resolve_call,
@@ -298,12 +298,12 @@ class Turn:
     # -- money ---------------------------------------------------------------------------------
 
     @property
-    def purse(self) -> TurnPurse | None:
+    def purse(self) -> TurnBudget | None:
         """The money of this turn; None where none can be spent."""
         spending = self.means.spending
         if self._purse is None and spending is not None:
             agent = self.agent
-            self._purse = TurnPurse(
+            self._purse = TurnBudget(
                 spending,
                 self.means.database,
                 self.means.clock,
@@ -444,7 +444,7 @@ class Turn:
         page.error = plain(error) if error else None
         if not page.drafts and state is TurnState.OPEN and inside is None and not page.notices:
             return None
-        self._page = Page()
+        self._page = PendingWrites()
         if state is not TurnState.OPEN and self.course.looks_back:
             self.course.read(self.recorded)
             page.ran = self.course.lasting
@@ -469,12 +469,12 @@ class Turn:
         to them is not acted upon before.
         """
         if self._page.drafts and self._flushing is None:
-            page, self._page = self._page, Page()
+            page, self._page = self._page, PendingWrites()
             if self._purse is not None:
                 page.charges = self._purse.take()
             self._flushing = asyncio.create_task(self._write(page))
 
-    async def _write(self, page: Page) -> Draft | None:
+    async def _write(self, page: PendingWrites) -> Draft | None:
         return await self._patiently(lambda: self._commit(page))
 
     async def _patiently(self, write: Callable[[], Awaitable[T]]) -> T:
@@ -488,7 +488,7 @@ class Turn:
                 await asyncio.sleep(wait)
                 wait = min(wait * 2, _LONGEST_WAIT)
 
-    async def _commit(self, page: Page) -> Draft | None:
+    async def _commit(self, page: PendingWrites) -> Draft | None:
         live, base = self.live, self.live.length
         context = self.context
         audience = None if context.participants.owner_alone else str(self.source.audience)
@@ -554,13 +554,13 @@ class Turn:
             self._note(result)
         return result
 
-    def _keep_trust_of_message(self, page: Page) -> None:
+    def _keep_trust_of_message(self, page: PendingWrites) -> None:
         """Note how far the message is trusted by itself, where its turn may be trusted less."""
         for place, draft in enumerate(page.drafts):
             if draft.key == "in":
                 page.drafts[place] = draft.trusted(self.speaker_trust)
 
-    async def _send_off(self, tx: Connection, page: Page) -> None:
+    async def _send_off(self, tx: Connection, page: PendingWrites) -> None:
         """Write what others are to hear of a page, and what it cost."""
         for notice in page.notices:
             await agents.put_notice(tx, notice)

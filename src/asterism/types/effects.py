@@ -114,7 +114,7 @@ class Effect:
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class DoubtReason:
     """One step on the way from untrusted text to what a call would do."""
 
     what: str
@@ -131,7 +131,7 @@ class Doubt:
     """Why nobody who is trusted vouches for a call."""
 
     reason: str
-    because: tuple[Reason, ...] = ()
+    because: tuple[DoubtReason, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ class ReasonKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class MatchReason:
     """One reason why something was found."""
 
     kind: ReasonKind
@@ -143,7 +143,7 @@ class Hit:
     """A passage's or a summary's id; of a message `turn#number`, of a block's line `label:line`."""
     text: str
     score: float
-    why: tuple[Reason, ...]
+    why: tuple[MatchReason, ...]
     at: int
     """When it was said or became known."""
     source: Source
@@ -170,7 +170,7 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """What a search has found, the best first."""
 
     hits: list[Hit] = field(default_factory=list[Hit])

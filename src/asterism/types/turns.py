@@ -480,7 +480,7 @@ class PastMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class ImportResult:
     """What a conversation from elsewhere has become in an agent's journal."""
 
     turns: tuple[str, ...]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from asterism.app.discovery import Finding, discover, server_addresses
+from asterism.app.discovery import AvailableModel, discover, server_addresses
 from asterism.config import vendors
 from asterism.errors import InvalidInput
 
@@ -104,7 +104,7 @@ def nothing(tmp_path: Path) -> dict[str, str]:
     return {"ASTERISM_SERVERS": "none", "ASTERISM_MODELS": str(tmp_path)}
 
 
-def others(found: list[Finding]) -> list[Finding]:
+def others(found: list[AvailableModel]) -> list[AvailableModel]:
     return [one for one in found if one.vendor != "embedded"]
 
 

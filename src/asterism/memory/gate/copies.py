@@ -22,7 +22,7 @@ from asterism.store import blocks as rows
 from asterism.store.blocks import OPEN, BlockRow, EraRow
 from asterism.store.database import Connection
 from asterism.store.passage_writes import Fresh
-from asterism.store.passages import Archive, StoredPassage
+from asterism.store.passages import PassageOwner, StoredPassage
 from asterism.types.agents import new_id
 from asterism.types.memory import (
     CONSTELLATION,
@@ -122,7 +122,7 @@ async def plant(
         return await _fill(tx, writer, block, kind, write, lines)
 
 
-async def _agent(tx: Connection, writer: Writer, agent_id: str) -> Archive:
+async def _agent(tx: Connection, writer: Writer, agent_id: str) -> PassageOwner:
     found = await passages.archive(tx, writer.constellation, agent_id)
     if found is None or found.kind != "agent":
         raise NotFound(
@@ -131,7 +131,7 @@ async def _agent(tx: Connection, writer: Writer, agent_id: str) -> Archive:
     return found
 
 
-def judge_memory(writer: Writer, agent: Archive, what: str) -> None:
+def judge_memory(writer: Writer, agent: PassageOwner, what: str) -> None:
     """Return if the writer may make an agent's memory another one, which is the owner's to do."""
     permission = Permission.READ_WRITE if writer.agent_id == agent.id else None
     judge(writer, Act.GOVERN, Resource("memory", agent.name, permission), what)
@@ -179,7 +179,11 @@ async def _opened(tx: Connection, writer: Writer, block: Block) -> OpenBlock:
 
 
 async def _refuse_taken(
-    tx: Connection, writer: Writer, source: Archive, target: Archive, labels: Iterable[str]
+    tx: Connection,
+    writer: Writer,
+    source: PassageOwner,
+    target: PassageOwner,
+    labels: Iterable[str],
 ) -> None:
     there = await rows.visible_to(tx, writer.constellation, target.id)
     own = {one.row.label for one in there if one.row.owner_id == target.id}
@@ -192,7 +196,9 @@ async def _refuse_taken(
         )
 
 
-async def _fork_blocks(tx: Connection, writer: Writer, source: Archive, target: Archive) -> int:
+async def _fork_blocks(
+    tx: Connection, writer: Writer, source: PassageOwner, target: PassageOwner
+) -> int:
     visible = await rows.visible_to(tx, writer.constellation, source.id)
     own = [one.row for one in visible if one.row.owner_id == source.id]
     await _refuse_taken(tx, writer, source, target, [row.label for row in own])
@@ -223,7 +229,7 @@ def _without_turns(era: EraRow) -> EraRow:
 
 
 async def _fork_blocks_of_then(
-    tx: Connection, writer: Writer, source: Archive, target: Archive, moment: int
+    tx: Connection, writer: Writer, source: PassageOwner, target: PassageOwner, moment: int
 ) -> int:
     then = await as_of(tx, writer.constellation, source.id, moment, most=0)
     own = [one for one in then.blocks if one.owner_name is None]
@@ -250,7 +256,9 @@ async def _fork_blocks_of_then(
     return len(own)
 
 
-async def _fork_shares(tx: Connection, writer: Writer, source: Archive, target: Archive) -> int:
+async def _fork_shares(
+    tx: Connection, writer: Writer, source: PassageOwner, target: PassageOwner
+) -> int:
     copied = 0
     for one in await rows.visible_to(tx, writer.constellation, source.id):
         if one.row.owner_id in (source.id, target.id):
@@ -268,7 +276,7 @@ async def _fork_shares(tx: Connection, writer: Writer, source: Archive, target: 
 
 
 async def _fork_passages(
-    tx: Connection, writer: Writer, source: Archive, target: Archive, moment: int | None
+    tx: Connection, writer: Writer, source: PassageOwner, target: PassageOwner, moment: int | None
 ) -> int:
     ids = await _new_ids(tx, source.id)
     held = 0

@@ -16,7 +16,7 @@ from asterism.permissions import Act, Resource
 from asterism.store import passage_writes, passages
 from asterism.store.database import Connection
 from asterism.store.passage_writes import Fresh
-from asterism.store.passages import Archive, PassageEdit, origins_wire
+from asterism.store.passages import PassageEdit, PassageOwner, origins_wire
 from asterism.types.agents import new_id
 from asterism.types.documents import STAGED
 from asterism.types.memory import (
@@ -186,7 +186,7 @@ async def discard_document(tx: Connection, writer: Writer, archive_id: str, docu
 # -- who may ---------------------------------------------------------------------------------------
 
 
-async def _archive(tx: Connection, writer: Writer, archive_id: str) -> Archive:
+async def _archive(tx: Connection, writer: Writer, archive_id: str) -> PassageOwner:
     found = await passages.archive(tx, writer.constellation, archive_id)
     if found is None:
         raise NotFound(
@@ -200,7 +200,7 @@ async def _judge(
     tx: Connection,
     writer: Writer,
     act: Act,
-    archive: Archive,
+    archive: PassageOwner,
     what: str,
     trust: Trust | None = None,
 ) -> None:
@@ -214,7 +214,7 @@ async def _judge(
     judge(writer, act, Resource("passage", archive.name, permission, trust), what)
 
 
-def _wish(write: PassageWrite, archive: Archive, old: Passage | None = None) -> str:
+def _wish(write: PassageWrite, archive: PassageOwner, old: Passage | None = None) -> str:
     """Say what is to be done, for people who are asked; with the passage that it is done to."""
     was = f": {old.text[:200]}" if old is not None else ""
     match write:
@@ -334,7 +334,7 @@ async def _append(tx: Connection, writer: Writer, archive_id: str, write: Append
 async def _insert(
     tx: Connection,
     writer: Writer,
-    archive: Archive,
+    archive: PassageOwner,
     write: Insert,
     judge_with: JudgeWith | None,
 ) -> Written:

@@ -20,7 +20,7 @@ from asterism.memory.gate.writer import NeedsConsent
 from asterism.memory.words import words
 from asterism.store import documents, journal, summaries
 from asterism.store.database import Connection
-from asterism.store.journal import Told
+from asterism.store.journal import VisibleEntry
 from asterism.store.summaries import MayHear
 from asterism.times import DAY, day_text, days_text, read_iso, to_datetime, to_ms
 from asterism.tools.builtin.arguments import OPERATION, TEXT, WORD, also, null_as
@@ -434,7 +434,7 @@ async def originals_exact(
     return [entry.body for entry in entries]
 
 
-def _entry_source(entry: Told) -> Source:
+def _entry_source(entry: VisibleEntry) -> Source:
     return Source((), Audience.of_turn(entry.audience), entry.trust)
 
 
@@ -459,7 +459,7 @@ async def _earlier_summary(tx: Connection, summary: Summary, can_see: MayHear) -
     )
 
 
-def _split_pages(outline: Sequence[summaries.Place]) -> list[_MessagePage]:
+def _split_pages(outline: Sequence[summaries.OriginalPosition]) -> list[_MessagePage]:
     pages: list[_MessagePage] = []
     filled = _PAGE_BYTES
     for place in outline:
@@ -481,7 +481,7 @@ def _page_head(summary: Summary, messages: int, page: int, pages: int) -> str:
     return f"{summary.id}: {messages:,} message{'s' * (messages != 1)}, word by word{of}."
 
 
-def _page_body(entries: Sequence[Told], page: _MessagePage) -> str:
+def _page_body(entries: Sequence[VisibleEntry], page: _MessagePage) -> str:
     lines: list[str] = []
     turn_id = ""
     for entry in entries:

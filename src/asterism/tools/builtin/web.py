@@ -19,7 +19,7 @@ from pydantic import BeforeValidator
 
 from asterism.config.settings import WebSettings
 from asterism.errors import NotFound, ToolError
-from asterism.permissions.decide import Policy, Ruling, Wanted
+from asterism.permissions.decide import CallRequest, Policy, Ruling
 from asterism.tools.addresses import AllowedHosts, checked_url, host_and_port, public_resolver
 from asterism.tools.builtin.arguments import OPERATION, TEXT, WORD, also, null_as
 from asterism.tools.tool import Tool, ToolContext, tool
@@ -556,7 +556,7 @@ def _redirect_check(ctx: ToolContext, first: str) -> Callable[[str], None]:
     def policy_of(address: str) -> Policy | None:
         arguments = {"operation": "fetch", "query": address}
         return ctx.authority.policies.first(
-            Wanted(
+            CallRequest(
                 ctx.agent.name,
                 "web",
                 arguments,
