@@ -118,7 +118,7 @@ def test_pulls_that_cannot_be(machine: Command, files: FileServer, tmp_path: Pat
         (("tinny",), 1, "Did you mean 'tiny'?"),
         (("tiny", "--place", "moon"), 2, "but from: hub"),
         (("mine", "--file", str(tmp_path)), 2, "cannot be read"),
-        (("mine", "--file", str(machine.env["ASTERISM_MODELS"]) + "/manifest.toml"), 2, "no GGUF"),
+        (("mine", "--file", machine.env["ASTERISM_MODELS"] + "/manifest.toml"), 2, "not a GGUF"),
     ):
         done = machine.run("model", "pull", *arguments)
         assert (done.returncode, done.stdout) == (code, ""), arguments

@@ -54,7 +54,7 @@ async def test_all_that_a_home_for_somebody_else_has_is_judged_as_theirs(
         for name, value in parts_of(theirs):
             if has_verbs(value):
                 nouns += 1
-                assert value._reach.actor is anna, name
+                assert value._session.actor is anna, name
                 _all_judged(name, value)
             elif not hasattr(value, "verb"):
                 assert name in PLAIN, f"{name} of a home is not judged"

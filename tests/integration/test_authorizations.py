@@ -180,7 +180,11 @@ async def test_yaml_does_as_well_and_two_files_are_one_too_many(tmp_path: Path):
         ),
         ("toml", '[[policy]]\nverdict = "ask"\n', r"name is missing"),
         ("toml", '[[policy]]\nname = "x"\nverdict = "ask"\ntolls = ["a"]\n', r"line 4: .*tools"),
-        ("toml", '[[policy]]\nname = "x"\nverdict = "ask"\ntools = ["re:("]\n', r"no regular expr"),
+        (
+            "toml",
+            '[[policy]]\nname = "x"\nverdict = "ask"\ntools = ["re:("]\n',
+            r"not a valid regular",
+        ),
         ("toml", '[[policy]]\nname = "x"\nverdict = "ask"\nquota = "some"\n', r"10 per day"),
         ("toml", "[[policy]\n", r"authorizations\.toml line 1"),
         ("yaml", "policy:\n  - name: x\n    verdict: maybe\n", r"authorizations\.yaml line 3"),

@@ -83,7 +83,7 @@ class Runtime:
         self._approvals = approvals
         self._live: OrderedDict[str, LiveAgent] = OrderedDict()
         self._live_bytes = 0
-        self._waiting: dict[str, list[asyncio.Future[Outcome]]] = {}
+        self._waiting: dict[str, list[tuple[Receipt, asyncio.Future[Outcome]]]] = {}
         self._running: dict[str, tuple[Turn, asyncio.Task[Any]]] = {}
         self._unsettled: set[str] = set()
         """Turns accepted for the lanes of this process whose outcome is not known yet."""
@@ -131,7 +131,7 @@ class Runtime:
             task.cancel()
         await asyncio.gather(*background, return_exceptions=True)
         for waiting in self._waiting.values():
-            for future in waiting:
+            for _, future in waiting:
                 future.cancel()
         self._waiting.clear()
 
@@ -401,7 +401,7 @@ class Runtime:
 
     async def _pass_over(self, decision: InboxItem) -> None:
         """Take out an answer to a turn that has ended by a limit before it was looked at."""
-        turn_id = decision.channel
+        turn_id = decision.turn_id
 
         async def work(tx: Connection) -> None:
             await inbox.take(tx, decision)
@@ -468,7 +468,7 @@ class Runtime:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Outcome] = loop.create_future()
         waiting = self._waiting.setdefault(receipt.turn_id, [])
-        waiting.append(future)
+        waiting.append((receipt, future))
         try:
             if receipt.turn_id not in self._unsettled:
                 known = await self._outcome_after(receipt)
@@ -483,7 +483,7 @@ class Runtime:
                 if known is not None:
                     return known
         finally:
-            waiting.remove(future)
+            waiting.remove((receipt, future))
             if not waiting and self._waiting.get(receipt.turn_id) is waiting:
                 del self._waiting[receipt.turn_id]
 
@@ -554,9 +554,13 @@ class Runtime:
         self.stop_turn(turn_id, reason)
 
     def _settle(self, outcome: Outcome) -> None:
-        self._unsettled.discard(outcome.turn_id)
-        for future in self._waiting.get(outcome.turn_id, ()):
-            if not future.done():
+        turn_id = outcome.turn_id
+        self._unsettled.discard(turn_id)
+        for receipt, future in self._waiting.get(turn_id, ()):
+            # Whoever waits for what follows a decision is not told that the turn was parked before.
+            if outcome.state is TurnState.PARKED and turn_id_for(receipt.message_id) != turn_id:
+                self._heard_turn(turn_id)
+            elif not future.done():
                 future.set_result(outcome)
 
     def _heard_turn(self, turn_id: str) -> None:
@@ -564,9 +568,12 @@ class Runtime:
             self._in_background(self._tell_waiting(turn_id))
 
     async def _tell_waiting(self, turn_id: str) -> None:
-        outcome = await self.outcome(turn_id)
-        if outcome.state not in (TurnState.WAITING, TurnState.OPEN):
-            self._settle(outcome)
+        for receipt, future in list(self._waiting.get(turn_id, ())):
+            outcome = await self._outcome_after(receipt)
+            if outcome is not None and outcome.state is not TurnState.WAITING:
+                self._unsettled.discard(turn_id)
+                if not future.done():
+                    future.set_result(outcome)
 
 
 def _raise_unknown(turn_id: str) -> NoReturn:
