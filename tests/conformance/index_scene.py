@@ -125,7 +125,7 @@ async def as_stored(
     where: Where = {}
     for index_id, (kind, owner_id) in enumerate(index_key):
         raws = await texts.read_texts(tx, kind, owner_id, 1, 1 << 62)
-        placed = [one.placed() for one in raws]
+        placed = [one.analyzed() for one in raws]
         found.append(seen(make_texts(placed)))
         for one in placed:
             for term, often in one.text.terms.items():

@@ -87,6 +87,7 @@ TEXTS = {
     "last Fri we baked": "2023-06-02",
     "on Friday I baked": "2023-06-02",
     "I will bake on Tuesday": "2023-06-13",
+    "I am meeting Anna on Tuesday": "2023-06-13",
     "next Tuesday": "2023-06-13",
     "this Sunday": "2023-06-11",
     "this past Sunday": "2023-06-04",

@@ -90,7 +90,7 @@ async def outdated(tx: Connection, constellation: str) -> list[IndexKey]:
 async def pending_segments(tx: Connection, kind: str, owner_id: str) -> list[SegmentRange]:
     """Return what has to be put into segments of an index, in order."""
     index_state = await search_index.index_state(tx, kind, owner_id)
-    found = (
+    result = (
         await search_index.segments(tx, [index_state.index_id])
         if index_state.index_id is not None
         else []
@@ -101,10 +101,10 @@ async def pending_segments(tx: Connection, kind: str, owner_id: str) -> list[Seg
         index_state = index_state._replace(
             top=min(index_state.top, begun - 1 if begun else index_state.top)
         )
-    wanted = _wanted(index_state, found)
-    wanted |= await _damaged(tx, (kind, owner_id), index_state, found)
-    wanted |= await _ended(tx, kind, owner_id, found)
-    made = {segment.first: segment.fingerprint for segment in found}
+    wanted = _wanted(index_state, result)
+    wanted |= await _damaged(tx, (kind, owner_id), index_state, result)
+    wanted |= await _ended(tx, kind, owner_id, result)
+    output = {segment.first: segment.fingerprint for segment in result}
     return [
         SegmentRange(
             kind,
@@ -113,7 +113,7 @@ async def pending_segments(tx: Connection, kind: str, owner_id: str) -> list[Seg
             min(first + RANGE - 1, index_state.top),
             index_state.index_id,
             index_state.removals,
-            made.get(first),
+            output.get(first),
         )
         for first in sorted(wanted)
     ]
@@ -122,7 +122,7 @@ async def pending_segments(tx: Connection, kind: str, owner_id: str) -> list[Seg
 def _wanted(index_state: IndexState, segments: Sequence[Segment]) -> set[int]:
     """Return with which numbers the segments begin that have to be made, or built again."""
     there = {segment.first: segment for segment in segments}
-    found: set[int] = set()
+    result: set[int] = set()
     for first in range(1, index_state.top + 1, RANGE):
         one = there.get(first)
         last = min(first + RANGE - 1, index_state.top)
@@ -131,9 +131,9 @@ def _wanted(index_state: IndexState, segments: Sequence[Segment]) -> set[int]:
         missing = last - first + 1 - covered
         worn = one is not None and (one.stale or not one.fits)
         if worn or (missing > 0 and (full or missing >= max(MIN_NEW_TEXTS, covered // _PART))):
-            found.add(first)
+            result.add(first)
     # What is left of an index whose last texts are gone.
-    return found | {segment.first for segment in segments if segment.first > index_state.top}
+    return result | {segment.first for segment in segments if segment.first > index_state.top}
 
 
 async def _damaged(
@@ -170,13 +170,13 @@ async def check(tx: Connection, kind: str, owner_id: str) -> list[int]:
 
 async def _ended(tx: Connection, kind: str, owner_id: str, segments: Sequence[Segment]) -> set[int]:
     """Return the segments that left texts out whose turns have ended since."""
-    found: set[int] = set()
+    result: set[int] = set()
     for segment in segments:
         if segment.open_numbers:
             there = await read_texts_at(tx, kind, owner_id, orjson.loads(segment.open_numbers))
             if any(raw.open_turn is None for raw in there) or not there:
-                found.add(segment.first)
-    return found
+                result.add(segment.first)
+    return result
 
 
 # -- one range -------------------------------------------------------------------------------------
@@ -185,19 +185,19 @@ async def _ended(tx: Connection, kind: str, owner_id: str, segments: Sequence[Se
 async def read_segment_texts(tx: Connection, wanted: SegmentRange) -> SegmentTexts:
     """Read what is in a range, in any transaction."""
     stretch = (wanted.kind, wanted.owner_id, wanted.first, wanted.last)
-    raws = await read_texts(tx, *stretch)
+    texts = await read_texts(tx, *stretch)
     return SegmentTexts(
         wanted,
-        tuple(text for text in raws if text.open_turn is None),
-        tuple(text.number for text in raws if text.open_turn is not None),
+        tuple(text for text in texts if text.open_turn is None),
+        tuple(text.number for text in texts if text.open_turn is not None),
         await search_index.count(tx, *stretch),
     )
 
 
 def build_segment(read: SegmentTexts) -> BuiltSegment:
     """Make a segment of what was read; takes time, and no transaction."""
-    placed = [text.placed() for text in read.texts]
-    plain, vectors = make_texts(placed).pack()
+    analyzed = [text.analyzed() for text in read.texts]
+    plain, vectors = make_texts(analyzed).pack()
     # Numbers that follow one another take a quarter of the room so.
     columns = zlib.compress(plain, 6)
     return BuiltSegment(
@@ -209,7 +209,7 @@ def build_segment(read: SegmentTexts) -> BuiltSegment:
             open_numbers=orjson.dumps(read.open_numbers).decode() if read.open_numbers else "",
             columns=columns,
             vectors=vectors,
-            postings=pack_postings(_places(placed)),
+            postings=pack_postings(_places(analyzed)),
         ),
     )
 
@@ -266,8 +266,8 @@ async def missing_vectors(
     index_id = loaded.inner.index_id
     if index_id is None:
         return []
-    found: list[MissingVectors] = []
-    made = {row[1]: row[2] for row in await search_index.embeddings(tx, [index_id], encoder)}
+    result: list[MissingVectors] = []
+    output = {row[1]: row[2] for row in await search_index.embeddings(tx, [index_id], encoder)}
     numbers = loaded.texts.numbers
     for segment in sorted(loaded.inner.segments.values()):
         of_segment = (
@@ -276,24 +276,24 @@ async def missing_vectors(
             else numbers[segment.rows]
         )
         has: set[int] = set()
-        if segment.first in made:
+        if segment.first in output:
             row = await search_index.embedding(tx, index_id, encoder, segment.first)
             read = None if row is None else index.unpack_vectors(*row)
             has = set() if read is None else {segment.first + number for number in read[0].tolist()}
         missing = tuple(number for number in of_segment.tolist() if number not in has)
         if missing:
-            found.append(MissingVectors(segment.first, missing, loaded.inner.removals))
-            if len(found) == most:
+            result.append(MissingVectors(segment.first, missing, loaded.inner.removals))
+            if len(result) == most:
                 break
-    return found
+    return result
 
 
 async def texts_at(
     tx: Connection, kind: str, owner_id: str, numbers: Sequence[int]
 ) -> dict[int, str]:
     """Return texts of an index by their numbers, those that there are."""
-    raws = await read_texts_at(tx, kind, owner_id, numbers)
-    return {text.number: text.text for text in raws}
+    texts = await read_texts_at(tx, kind, owner_id, numbers)
+    return {text.number: text.text for text in texts}
 
 
 async def store_vectors(
@@ -329,8 +329,10 @@ async def store_vectors(
         numbers = sorted(whole)
         pack_postings = np.array([number - first for number in numbers], dtype="<u2").tobytes()
         joined = b"".join(whole[number] for number in numbers)
-        made = fingerprint(pack_postings, joined)
-        await search_index.put_embedding(tx, index_id, encoder, first, made, pack_postings, joined)
+        output = fingerprint(pack_postings, joined)
+        await search_index.put_embedding(
+            tx, index_id, encoder, first, output, pack_postings, joined
+        )
     return True
 
 
@@ -349,10 +351,10 @@ class IndexBuilder:
         """Return the indexes of which something has to be put into segments, or to be encoded."""
 
         async def read(tx: Connection) -> list[IndexKey]:
-            found = await outdated(tx, self._constellation)
+            result = await outdated(tx, self._constellation)
             if encoder is not None:
-                found += await search_index.lacking(tx, self._constellation, encoder, WIDTH)
-            return found
+                result += await search_index.lacking(tx, self._constellation, encoder, WIDTH)
+            return result
 
         return await self._database.read(read)
 
@@ -371,9 +373,11 @@ class IndexBuilder:
         """
         count, settled = 0, True
         for wanted in await self._database.read(lambda tx: pending_segments(tx, *index_key)):
-            read = await self._database.read(lambda tx, one=wanted: read_segment_texts(tx, one))
-            made = await asyncio.to_thread(build_segment, read)
-            done = await self._database.write(lambda tx, one=made: store_segment(tx, one))
+            read = await self._database.read(
+                lambda tx, wanted=wanted: read_segment_texts(tx, wanted)
+            )
+            output = await asyncio.to_thread(build_segment, read)
+            done = await self._database.write(lambda tx, segment=output: store_segment(tx, segment))
             count, settled = count + done, settled and done
         return count, settled
 
@@ -412,8 +416,8 @@ class IndexBuilder:
     ) -> dict[int, bytes]:
         texts = await self._database.read(lambda tx: texts_at(tx, *index_key, numbers))
         # One that is gone gets a vector too, so that it is not looked for again.
-        made = await encode_texts(encoder, [texts.get(number, "") for number in numbers], names)
-        return {number: row.tobytes() for number, row in zip(numbers, made, strict=True)}
+        output = await encode_texts(encoder, [texts.get(number, "") for number in numbers], names)
+        return {number: row.tobytes() for number, row in zip(numbers, output, strict=True)}
 
     async def drop_former_vectors(self, index_key: IndexKey, encoder: str) -> None:
         """Remove the vectors of former encoders, once all texts of an index have new ones."""

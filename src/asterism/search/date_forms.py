@@ -292,7 +292,7 @@ def _slashes(match: re.Match[str], dated: DatedText) -> _Found:
             continue
     if not possible:
         return None
-    day = min(possible, key=lambda one: abs(one - dated.day))
+    day = min(possible, key=lambda span: abs(span - dated.day))
     return Mention(match.start(), match.end(), day, day, "date", year=year)
 
 
@@ -323,7 +323,7 @@ def _dated(
         mention.last = day_number(mention.year, month, end)
         return mention if mention.first <= mention.last else None
     spans = _in_years(dated, lambda of: (day_number(of, month, start), day_number(of, month, end)))
-    nearest = min(spans, key=lambda one: abs(one[0] - dated.day))
+    nearest = min(spans, key=lambda span: abs(span[0] - dated.day))
     if dated.is_question or abs(nearest[0] - dated.day) > _SURE:
         nearest = _latest_or_next(spans, dated.day, ahead=dated.ahead(match))
     mention.first, mention.last = nearest
@@ -357,7 +357,7 @@ def _which(spans: list[Span], day: int, which: str) -> Span:
         return next((span for span in reversed(spans) if span[1] < day), spans[0])
     if which in _TO_COME:
         return next((span for span in spans if span[0] > day), spans[-1])
-    return min(spans, key=lambda one: max(one[0] - day, day - one[1], 0))
+    return min(spans, key=lambda span: max(span[0] - day, day - span[1], 0))
 
 
 def _month_year(match: re.Match[str], _dated_text: DatedText) -> _Found:

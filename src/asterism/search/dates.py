@@ -135,7 +135,7 @@ def has_words(text: str, words: frozenset[bytes]) -> bool:
 def mentions(text: str, day: int, *, is_question: bool) -> list[Mention]:
     """Return what a text in lower case says about days; `asked` for a question to a search."""
     dated = DatedText(text, day, is_question)
-    found: list[Mention] = []
+    result: list[Mention] = []
     for match in _ANY.finditer(text):
         form = match.lastgroup or ""
         try:
@@ -149,8 +149,8 @@ def mentions(text: str, day: int, *, is_question: bool) -> list[Mention]:
         )
         if mention.offset is None and form in DIVISIBLE:
             narrow_to_part(text, mention)
-        found.append(mention)
-    return found
+        result.append(mention)
+    return result
 
 
 _DAY = 86_400_000
@@ -178,12 +178,14 @@ def days_in(text: str, at: int) -> tuple[int, int]:
     if not may_name_days(text):
         return _NONE
     text = text.lower()
-    found = _joined(text, mentions(text, _day_of(at), is_question=False))
-    named = [(max(mention.first, 0), mention.last) for mention in found if mention.last >= 0]
+    result = _joined(text, mentions(text, _day_of(at), is_question=False))
+    named = [(max(mention.first, 0), mention.last) for mention in result if mention.last >= 0]
     if not named:
         return _NONE
     first, last = min(mention[0] for mention in named), max(mention[1] for mention in named)
-    return (first, last) if last - first < _NARROW else min(named, key=lambda one: one[1] - one[0])
+    return (
+        (first, last) if last - first < _NARROW else min(named, key=lambda span: span[1] - span[0])
+    )
 
 
 def has_time_words(text: str) -> bool:
@@ -205,13 +207,13 @@ def time_of(question: str, now: int) -> tuple[int, int, bool] | None:
     if not may_name_days(question):
         return None
     question, today = question.lower(), _day_of(now)
-    found = _joined(question, mentions(question, today, is_question=True))
-    spans = [_bounded(question, mention, today) for mention in found]
+    result = _joined(question, mentions(question, today, is_question=True))
+    spans = [_bounded(question, mention, today) for mention in result]
     spans = [(max(first, 0), last) for first, last in spans if last >= max(first, 0)]
     if not spans:
         return None
     first, last = min(span[0] for span in spans), max(span[1] for span in spans)
-    return first * _DAY, last * _DAY + _DAY - 1, any(mention.year for mention in found)
+    return first * _DAY, last * _DAY + _DAY - 1, any(mention.year for mention in result)
 
 
 def _day_of(at: int) -> int:

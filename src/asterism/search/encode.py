@@ -63,16 +63,16 @@ async def _encode(
     parts = [pieces(without(taken_out, text)) for text in texts]
     flat = [part for some in parts for part in some]
     # Where there is no word, a sign tells the size that vectors have.
-    found = await encoder.encode(flat or ["."], question=question)
-    made = np.zeros((len(texts), found.shape[1]), dtype=np.float32)
+    result = await encoder.encode(flat or ["."], question=question)
+    output = np.zeros((len(texts), result.shape[1]), dtype=np.float32)
     at = 0
     for row, some in enumerate(parts):
         if some:
-            made[row] = found[at : at + len(some)].mean(axis=0)
+            output[row] = result[at : at + len(some)].mean(axis=0)
         at += len(some)
-    lengths = np.linalg.norm(made, axis=1, keepdims=True)
-    made /= np.where(lengths > 0, lengths, 1)
-    return made
+    lengths = np.linalg.norm(output, axis=1, keepdims=True)
+    output /= np.where(lengths > 0, lengths, 1)
+    return output
 
 
 def quantised(vectors: NDArray[np.float32]) -> NDArray[np.int8]:
@@ -95,20 +95,20 @@ _WORD = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}
 
 def pieces(text: str) -> list[str]:
     """Return the parts of a text that are encoded; its vector is the mean of theirs."""
-    found: list[str] = []
+    result: list[str] = []
     held: list[str] = []
     size = 0
     for sentence, words in _sentences(text[:_MAX_CHARACTERS]):
         if held and size + words > _MAX_WORDS:
-            found.append(" ".join(held))
+            result.append(" ".join(held))
             held, size = [], 0
-            if len(found) == MAX_PIECES:
-                return found
+            if len(result) == MAX_PIECES:
+                return result
         held.append(sentence)
         size += words
     if held:
-        found.append(" ".join(held))
-    return found[:MAX_PIECES]
+        result.append(" ".join(held))
+    return result[:MAX_PIECES]
 
 
 def without(names: Iterable[str], text: str) -> str:
@@ -141,16 +141,16 @@ _NO_NAMES = frozenset({"agent", "assistant", "owner", "somebody", "user"})
 
 async def names_for(tx: Connection, constellation: str, owner_id: str) -> list[str]:
     """Return the names of all persons, and of the agent whose texts they are if it is one's."""
-    found = [name for _, name in await people.names(tx, constellation)]
+    result = [name for _, name in await people.names(tx, constellation)]
     agent = await agents.by_id(tx, owner_id)
     if agent is not None:
-        found.append(agent.name)
+        result.append(agent.name)
     # Strangers are named after their accounts, as in `telegram:anna`.
-    found += [name.partition(":")[2] for name in found if ":" in name]
-    found += [name.split()[0] for name in found if len(name.split()) > 1]
+    result += [name.partition(":")[2] for name in result if ":" in name]
+    result += [name.split()[0] for name in result if len(name.split()) > 1]
     return [
         name
-        for name in dict.fromkeys(found)
+        for name in dict.fromkeys(result)
         if len(name) > 1 and name.casefold() not in _NO_NAMES and any(map(str.isalpha, name))
     ]
 
@@ -188,16 +188,16 @@ class QueryEncoder:
         if name is None or time.monotonic() < self._rests.get(name, 0):
             return None
         asked = without(names, question)
-        kept = self._kept.get((name, asked))
-        if kept is None:
-            kept = await self._ask(name, asked)
-            if kept is None:
+        selected = self._kept.get((name, asked))
+        if selected is None:
+            selected = await self._ask(name, asked)
+            if selected is None:
                 return None
-            self._kept[name, asked] = kept
+            self._kept[name, asked] = selected
             if len(self._kept) > _MAX_CACHED:
                 self._kept.popitem(last=False)
         self._kept.move_to_end((name, asked))
-        return kept
+        return selected
 
     async def _ask(self, name: str, asked: str) -> NDArray[np.float32] | None:
         try:
@@ -205,18 +205,18 @@ class QueryEncoder:
             if encoder is None:
                 return None
             async with asyncio.timeout(_PATIENCE):
-                made = await encode_question(encoder, asked)
+                output = await encode_question(encoder, asked)
         except TimeoutError:
-            told = f"The encoder {name!r} gave no answer within {_PATIENCE:g} seconds."
+            message = f"The encoder {name!r} gave no answer within {_PATIENCE:g} seconds."
         except AsterismError as error:
-            told = error.message
+            message = error.message
         else:
             self._told.discard(name)
-            return made
+            return output
         self._rests[name] = time.monotonic() + _REST
         if name not in self._told:
             self._told.add(name)
-            _log.warning("%s Searches go on by words and static vectors until it works.", told)
+            _log.warning("%s Searches go on by words and static vectors until it works.", message)
         return None
 
 
@@ -302,13 +302,13 @@ def tokenizer() -> Tokenizer:
 
     lines = gzip.decompress(_VOCABULARY.read_bytes()).decode().rstrip("\n").split("\n")
     vocabulary = {token: number for number, token in enumerate(lines)}
-    made: Any = Tokenizer(WordPiece(vocabulary, unk_token="[UNK]"))  # noqa: S106 - no password
-    made.normalizer = BertNormalizer(lowercase=True)
-    made.pre_tokenizer = BertPreTokenizer()
+    output: Any = Tokenizer(WordPiece(vocabulary, unk_token="[UNK]"))  # noqa: S106 - no password
+    output.normalizer = BertNormalizer(lowercase=True)
+    output.pre_tokenizer = BertPreTokenizer()
     ends = [(token, vocabulary[token]) for token in ("[CLS]", "[SEP]")]
-    made.post_processor = TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=ends)
-    made.enable_truncation(_MAX_TOKENS)
-    return made
+    output.post_processor = TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=ends)
+    output.enable_truncation(_MAX_TOKENS)
+    return output
 
 
 @dataclass(frozen=True, slots=True)

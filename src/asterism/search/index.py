@@ -52,11 +52,11 @@ CacheKey = tuple[int, str, str]
 
 def fingerprint(*parts: bytes) -> int:
     """Return a number by which the same contents are known again."""
-    made = blake2b(digest_size=8)
+    output = blake2b(digest_size=8)
     for part in parts:
-        made.update(len(part).to_bytes(8, "little"))
-        made.update(part)
-    return int.from_bytes(made.digest(), "little") >> 1
+        output.update(len(part).to_bytes(8, "little"))
+        output.update(part)
+    return int.from_bytes(output.digest(), "little") >> 1
 
 
 def signature_of(segments: Sequence[Segment]) -> Signature:
@@ -180,11 +180,11 @@ class IndexCache:
     def get(self, key: CacheKey) -> LoadedIndex | None:
         """Return an index if it is kept."""
         with self.lock:
-            found = self._kept.get(key)
-            if found is None:
+            result = self._kept.get(key)
+            if result is None:
                 return None
             self._kept.move_to_end(key)
-            return found[0]
+            return result[0]
 
     def keep(self, index: LoadedIndex) -> None:
         """Keep an index in the place of what is kept of it."""
@@ -251,10 +251,10 @@ class GrowingTexts:
         import numpy as np
 
         for name, (shape, kind) in _columns().items():
-            made = np.empty((capacity, *shape), dtype=kind)
+            output = np.empty((capacity, *shape), dtype=kind)
             if self.count:
-                made[: self.count] = self._columns[name][: self.count]
-            self._columns[name] = made
+                output[: self.count] = self._columns[name][: self.count]
+            self._columns[name] = output
         self._room = capacity
 
     def add(self, texts: Texts) -> None:
@@ -344,12 +344,12 @@ class IndexSnapshot:
 async def load(tx: Connection, kind: str, owner_id: str) -> IndexSnapshot:
     """Return the texts of an index."""
     index_state = await search_index.index_state(tx, kind, owner_id)
-    found = (
+    result = (
         await search_index.segments(tx, [index_state.index_id])
         if index_state.index_id is not None
         else []
     )
-    return await _load(tx, (kind, owner_id), index_state, found)
+    return await _load(tx, (kind, owner_id), index_state, result)
 
 
 async def load_indexes(tx: Connection, index_key: Sequence[IndexKey]) -> list[IndexSnapshot]:
@@ -368,10 +368,10 @@ async def _segments_of(
     tx: Connection, index_states: dict[IndexKey, IndexState]
 ) -> dict[int | None, list[Segment]]:
     ids = [state.index_id for state in index_states.values() if state.index_id is not None]
-    found: dict[int | None, list[Segment]] = {}
+    result: dict[int | None, list[Segment]] = {}
     for segment in await search_index.segments(tx, ids):
-        found.setdefault(segment.index_id, []).append(segment)
-    return found
+        result.setdefault(segment.index_id, []).append(segment)
+    return result
 
 
 # -- loading ---------------------------------------------------------------------------------------
@@ -394,19 +394,19 @@ async def _load(
         if new_texts is None or len(new_texts) > MAX_TAIL:
             break
         ends = await search_index.ends(tx, list(known.open_turns)) if known.open_turns else {}
-        placed = [text.placed() for text in new_texts]
+        analyzed = [text.analyzed() for text in new_texts]
         with cache.lock:
             # Another thread may have added to it meanwhile.
             if known.rows.count == count:
                 if ends:
                     known.end_turns(ends, OWNER)
                 if new_texts:
-                    known.add(new_texts, placed)
+                    known.add(new_texts, analyzed)
                     cache.keep(known)
                 return _snapshot(index_key, known)
-    made = await _assemble(tx, index_key, index_state, segments, cache.get(key))
-    cache.keep(made)
-    return _snapshot(index_key, made)
+    output = await _assemble(tx, index_key, index_state, segments, cache.get(key))
+    cache.keep(output)
+    return _snapshot(index_key, output)
 
 
 def _snapshot(index_key: IndexKey, index: LoadedIndex) -> IndexSnapshot:
@@ -435,13 +435,13 @@ async def _assemble(
     ]
     if open_numbers:
         texts_ += await read_texts_at(tx, *index_key, open_numbers)
-        texts_.sort(key=lambda one: one.number)
-    placed = [text.placed() for text in texts_]
+        texts_.sort(key=lambda text: text.number)
+    analyzed = [text.analyzed() for text in texts_]
     rows = GrowingTexts(sum(map(len, parts.values())) + len(texts_) + 64)
     for first in sorted(parts):
         rows.add(parts[first])
-    if placed:
-        rows.add(make_texts(placed))
+    if analyzed:
+        rows.add(make_texts(analyzed))
     rows.sort()
     index = LoadedIndex(
         key,
@@ -455,7 +455,7 @@ async def _assemble(
     _place(index, segments, parts)
     numbers = rows.view().numbers
     at: list[int] = numbers.searchsorted([text.number for text in texts_]).tolist()
-    index.note(texts_, placed, at)
+    index.note(texts_, analyzed, at)
     if texts_ and texts_[-1].number >= index.next:
         index.mark = (texts_[-1].number, texts_[-1].mark)
     return index
@@ -528,13 +528,13 @@ def unpack_segment(segment: Segment, columns: bytes, vectors: bytes, terms: int)
 
 def _uncovered(segments: Sequence[Segment], top: int) -> list[tuple[int, int]]:
     """Return the ranges of numbers that are in no segment; the last one is open."""
-    found: list[tuple[int, int]] = []
+    result: list[tuple[int, int]] = []
     at = 1
     for segment in segments:
         if segment.first > at:
-            found.append((at, segment.first - 1))
+            result.append((at, segment.first - 1))
         at = max(at, segment.last + 1)
-    return [*found, (at, max(top, at))]
+    return [*result, (at, max(top, at))]
 
 
 async def _tail(
@@ -543,7 +543,7 @@ async def _tail(
     """Return the latest texts of ranges, and about how many were left out."""
     room = MAX_TAIL
     left_out = 0
-    found: list[list[StoredText]] = []
+    result: list[list[StoredText]] = []
     for place, (first, last) in reversed(list(enumerate(ranges))):
         is_open = place == len(ranges) - 1
         many = top - first + 1 if is_open else last - first + 1
@@ -552,9 +552,9 @@ async def _tail(
             continue
         start = max(first, (max(top, first) if is_open else last) - room + 1)
         left_out += start - first
-        found.append(await read_texts(tx, *index_key, start, _NO_END if is_open else last))
+        result.append(await read_texts(tx, *index_key, start, _NO_END if is_open else last))
         room -= many
-    return [number for part in reversed(found) for number in part], max(left_out, 0)
+    return [number for part in reversed(result) for number in part], max(left_out, 0)
 
 
 # -- vectors of encoders ---------------------------------------------------------------------------
@@ -571,8 +571,8 @@ async def encoded(
 
     there: dict[int, dict[int, int]] = {}
     ids = [snapshot.index_id for snapshot in loaded if snapshot.index_id is not None]
-    for index_id, first, made in await search_index.embeddings(tx, ids, encoder):
-        there.setdefault(index_id, {})[first] = made
+    for index_id, first, output in await search_index.embeddings(tx, ids, encoder):
+        there.setdefault(index_id, {})[first] = output
     parts = [
         await _vectors_of(tx, snapshot, encoder, there[snapshot.index_id])
         if snapshot.index_id is not None and snapshot.index_id in there

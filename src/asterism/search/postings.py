@@ -38,10 +38,10 @@ def prefix_of(term: str) -> str:
 
 def by_prefix(terms: Iterable[str]) -> dict[str, list[str]]:
     """Return terms by what they begin with."""
-    found: dict[str, list[str]] = {}
+    result: dict[str, list[str]] = {}
     for term in terms:
-        found.setdefault(prefix_of(term), []).append(term)
-    return found
+        result.setdefault(prefix_of(term), []).append(term)
+    return result
 
 
 def pack_postings(places: Mapping[str, Sequence[int]]) -> dict[str, bytes]:
@@ -95,8 +95,8 @@ def term_postings(row: bytes, name: bytes) -> bytes:
         at_many = skipped.count(b"\xff")
         first = last + 2 * (all_many + sum(skipped) - _MANY * at_many + sum(long[:at_many]))
         many = long[at_many] if size[0] == _MANY else size[0]
-    found = row[first : first + 2 * many]
-    return found if len(found) == 2 * many else b""
+    result = row[first : first + 2 * many]
+    return result if len(result) == 2 * many else b""
 
 
 def terms_in(row: bytes, prefix: str) -> Iterator[str]:
@@ -129,17 +129,17 @@ async def places(tx: Connection, loaded: Sequence[IndexSnapshot], terms: Sequenc
         prefix: [(order[term], term_entry(term)) for term in terms]
         for prefix, terms in by_prefix(wanted).items()
     }
-    found = _TermRowsBuilder(len(wanted))
+    result = _TermRowsBuilder(len(wanted))
     for (start, snapshot), rows in zip(
         zip(starts, loaded, strict=True), await _postings(tx, loaded, alike), strict=True
     ):
-        _from_segments(found, alike, snapshot, start, rows)
+        _from_segments(result, alike, snapshot, start, rows)
         for term in wanted:
             tail_terms = snapshot.inner.tail_terms.get(term)
             if tail_terms is not None:
-                found.add_tail(order[term], tail_terms, start, len(snapshot.texts))
+                result.add_tail(order[term], tail_terms, start, len(snapshot.texts))
     return {
-        term: there for term, there in zip(wanted, found.arrays(), strict=True) if len(there[0])
+        term: there for term, there in zip(wanted, result.arrays(), strict=True) if len(there[0])
     }
 
 
@@ -151,11 +151,11 @@ async def _postings(
         snapshot for snapshot in loaded if snapshot.index_id is not None and snapshot.inner.segments
     ]
     asked = [*prefixes_, MARK]
-    found: dict[int | None, list[Any]] = {}
+    result: dict[int | None, list[Any]] = {}
     if len(stored) == 1:
         index_id = stored[0].index_id
         assert index_id is not None
-        found[index_id] = await search_index.postings(
+        result[index_id] = await search_index.postings(
             tx, index_id, list(stored[0].inner.segments), asked
         )
     elif stored:
@@ -163,9 +163,9 @@ async def _postings(
             dict.fromkeys(snapshot.index_id for snapshot in stored if snapshot.index_id is not None)
         )
         for row in await search_index.postings_of_many(tx, ids, asked):
-            found.setdefault(row[0], []).append(row[1:])
+            result.setdefault(row[0], []).append(row[1:])
     return [
-        found.get(snapshot.index_id, []) if snapshot.index_id is not None else []
+        result.get(snapshot.index_id, []) if snapshot.index_id is not None else []
         for snapshot in loaded
     ]
 
@@ -201,10 +201,10 @@ async def terms_with_prefix(
     ids = list(
         dict.fromkeys(snapshot.index_id for snapshot in loaded if snapshot.index_id is not None)
     )
-    found: set[str] = set()
+    result: set[str] = set()
     for _, _, _, row in await search_index.postings_of_many(tx, ids, [alike]):
-        found.update(term for term in terms_in(row, alike) if term.startswith(prefix))
-    return sorted(found)[:most]
+        result.update(term for term in terms_in(row, alike) if term.startswith(prefix))
+    return sorted(result)[:most]
 
 
 class _TermRowsBuilder:
@@ -245,7 +245,7 @@ class _TermRowsBuilder:
         """Return for each term the rows that have it, in order, and how often."""
         import numpy as np
 
-        self._posted.sort(key=lambda one: one[:2])
+        self._posted.sort(key=lambda entry: entry[:2])
         sizes = np.array([len(entry[2]) // 2 for entry in self._posted], dtype=np.int64)
         starts = np.array([entry[1] for entry in self._posted], dtype=np.int32)
         codes = np.frombuffer(b"".join([entry[2] for entry in self._posted]), dtype="<u2")
@@ -254,7 +254,7 @@ class _TermRowsBuilder:
         of_terms = [0] * self._terms
         for (term, _, _), size in zip(self._posted, sizes.tolist(), strict=True):
             of_terms[term] += size
-        found: list[tuple[NDArray[np.int32], NDArray[np.float32]]] = []
+        result: list[tuple[NDArray[np.int32], NDArray[np.float32]]] = []
         first = 0
         for term, size in enumerate(of_terms):
             last = first + size
@@ -262,8 +262,8 @@ class _TermRowsBuilder:
             first = last
             if term in self._others:
                 there = _merged([there, *self._others[term]])
-            found.append(there)
-        return found
+            result.append(there)
+        return result
 
 
 def _merged(
@@ -346,11 +346,11 @@ class _ScoreBoard:
         self._tail_rows: dict[str, list[tuple[int, int]]] = {term: [] for term in terms}
 
     def _stretch(self, owner: int, first: int) -> int:
-        found = self._stretches.get((owner, first))
-        if found is None:
-            found = self._stretches[owner, first] = len(self._owners)
+        result = self._stretches.get((owner, first))
+        if result is None:
+            result = self._stretches[owner, first] = len(self._owners)
             self._owners.append(owner)
-        return found
+        return result
 
     def post(self, owner: int, first: int, term: str, posted: bytes) -> None:
         """Take in where a term is in a segment."""
@@ -383,11 +383,11 @@ class _ScoreBoard:
                 continue
             rare = math.log(1 + (max(texts, len(rows)) - len(rows) + 0.5) / (len(rows) + 0.5))
             scores[rows] += (rare * often / (often + _K1)).astype(np.float32)
-        found = np.zeros(owners, dtype=np.float32)
+        result = np.zeros(owners, dtype=np.float32)
         if len(self._owners):
             highest = scores.reshape(-1, RANGE).max(axis=1)
-            np.maximum.at(found, np.array(self._owners), highest)
-        return found
+            np.maximum.at(result, np.array(self._owners), highest)
+        return result
 
 
 async def _tail(
@@ -404,16 +404,16 @@ async def _tail(
     if room <= 0:
         return {}, 0
     first = max(upto + 1, index_state.top - _SHORT + 1)
-    raws = await read_texts(tx, *index_key, first, index_state.top)
+    texts = await read_texts(tx, *index_key, first, index_state.top)
     tail: _Tail = {}
-    for row, raw in enumerate(raws):
+    for row, raw in enumerate(texts):
         for term, often in Counter(terms_of(words(raw.text))).items():
             tail.setdefault(term, []).append((row, min(often, MAX_COUNT)))
     with _lock:
         _tails[key] = (version, tail)
         while len(_tails) > _MAX_TAILS:
             _tails.popitem(last=False)
-    return tail, len(raws)
+    return tail, len(texts)
 
 
 def clear() -> None:

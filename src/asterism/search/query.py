@@ -112,12 +112,12 @@ _QUOTED = re.compile(
 
 
 def _phrases(text: str) -> list[str]:
-    found: list[str] = []
+    result: list[str] = []
     for match in _QUOTED.finditer(text):
         phrase = " ".join((match[match.lastindex or 0]).split())
-        if any(character.isalnum() for character in phrase) and phrase not in found:
-            found.append(phrase)
-    return found[:_MAX_PHRASES]
+        if any(character.isalnum() for character in phrase) and phrase not in result:
+            result.append(phrase)
+    return result[:_MAX_PHRASES]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,19 +141,19 @@ def _named(text: str, names: Mapping[str, str]) -> list[_Name]:
     """Return where speakers are named, longer names before those within them."""
     # The one letter whose small form is longer would shift all that follows.
     lowered = text.replace("\u0130", "I").lower()
-    found: list[_Name] = []
+    result: list[_Name] = []
     inside = [name for name in names if name.strip() and name in lowered]
     for name in sorted(inside, key=len, reverse=True):
         edge = r"\w" if name.isascii() else r"[a-z0-9_]"
         for match in re.finditer(rf"(?<!{edge}){re.escape(name)}(?!{edge})", lowered):
-            if any(name.start < match.end() and match.start() < name.end for name in found):
+            if any(name.start < match.end() and match.start() < name.end for name in result):
                 continue
             if name in _WORDS_TOO and not _is_capital_within(text, match.start()):
                 continue
-            found.append(_Name(match.start(), match.end(), names[name]))
-    if not found:
-        found = _short_names(text, names)
-    return sorted(found, key=lambda one: one.start)
+            result.append(_Name(match.start(), match.end(), names[name]))
+    if not result:
+        result = _short_names(text, names)
+    return sorted(result, key=lambda name: name.start)
 
 
 def _is_capital_within(text: str, start: int) -> bool:
@@ -162,15 +162,15 @@ def _is_capital_within(text: str, start: int) -> bool:
 
 def _short_names(text: str, names: Mapping[str, str]) -> list[_Name]:
     """Return names that are cut short, as Mel for Melanie, where just one speaker may be meant."""
-    found: list[_Name] = []
+    result: list[_Name] = []
     for match in _CAPITAL.finditer(text):
         short = match[0].lower()
         if short in _WORDS_TOO or not text[: match.start()].strip():
             continue
         meant = {label for name, label in names.items() if name.startswith(short)}
         if len(meant) == 1:
-            found.append(_Name(match.start(), match.end(), meant.pop()))
-    return found
+            result.append(_Name(match.start(), match.end(), meant.pop()))
+    return result
 
 
 _POSSESSIVE = re.compile(r"['\u2019]s?(?!\w)")
@@ -325,7 +325,7 @@ async def speakers_of(
     tx: Connection, constellation: str, labels: Sequence[str], agent_ids: Sequence[str]
 ) -> Speakers:
     """Find out who is behind the labels of texts of some agents."""
-    found = Speakers()
+    result = Speakers()
     called: list[str] = []
     if AGENT in labels and len(agent_ids) <= _MAX_AGENTS:
         called = [one.name for id in agent_ids if (one := await agents.by_id(tx, id)) is not None]
@@ -337,17 +337,17 @@ async def speakers_of(
         if account.channel == PERSON and account not in known:
             person = await people.get(tx, constellation, account.sender)
             if person is not None:
-                found.add(label, person.id, person.name)
+                result.add(label, person.id, person.name)
                 continue
         id, name = known.get(account, (label, label))
         # Strangers are named after their account, of which the channel says nothing.
-        found.add(label, id, account.sender if name == label else name, account.sender)
+        result.add(label, id, account.sender if name == label else name, account.sender)
     if AGENT in labels:
-        found.add(AGENT, AGENT, called[0] if len(called) == 1 else AGENT, *called)
+        result.add(AGENT, AGENT, called[0] if len(called) == 1 else AGENT, *called)
     if OWNER in labels:
         owner = await people.get(tx, constellation, OWNER)
-        found.add(OWNER, OWNER, owner.name if owner is not None else OWNER)
-    return found
+        result.add(OWNER, OWNER, owner.name if owner is not None else OWNER)
+    return result
 
 
 def asker_of(participants: Participants) -> str | None:

@@ -164,8 +164,8 @@ class Ranker:
 
     async def signal_table(self, asked: QueryVector | None) -> dict[str, Floats]:
         """Return all signals of all texts: what weights are fitted on."""
-        found = await self._find_words(await self._prefix_terms())
-        signals_ = self._signals(found, await self._similarity(asked), None)
+        result = await self._find_words(await self._prefix_terms())
+        signals_ = self._signals(result, await self._similarity(asked), None)
         return {name: signals_.view.unsorted(values) for name, values in signals_.columns().items()}
 
     async def rank(self, asked: QueryVector | None) -> Ranking:
@@ -179,12 +179,12 @@ class Ranker:
         if not self.question.terms and not self.question.prefixes and not self.question.phrases:
             return self._newest(allowed)
         forms = await self._prefix_terms()
-        found = await self._find_words(forms)
+        result = await self._find_words(forms)
         near = await self._similarity(asked)
         rows = np.arange(len(self.candidates.texts)) if visible is None else np.flatnonzero(visible)
         if not len(rows):
             return Ranking(rows, np.zeros(0, dtype=np.float32), None, 0, self.notes)
-        scores, why = self._scored(found, near, None if visible is None else rows)
+        scores, why = self._scored(result, near, None if visible is None else rows)
         wanted = np.flatnonzero(self._found(why, allowed))
         spare = _SPARE_QUOTED if self.question.phrases else _SPARE
         most = spare + self.query.offset + self.query.limit
@@ -220,14 +220,14 @@ class Ranker:
             back = view.unsorted(values)
             if rows is None:
                 return back
-            made = np.zeros(count, dtype=np.float32)
-            made[rows] = back
-            return made
+            output = np.zeros(count, dtype=np.float32)
+            output[rows] = back
+            return output
 
         def put_all(values: Floats) -> Floats:
-            made = put(lexical.spread_out(values, len(view)))
-            assert made is not None
-            return made
+            output = put(lexical.spread_out(values, len(view)))
+            assert output is not None
+            return output
 
         in_conversation = self.candidates.in_conversation()
         if in_conversation is None:
@@ -299,44 +299,44 @@ class Ranker:
         import numpy as np
 
         texts = self.candidates.texts
-        kept = np.flatnonzero(allowed)
-        order = np.lexsort((kept, -texts.numbers[kept], -texts.at[kept]))
+        selected = np.flatnonzero(allowed)
+        order = np.lexsort((selected, -texts.numbers[selected], -texts.at[selected]))
         scores = np.zeros(len(texts), dtype=np.float32)
-        return Ranking(kept[order], scores, None, len(kept), self.notes)
+        return Ranking(selected[order], scores, None, len(selected), self.notes)
 
     def _found(self, why: ReasonSignals, allowed: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return which of the rows that may be found have something to do with the question."""
-        found = (why.covered > 0) | (why.static >= ALIKE)
+        result = (why.covered > 0) | (why.static >= ALIKE)
         if why.encoded is not None:
-            found |= why.encoded >= ALIKE_ENCODED
+            result |= why.encoded >= ALIKE_ENCODED
         if why.dated is not None:
-            found |= why.dated >= DATED
-        found &= allowed
-        if why.spoken is not None and not found.any():
+            result |= why.dated >= DATED
+        result &= allowed
+        if why.spoken is not None and not result.any():
             # Nothing is like it: what was said by those who are asked about comes nearest.
             return allowed & (why.spoken > 0)
-        return found
+        return result
 
     # -- words ---------------------------------------------------------------------------------
 
     async def _prefix_terms(self) -> list[str]:
         """Return the terms that beginnings of words stand for."""
         most = _MAX_PREFIX_TERMS if self.visible is None else _MAX_CHECKED
-        found: dict[str, None] = {}
+        result: dict[str, None] = {}
         for prefix in self.question.prefixes:
             there = await terms_with_prefix(self.tx, self.candidates.loaded, prefix, most)
-            found.update(dict.fromkeys(there))
+            result.update(dict.fromkeys(there))
             tail_terms = [
                 term
                 for snapshot in self.candidates.loaded
                 for term in list(snapshot.inner.tail_terms)
             ]
             for term in (*tail_terms, *self.candidates.unindexed_terms):
-                if len(found) < most and term.startswith(prefix):
-                    found[term] = None
+                if len(result) < most and term.startswith(prefix):
+                    result[term] = None
         if self.visible is None:
-            return list(found)
-        return await self._visible_terms(list(found), self.visible)
+            return list(result)
+        return await self._visible_terms(list(result), self.visible)
 
     async def _find_words(self, forms: Sequence[str]) -> dict[str, Any]:
         """Return where the words of the question are."""
@@ -347,14 +347,14 @@ class Ranker:
         texts = self.candidates.texts
         if not names or all(texts.speakers):
             return await self._places(terms)
-        found = await self._places(terms)
+        result = await self._places(terms)
         silent = np.array([not speaker for speaker in texts.speakers])[texts.speaker]
         for term, (rows, often) in (await self._places(names)).items():
             # Whoever speaks is asked for by the name, and seldom says it.
-            kept = silent[rows]
-            if kept.any():
-                found[term] = (rows[kept], often[kept])
-        return found
+            selected = silent[rows]
+            if selected.any():
+                result[term] = (rows[selected], often[selected])
+        return result
 
     async def _visible_terms(self, terms: list[str], visible: NDArray[np.bool_]) -> list[str]:
         """Return terms that those present may have heard, so that others take no room."""
@@ -373,7 +373,7 @@ class Ranker:
         import numpy as np
 
         terms = list(dict.fromkeys(terms))[:most]
-        found = (
+        result = (
             await places(self.tx, self.candidates.loaded, terms) if self.candidates.loaded else {}
         )
         start = self.candidates.starts[-1]
@@ -383,11 +383,11 @@ class Ranker:
                 continue
             rows = np.array(there[0], dtype=np.int32) + start
             often = np.array(there[1], dtype=np.float32)
-            known = found.get(term)
+            known = result.get(term)
             if known is not None:
                 rows, often = np.concatenate([known[0], rows]), np.concatenate([known[1], often])
-            found[term] = (rows, often)
-        return found
+            result[term] = (rows, often)
+        return result
 
     # -- meaning -------------------------------------------------------------------------------
 
@@ -440,16 +440,16 @@ def _cosines(vectors: NDArray[np.int8], wanted: Floats, norms: Floats) -> Floats
     """Return the cosines of rows of signed bytes with a vector of length one."""
     import numpy as np
 
-    made = np.empty(len(vectors), dtype=np.float32)
+    output = np.empty(len(vectors), dtype=np.float32)
     room = np.empty((min(_ROWS, len(vectors)), len(wanted)), dtype=np.float32)
     for first in range(0, len(vectors), _ROWS):
         last = min(first + _ROWS, len(vectors))
         rows = room[: last - first]
         rows[:] = vectors[first:last]
         # Not by BLAS, which wakes other threads for it: on busy cores that takes milliseconds.
-        np.einsum("ij,j->i", rows, wanted, out=made[first:last])
-    made /= np.maximum(norms, 1e-9)
-    return made
+        np.einsum("ij,j->i", rows, wanted, out=output[first:last])
+    output /= np.maximum(norms, 1e-9)
+    return output
 
 
 def visible_rows(
@@ -565,19 +565,19 @@ def _has(text: str, phrase: str) -> bool:
 def _hit(ranker: Ranker, ranking: Ranking, row: int, text: HitText) -> Hit:
     question = ranker.question
     names = () if text.speaker else question.names
-    found = matched(text.text, frozenset((*question.terms, *names)), question.prefixes)
+    result = matched(text.text, frozenset((*question.terms, *names)), question.prefixes)
     return Hit(
         text.kind,
         text.id,
         text.text,
         round(float(ranking.scores[row]), 4),
-        _reasons(ranker, ranking, row, text, found),
+        _reasons(ranker, ranking, row, text, result),
         text.at,
         text.source,
         text.agent_id,
         text.speaker,
         text.where,
-        found,
+        result,
     )
 
 
@@ -740,19 +740,19 @@ class HitReader:
         return texts
 
     async def _kept(self, archive_id: str, numbers: Sequence[int]) -> dict[int, passages.Numbered]:
-        found = await passages.numbered(self.tx, archive_id, numbers)
+        result = await passages.numbered(self.tx, archive_id, numbers)
         moment = self.query.moment
         if moment is None:
             return {
-                number: numbered for number, numbered in found.items() if numbered.passage.holds
+                number: numbered for number, numbered in result.items() if numbered.passage.holds
             }
         then = await archive.as_of(
-            self.tx, [numbered.passage for numbered in found.values()], moment
+            self.tx, [numbered.passage for numbered in result.values()], moment
         )
         by_id = {passage.id: passage for passage in then}
         return {
             number: numbered._replace(passage=by_id[numbered.passage.id])
-            for number, numbered in found.items()
+            for number, numbered in result.items()
             # What read otherwise then is among the extras.
             if numbered.passage.id in by_id
             and by_id[numbered.passage.id].text == numbered.passage.text
@@ -813,7 +813,7 @@ def _unindexed_text(text: UnindexedText) -> HitText:
 
 def matched(text: str, terms: frozenset[str], prefixes: Sequence[str]) -> tuple[str, ...]:
     """Return the words of a text, as they are written, that have a term or begin so."""
-    found: dict[str, None] = {}
+    result: dict[str, None] = {}
     pieces = text.split()
     if text.isascii():
         heads = _heads(terms, tuple(prefixes))
@@ -825,13 +825,13 @@ def matched(text: str, terms: frozenset[str], prefixes: Sequence[str]) -> tuple[
         ]
     for piece in dict.fromkeys(pieces):
         word = piece.strip(_SIGNS)
-        if word and word not in found:
+        if word and word not in result:
             parts, stems = _read(word)
             if not terms.isdisjoint(stems) or (
                 prefixes and any(part.startswith(prefix) for prefix in prefixes for part in parts)
             ):
-                found[word] = None
-    return tuple(found)
+                result[word] = None
+    return tuple(result)
 
 
 @lru_cache(64)

@@ -217,7 +217,7 @@ async def _gather_candidates(
                 tx, target.owner_id, target.agent_id, source, query, participants
             )
     unique = list({(text.id, text.text): text for text in unindexed}.values())
-    analyzed = [text.placed(number) for number, text in enumerate(unique)]
+    analyzed = [text.analyzed(number) for number, text in enumerate(unique)]
     parts = [snapshot.texts for snapshot in loaded]
     terms: dict[str, tuple[list[int], list[int]]] = {}
     for row, text in enumerate(analyzed):

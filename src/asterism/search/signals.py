@@ -51,7 +51,7 @@ def standard(scores: Floats) -> Floats:
     return apart
 
 
-def _held(lengths: Floats, repeats: float, share: float) -> Floats:
+def _length_penalty(lengths: Floats, repeats: float, share: float) -> Floats:
     """Return how much texts are held back for their length (BM25)."""
     import numpy as np
 
@@ -101,9 +101,9 @@ class ConversationView:
             self.session, weights=self.length, minlength=self.sessions
         ).astype(np.float32)
         self.session_sizes = np.bincount(self.session, minlength=self.sessions)
-        self.held = _held(self.length, K1, _B)
-        self.window_held = _held(self.window, K1, _B)
-        self.session_held = _held(self.in_session, _SESSION_K1, _SESSION_B)
+        self.length_penalty = _length_penalty(self.length, K1, _B)
+        self.window_penalty = _length_penalty(self.window, K1, _B)
+        self.session_penalty = _length_penalty(self.in_session, _SESSION_K1, _SESSION_B)
         self._sums: OrderedDict[Hashable, Floats] = OrderedDict()
 
     def __len__(self) -> int:
@@ -147,15 +147,15 @@ class ConversationView:
         import numpy as np
 
         key = tuple(sorted(weights.items()))
-        found = self._sums.get(key)
-        if found is None:
-            found = np.zeros(len(self), dtype=np.float32)
+        result = self._sums.get(key)
+        if result is None:
+            result = np.zeros(len(self), dtype=np.float32)
             for name, weight in weights.items():
-                found += np.float32(weight) * self.looks[name]
-            self._sums[key] = found
+                result += np.float32(weight) * self.looks[name]
+            self._sums[key] = result
             while len(self._sums) > _MAX_SUMS:
                 self._sums.popitem(last=False)
-        return found
+        return result
 
     def _flag(self, flag: Flag) -> Floats:
         """Return one where a text looks so, and zero elsewhere."""
@@ -180,19 +180,19 @@ class ConversationView:
         """
         import numpy as np
 
-        made = np.zeros_like(scores)
+        output = np.zeros_like(scores)
         if len(scores) > 1:
-            made[1:] = scores[:-1] * (self._same * np.float32(on))
+            output[1:] = scores[:-1] * (self._same * np.float32(on))
             if back:
-                made[:-1] += scores[1:] * (self._same * np.float32(back))
-        return made
+                output[:-1] += scores[1:] * (self._same * np.float32(back))
+        return output
 
     def _neighbours(self) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return steps to neighbours, and for each what a text counts for the one so far off."""
         import numpy as np
 
         steps: list[int] = [0]
-        found: list[Floats] = [np.ones(len(self), dtype=np.float32)]
+        result: list[Floats] = [np.ones(len(self), dtype=np.float32)]
         for step in range(1, min(_REACH, len(self) - 1) + 1):
             apart = self._middle[step:] - self._middle[:-step]
             weights = (_NEAR * np.exp(-apart / _FADES)).astype(np.float32)
@@ -201,8 +201,8 @@ class ConversationView:
                 break
             nothing = np.zeros(step, dtype=np.float32)
             steps += [step, -step]
-            found += [np.concatenate([weights, nothing]), np.concatenate([nothing, weights])]
-        return np.array(steps, dtype=np.int64), np.stack(found, axis=1)
+            result += [np.concatenate([weights, nothing]), np.concatenate([nothing, weights])]
+        return np.array(steps, dtype=np.int64), np.stack(result, axis=1)
 
     def spread(self, rows: NDArray[Any], amounts: Floats) -> tuple[NDArray[Any], Floats]:
         """Return which rows amounts in some rows reach, themselves and neighbours, and what of it.
@@ -233,15 +233,15 @@ class ConversationView:
         """Return what each text and its neighbours have of an amount a text."""
         import numpy as np
 
-        made = amounts.copy()
+        output = amounts.copy()
         room = np.empty_like(amounts)
         for step, fading in self._fading:
             part = room[:-step]
             np.multiply(amounts[:-step], fading, out=part)
-            made[step:] += part
+            output[step:] += part
             np.multiply(amounts[step:], fading, out=part)
-            made[:-step] += part
-        return made
+            output[:-step] += part
+        return output
 
 
 class ViewCache:
@@ -256,18 +256,18 @@ class ViewCache:
     def get(self, key: Hashable, make: Callable[[], ConversationView]) -> ConversationView:
         """Return a view, as it was made before if it is kept."""
         with self._lock:
-            found = self._kept.get(key)
-            if found is not None:
+            result = self._kept.get(key)
+            if result is not None:
                 self._kept.move_to_end(key)
-                return found
-        made = make()
+                return result
+        output = make()
         with self._lock:
             if key not in self._kept:
-                self._kept[key] = made
-                self._count += len(made)
+                self._kept[key] = output
+                self._count += len(output)
             while self._count > self._most and len(self._kept) > 1:
                 self._count -= len(self._kept.popitem(last=False)[1])
-        return made
+        return output
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -314,18 +314,18 @@ class LexicalSignals:
 
         if self.near is None:
             return values
-        made = np.zeros(count, dtype=np.float32)
-        made[self.near] = values
-        return made
+        output = np.zeros(count, dtype=np.float32)
+        output[self.near] = values
+        return output
 
     def columns(self, view: ConversationView) -> dict[str, Floats]:
         """Return each signal for all rows."""
         count = len(view)
-        found = {name: standard(self.spread_out(getattr(self, name), count)) for name in _STANDARD}
-        found["session"] = standard(self.session[view.session])
-        found["covered"] = self.spread_out(self.covered, count)
-        found["window_covered"] = self.spread_out(self.window_covered, count)
-        return found
+        result = {name: standard(self.spread_out(getattr(self, name), count)) for name in _STANDARD}
+        result["session"] = standard(self.session[view.session])
+        result["covered"] = self.spread_out(self.covered, count)
+        result["window_covered"] = self.spread_out(self.window_covered, count)
+        return result
 
     def add_to(self, total: Floats, view: ConversationView, weights: Mapping[str, float]) -> None:
         """Add the weighted signals to scores by row."""
@@ -378,7 +378,7 @@ def lexical(view: ConversationView, places: TermRows) -> LexicalSignals:
     which = np.repeat(np.arange(len(terms)), sizes)
     rare = _rarity(count, np.array(sizes, dtype=np.float32))
     share = rare / rare.sum()
-    own = rare[which] * often * np.float32(K1 + 1) / (often + view.held[rows])
+    own = rare[which] * often * np.float32(K1 + 1) / (often + view.length_penalty[rows])
     whole = _summed(rows, own, count)
     answers = view.carried(whole * view.looks["asks"], 1, 0)
     has = _summed(rows, share[which], count)
@@ -404,7 +404,7 @@ def _among_all(
     import numpy as np
 
     count = len(view)
-    held = view.window_held
+    penalty = view.window_penalty
     window, covered = np.zeros(count, dtype=np.float32), np.zeros(count, dtype=np.float32)
     room = np.empty(count, dtype=np.float32)
     first = 0
@@ -417,7 +417,7 @@ def _among_all(
             strength = view.spread_all(amounts)
         else:
             strength = _summed(*view.spread(there, counts), count)
-        np.add(strength, held, out=room)
+        np.add(strength, penalty, out=room)
         np.divide(strength, room, out=room)
         room *= rare[place] * np.float32(K1 + 1)
         window += room
@@ -449,8 +449,8 @@ def _among_some(
     place = np.cumsum(seen) - 1
     each = np.repeat(which, len(view.steps)) * len(near) + place[reached]
     strength = _summed(each, strengths, terms * len(near)).reshape(terms, len(near))
-    held = view.window_held[near]
-    window = (strength / (strength + held) * (rare * np.float32(K1 + 1))[:, None]).sum(axis=0)
+    penalty = view.window_penalty[near]
+    window = (strength / (strength + penalty) * (rare * np.float32(K1 + 1))[:, None]).sum(axis=0)
     covered = (np.minimum(strength, 1) * share[:, None]).sum(axis=0)
     return near, window, covered
 
@@ -465,8 +465,8 @@ def _of_sessions(
     there = _summed(which * view.sessions + view.session[rows], often, terms * view.sessions)
     there = there.reshape(terms, view.sessions)
     rare = _rarity(view.sessions, np.count_nonzero(there, axis=1).astype(np.float32))
-    held = view.session_held
-    return (there * np.float32(2.2) / (there + held) * rare[:, None]).sum(axis=0)
+    penalty = view.session_penalty
+    return (there * np.float32(2.2) / (there + penalty) * rare[:, None]).sum(axis=0)
 
 
 def _summed(rows: NDArray[Any], amounts: Floats, count: int) -> Floats:
@@ -515,13 +515,15 @@ class Signals:
         import numpy as np
 
         zeros = np.zeros(len(self.view), dtype=np.float32)
-        found = self.lexical.columns(self.view)
-        found |= {name: zeros if values is None else values for name, values in self.others.items()}
-        found |= {
+        result = self.lexical.columns(self.view)
+        result |= {
+            name: zeros if values is None else values for name, values in self.others.items()
+        }
+        result |= {
             name: zeros if look is None else self.view.looks[look]
             for name, look in self.looks.items()
         }
-        return {name: values.astype(np.float32, copy=False) for name, values in found.items()}
+        return {name: values.astype(np.float32, copy=False) for name, values in result.items()}
 
     def summed(self, weights: Mapping[str, float]) -> Floats:
         """Return their weighted sum."""
@@ -564,16 +566,16 @@ def signals(
 
 def _meanings(view: ConversationView, nearness: Similarity) -> dict[str, Floats]:
     static = view.sorted(nearness.static)
-    found = {"static": standard(static), "static_spread": standard(_carried(view, static))}
+    result = {"static": standard(static), "static_spread": standard(_carried(view, static))}
     if nearness.encoded is None:
-        return found
+        return result
     near = view.sorted(nearness.encoded)
     if nearness.has is not None and not nearness.has.all():
         near = _guessed(near, static, view.sorted(nearness.has))
-    found["meaning"] = standard(near)
-    found["meaning_spread"] = standard(_carried(view, near))
-    found["meaning_session"] = standard(_best_of_session(view, near))
-    return found
+    result["meaning"] = standard(near)
+    result["meaning_spread"] = standard(_carried(view, near))
+    result["meaning_session"] = standard(_best_of_session(view, near))
+    return result
 
 
 def _guessed(near: Floats, static: Floats, has: NDArray[np.bool_]) -> Floats:
@@ -633,9 +635,9 @@ def _spoken_by(
 def _times(view: ConversationView, question: ParsedQuery) -> dict[str, Floats | None]:
     import numpy as np
 
-    found: dict[str, Floats | None] = {"date": None, "date_relative": None, "date_named": None}
+    result: dict[str, Floats | None] = {"date": None, "date_relative": None, "date_named": None}
     if question.span is None:
-        return found
+        return result
     first, last = question.span
     said_at = view.at.astype(np.float64)
     by_time = np.exp(-_gap(said_at, said_at, first, last) / _DAY / _SLACK)
@@ -643,9 +645,9 @@ def _times(view: ConversationView, question: ParsedQuery) -> dict[str, Floats | 
     to_ms = (view.sorted(view.texts.last_day) + 1.0) * _DAY - 1
     by_day = view.looks["day"] * np.exp(-_gap(from_ms, to_ms, first, last) / _DAY / _SLACK)
     nearest = np.maximum(by_time, by_day).astype(np.float32)
-    found["date" if question.dated else "date_relative"] = nearest
-    found["date_named"] = by_day.astype(np.float32)
-    return found
+    result["date" if question.dated else "date_relative"] = nearest
+    result["date_named"] = by_day.astype(np.float32)
+    return result
 
 
 def _gap(starts: Any, ends: Any, first: int, last: int) -> Any:

@@ -150,7 +150,7 @@ class Texts:
         return len(head).to_bytes(4, "little") + head + body, self.vectors.tobytes()
 
 
-def make_texts(placed: Sequence[IndexedText]) -> Texts:
+def make_texts(analyzed: Sequence[IndexedText]) -> Texts:
     """Return texts column by column."""
     import numpy as np
 
@@ -161,7 +161,7 @@ def make_texts(placed: Sequence[IndexedText]) -> Texts:
 
     most = 65_535
     rows: dict[str, list[float]] = {name: [] for name in _COLUMNS}
-    for text in placed:
+    for text in analyzed:
         rows["numbers"].append(text.number)
         rows["at"].append(text.at)
         rows["speaker"].append(known("speaker", text.speaker))
@@ -175,8 +175,8 @@ def make_texts(placed: Sequence[IndexedText]) -> Texts:
         rows["flags"].append(int(text.text.flags))
         rows["first_day"].append(text.text.days[0])
         rows["last_day"].append(text.text.days[1])
-    joined = b"".join(text.text.vector for text in placed)
-    vectors = np.frombuffer(joined, dtype=np.int8).reshape(len(placed), WIDTH)
+    joined = b"".join(text.text.vector for text in analyzed)
+    vectors = np.frombuffer(joined, dtype=np.int8).reshape(len(analyzed), WIDTH)
     floats = vectors.astype(np.float32)
     rows["norm"] = np.sqrt(np.einsum("ij,ij->i", floats, floats)).tolist()
     columns: dict[str, Any] = {
@@ -215,7 +215,7 @@ def concatenate(parts: Sequence[Texts]) -> Texts:
     lists: dict[str, dict[str, int]] = {"speaker": {}, "thread": {}, "audience": {}}
     columns: dict[str, list[Any]] = {name: [] for name in (*_COLUMNS, "vectors")}
     for part in parts:
-        for name, kept in columns.items():
+        for name, selected in columns.items():
             values = getattr(part, name)
             if name in lists:
                 merged = lists[name]
@@ -223,8 +223,8 @@ def concatenate(parts: Sequence[Texts]) -> Texts:
                     merged.setdefault(value, len(merged)) for value in getattr(part, f"{name}s")
                 ]
                 values = np.array(moved or [0], dtype=np.uint32)[values]
-            kept.append(values)
-    joined: dict[str, Any] = {name: np.concatenate(kept) for name, kept in columns.items()}
+            selected.append(values)
+    joined: dict[str, Any] = {name: np.concatenate(selected) for name, selected in columns.items()}
     return Texts(
         **joined,
         speakers=list(lists["speaker"]),
@@ -406,12 +406,12 @@ class StoredText:
     open_turn: str | None = None
     """Its turn, if that goes on: who may see it can change."""
 
-    def placed(self) -> IndexedText:
+    def analyzed(self) -> IndexedText:
         """Return it with what it is found by."""
-        found = cached_analysis(self.text, self.at)
+        result = cached_analysis(self.text, self.at)
         if self.reply:
-            found = replace(found, flags=found.flags | Flag.REPLY)
-        return IndexedText(self.number, self.at, self.speaker, self.thread, self.audience, found)
+            result = replace(result, flags=result.flags | Flag.REPLY)
+        return IndexedText(self.number, self.at, self.speaker, self.thread, self.audience, result)
 
 
 async def read_texts(
@@ -505,12 +505,12 @@ def cached_analysis(text: str, at: int) -> TextAnalysis:
         if known is not None:
             _analyses.move_to_end(key)
             return known
-    made = analyze(text, at)
+    output = analyze(text, at)
     with _lock:
-        _analyses[key] = made
+        _analyses[key] = output
         while len(_analyses) > _MAX_ANALYSES:
             _analyses.popitem(last=False)
-    return made
+    return output
 
 
 def clear() -> None:
@@ -534,22 +534,22 @@ class UnindexedText:
     where: str
     agent_id: str
 
-    def placed(self, number: int) -> IndexedText:
+    def analyzed(self, number: int) -> IndexedText:
         """Return it with what it is found by."""
         thread = f"{self.kind.value}:{self.where or self.id}"
-        found = cached_analysis(self.text, self.at)
-        return IndexedText(number, self.at, "", thread, str(self.source.audience), found)
+        result = cached_analysis(self.text, self.at)
+        return IndexedText(number, self.at, "", thread, str(self.source.audience), result)
 
 
 async def unindexed_texts(
     tx: Connection, constellation: str, agent_id: str, query: Query, participants: Participants
 ) -> list[UnindexedText]:
     """Return the lines of blocks and the summaries of an agent that those present may see."""
-    found: list[UnindexedText] = []
+    result: list[UnindexedText] = []
     if "blocks" in query.looked_at:
-        found += await _lines(tx, constellation, agent_id, query, participants)
+        result += await _lines(tx, constellation, agent_id, query, participants)
     if "summaries" in query.looked_at:
-        found += [
+        result += [
             UnindexedText(
                 HitKind.SUMMARY,
                 summary.id,
@@ -562,7 +562,7 @@ async def unindexed_texts(
             for summary in (await summaries.of_agent(tx, agent_id))[-_MAX_UNINDEXED:]
             if participants.can_see(summary.audience)
         ]
-    return [text for text in found if query.moment is None or text.at <= query.moment]
+    return [text for text in result if query.moment is None or text.at <= query.moment]
 
 
 def tags_of(query: Query) -> frozenset[str]:
@@ -606,7 +606,7 @@ async def former_wordings(
 async def _lines(
     tx: Connection, constellation: str, agent_id: str, query: Query, participants: Participants
 ) -> list[UnindexedText]:
-    found: list[UnindexedText] = []
+    result: list[UnindexedText] = []
     for seen in await blocks.seen_by(tx, constellation, agent_id):
         block = seen.block
         if not participants.can_see(block.audience):
@@ -624,7 +624,7 @@ async def _lines(
                 # Where a line comes from is in its edits, which `why` reads.
                 source = Source((), line.label.audience, line.label.trust)
                 id = f"{seen.name}:{number}"
-                found.append(
+                result.append(
                     UnindexedText(HitKind.BLOCK, id, line.text, at, source, seen.name, agent_id)
                 )
-    return found[:_MAX_UNINDEXED]
+    return result[:_MAX_UNINDEXED]

@@ -80,12 +80,12 @@ async def index_states(
                 part,
             )
             tops |= {(ARCHIVE, row[0]): row[1] or 0 for row in rows}
-    found: dict[tuple[str, str], IndexState] = {}
+    result: dict[tuple[str, str], IndexState] = {}
     for key in index_key:
         row = known.get(key)
         index_id, removals = (row[2], row[3]) if row else (None, 0)
-        found[key] = IndexState(database, index_id, removals, tops.get(key, 0))
-    return found
+        result[key] = IndexState(database, index_id, removals, tops.get(key, 0))
+    return result
 
 
 async def owners(tx: Connection, constellation: str) -> list[tuple[str, str]]:
@@ -127,7 +127,7 @@ def mark_of(fingerprint: int) -> bytes:
 
 async def segments(tx: Connection, index_ids: Sequence[int]) -> list[Segment]:
     """Return the segments of indexes, in order."""
-    found: list[Segment] = []
+    result: list[Segment] = []
     for start in range(0, len(index_ids), MOST_VALUES):
         part = index_ids[start : start + MOST_VALUES]
         rows = await tx.all(
@@ -137,13 +137,13 @@ async def segments(tx: Connection, index_ids: Sequence[int]) -> list[Segment]:
             f" WHERE s.index_id IN ({marks(part)}) ORDER BY s.index_id, s.first",
             part,
         )
-        found += [Segment(*row) for row in rows]
-    return found
+        result += [Segment(*row) for row in rows]
+    return result
 
 
 async def covered(tx: Connection, index_ids: Sequence[int]) -> dict[int, int]:
     """Return up to which number the texts of indexes are in segments."""
-    found: dict[int, int] = {}
+    result: dict[int, int] = {}
     for start in range(0, len(index_ids), MOST_VALUES):
         part = index_ids[start : start + MOST_VALUES]
         rows = await tx.all(
@@ -151,15 +151,15 @@ async def covered(tx: Connection, index_ids: Sequence[int]) -> dict[int, int]:
             f" WHERE index_id IN ({marks(part)}) GROUP BY index_id",
             part,
         )
-        found |= {row[0]: row[1] for row in rows}
-    return found
+        result |= {row[0]: row[1] for row in rows}
+    return result
 
 
 async def segment_data(
     tx: Connection, index_id: int, firsts: Sequence[int]
 ) -> dict[int, tuple[bytes, bytes, int]]:
     """Return what segments hold: columns, static vectors, and how many rows of postings."""
-    found: dict[int, tuple[bytes, bytes, int]] = {}
+    result: dict[int, tuple[bytes, bytes, int]] = {}
     for first in firsts:
         row = await tx.one(
             "SELECT columns, vectors,"
@@ -168,40 +168,40 @@ async def segment_data(
             (index_id, first, index_id, first),
         )
         if row is not None:
-            found[first] = (row[0], row[1], row[2])
-    return found
+            result[first] = (row[0], row[1], row[2])
+    return result
 
 
 async def postings(
     tx: Connection, index_id: int, firsts: Sequence[int], prefixes_: Sequence[str]
 ) -> list[Row]:
     """Return (first, beginning, places) of terms that begin so, in segments of one index."""
-    found: list[Row] = []
+    result: list[Row] = []
     for start in range(0, len(firsts), MOST_VALUES):
         part = firsts[start : start + MOST_VALUES]
-        found += await tx.all(
+        result += await tx.all(
             f"SELECT first, prefix, codes FROM postings WHERE index_id = ?"
             f" AND first IN ({marks(part)}) AND prefix IN ({marks(prefixes_)})",
             (index_id, *part, *prefixes_),
         )
-    return found
+    return result
 
 
 async def postings_of_many(
     tx: Connection, index_ids: Sequence[int], prefixes_: Sequence[str]
 ) -> list[Row]:
     """Return (index, first, beginning, places) of terms that begin so, in all their segments."""
-    found: list[Row] = []
+    result: list[Row] = []
     for start in range(0, len(index_ids), MOST_VALUES):
         part = index_ids[start : start + MOST_VALUES]
-        found += await tx.all(
+        result += await tx.all(
             # CROSS keeps SQLite from going through all terms of an index first.
             "SELECT p.index_id, p.first, p.prefix, p.codes FROM segments s CROSS JOIN postings p"
             " WHERE p.index_id = s.index_id AND p.first = s.first"
             f" AND s.index_id IN ({marks(part)}) AND p.prefix IN ({marks(prefixes_)})",
             (*part, *prefixes_),
         )
-    return found
+    return result
 
 
 class NewSegment(NamedTuple):
@@ -254,13 +254,13 @@ async def lock_index(tx: Connection, kind: str, owner_id: str) -> tuple[int, int
         if row is not None:
             return row[0], row[1]
         # Another transaction may take the same id; then this one finds the next free one.
-        made = await tx.all(
+        inserted = await tx.all(
             "INSERT INTO search_indexes (id, kind, owner_id, removals)"
             " SELECT COALESCE(MAX(id), 0) + 1, ?, ?, 0 FROM search_indexes WHERE 1 = 1"
             " ON CONFLICT DO NOTHING RETURNING id",
             (kind, owner_id),
         )
-        for (index_id,) in made:
+        for (index_id,) in inserted:
             # An index that was lost may have had this id, and left rows behind.
             for table in TABLES:
                 await tx.run(f"DELETE FROM {table} WHERE index_id = ?", (index_id,))
@@ -362,15 +362,15 @@ async def next_number(tx: Connection, archive_id: str) -> int:
 
 async def embeddings(tx: Connection, index_ids: Sequence[int], encoder: str) -> list[Row]:
     """Return (index_id, first, fingerprint) of an encoder's vectors."""
-    found: list[Row] = []
+    result: list[Row] = []
     for start in range(0, len(index_ids), MOST_VALUES):
         part = index_ids[start : start + MOST_VALUES]
-        found += await tx.all(
+        result += await tx.all(
             "SELECT index_id, first, fingerprint FROM embeddings"
             f" WHERE index_id IN ({marks(part)}) AND encoder = ?",
             (*part, encoder),
         )
-    return found
+    return result
 
 
 async def embedding(
@@ -471,14 +471,14 @@ async def messages(tx: Connection, agent_id: str, first: int, last: int) -> list
 
 async def messages_at(tx: Connection, agent_id: str, numbers: Sequence[int]) -> list[JournalText]:
     """Return what was said at some places of a journal."""
-    found: list[JournalText] = []
+    result: list[JournalText] = []
     for start in range(0, len(numbers), MOST_VALUES):
         part = numbers[start : start + MOST_VALUES]
         rows = await tx.all(
             f"{_MESSAGES} AND e.seq IN ({marks(part)}) ORDER BY e.seq", (agent_id, *part)
         )
-        found += [JournalText(*row) for row in rows]
-    return found
+        result += [JournalText(*row) for row in rows]
+    return result
 
 
 async def passages(tx: Connection, archive_id: str, first: int, last: int) -> list[ArchiveText]:
@@ -491,14 +491,14 @@ async def passages(tx: Connection, archive_id: str, first: int, last: int) -> li
 
 async def passages_at(tx: Connection, archive_id: str, numbers: Sequence[int]) -> list[ArchiveText]:
     """Return some passages of an archive by their numbers."""
-    found: list[ArchiveText] = []
+    result: list[ArchiveText] = []
     for start in range(0, len(numbers), MOST_VALUES):
         part = numbers[start : start + MOST_VALUES]
         rows = await tx.all(
             f"{_PASSAGES} AND number IN ({marks(part)}) ORDER BY number", (archive_id, *part)
         )
-        found += [ArchiveText(*row) for row in rows]
-    return found
+        result += [ArchiveText(*row) for row in rows]
+    return result
 
 
 async def count(tx: Connection, kind: str, owner_id: str, first: int, last: int) -> int:
@@ -514,14 +514,14 @@ async def count(tx: Connection, kind: str, owner_id: str, first: int, last: int)
 
 async def ends(tx: Connection, turn_ids: Sequence[str]) -> dict[str, tuple[str | None, int | None]]:
     """Return who may see turns, and when they ended, by their ids."""
-    found: dict[str, tuple[str | None, int | None]] = {}
+    result: dict[str, tuple[str | None, int | None]] = {}
     for start in range(0, len(turn_ids), MOST_VALUES):
         part = turn_ids[start : start + MOST_VALUES]
         rows = await tx.all(
             f"SELECT id, audience, ended_at FROM turns WHERE id IN ({marks(part)})", part
         )
-        found |= {row[0]: (row[1], row[2]) for row in rows}
-    return found
+        result |= {row[0]: (row[1], row[2]) for row in rows}
+    return result
 
 
 async def open_since(tx: Connection, agent_id: str) -> int | None:
