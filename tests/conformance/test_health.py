@@ -44,7 +44,7 @@ async def look(database: Database, agent_id: str, now: int = NOW + 400 * DAY) ->
 async def test_a_health_report_shows_what_is_wrong_and_the_next_move(database: Database, aria: str):
     berlin = await insert(database, aria, "Anna lives in Berlin.")
     hamburg = await insert(database, aria, "Anna lives in Hamburg.", now=NOW + 1)
-    intersection = await insert(database, aria, "There is a intersection on 3 May with the bank.")
+    meeting = await insert(database, aria, "There is a meeting on 3 May with the bank.")
     await insert(database, aria, "Ben's birthday is on 4 May.")
     await insert(database, aria, "The war ended on 8 May 1945.")
     web = await insert(database, aria, "The museum is closed.", trust=Trust.WEB)
@@ -80,7 +80,7 @@ async def test_a_health_report_shows_what_is_wrong_and_the_next_move(database: D
         "untrusted",
     }
     assert by_kind["contradiction"].ids == (hamburg, berlin)
-    assert by_kind["stale"].ids == (intersection,)
+    assert by_kind["stale"].ids == (meeting,)
     assert by_kind["orphaned"].ids == (dog, dead)
     assert by_kind["junk"].ids == (junk,)
     assert by_kind["full"].ids == ("full",)

@@ -434,15 +434,15 @@ async def test_what_comes_back_into_a_passage_is_heard_by_no_more_than_before(ho
 
 
 async def test_what_a_turn_superseded_holds_again(home: Home):
-    old = await home.archive(as_owner(home.tick()), Insert("The intersection is on 3 May."))
+    old = await home.archive(as_owner(home.tick()), Insert("The meeting is on 3 May."))
     await home.archive(
-        home.agent("turn_1"), Insert("The intersection is on 4 May.", supersedes=old.id)
+        home.agent("turn_1"), Insert("The meeting is on 4 May.", supersedes=old.id)
     )
     superseded = home.now
     await home.take_back(as_owner(home.tick()), "turn_1")
     assert await home.held() == [old]
     assert [one.text for one in (await home.then(superseded)).passages] == [
-        "The intersection is on 4 May."
+        "The meeting is on 4 May."
     ]
 
 
@@ -519,7 +519,7 @@ async def lived(home: Home) -> tuple[Block, Block]:
         home.agent("turn_1", participants=anna, trust=Trust.KNOWN), notes, Append("two")
     )
     first = await home.archive(
-        home.agent("turn_1"), Insert("The intersection is on 3 May.", tags=("may",))
+        home.agent("turn_1"), Insert("The meeting is on 3 May.", tags=("may",))
     )
     await home.archive(home.agent("turn_2"), Insert("Anna likes green tea."))
     source = DocumentSource("source_1", "papers", "/papers", created_at=NOW)
@@ -528,7 +528,7 @@ async def lived(home: Home) -> tuple[Block, Block]:
     home.tick()
     await home.write(home.agent("turn_3"), notes, Append("three"))
     await home.archive(
-        home.agent("turn_3"), Insert("The intersection is on 4 May.", supersedes=first.id)
+        home.agent("turn_3"), Insert("The meeting is on 4 May.", supersedes=first.id)
     )
     return notes, lent
 
@@ -581,7 +581,7 @@ async def test_a_fork_has_the_same_memory_and_past_and_then_goes_its_own_way(hom
     assert await home.text(notes) == "one\ntwo"
     assert await home.text(copy) == "one\ntwo\nthree\nfour"
     assert [one.text for one in await home.held(carl)] == [
-        "The intersection is on 4 May.",
+        "The meeting is on 4 May.",
         "Anna likes green tea.",
     ]
 
@@ -597,7 +597,7 @@ async def test_a_fork_of_a_moment_is_what_was_known_then(home: Home):
     found = await home.then(home.now, carl)
     assert told(found) == told(then)
     assert found.blocks[0].block.text == "one\ntwo"
-    assert [one.text for one in found.passages][-1] == "The intersection is on 3 May."
+    assert [one.text for one in found.passages][-1] == "The meeting is on 3 May."
     told_by = await home.database.read(lambda tx: blame(tx, found.blocks[0].block.id))
     assert [
         [str(origin) for edit in edits for origin in edit.source.origins] for _, edits in told_by

@@ -141,8 +141,8 @@ _SENTENCES = st.sampled_from(
         "Anna likes green tea",
         "Anna likes green tea with milk in the morning.",
         "Anna does not like green tea.",
-        "The intersection is on 3 May.",
-        "The intersection is on 4 May.",
+        "The meeting is on 3 May.",
+        "The meeting is on 4 May.",
         "The key lies under the third pot.",
         "zebra",
     ]
@@ -237,7 +237,7 @@ class Life:
                 self.ids[label] = block.id
             share = Share(self.agents["aria"], Permission.READ_WRITE)
             await gate.write(tx, self.owner(), self.ids["lent"], share, era=ERA)
-            for text in ("Anna likes green tea.", "The intersection is on 3 May."):
+            for text in ("Anna likes green tea.", "The meeting is on 3 May."):
                 await archives.write(tx, self.owner(), self.agents["aria"], Insert(text))
 
         await self.database.write(work)

@@ -98,7 +98,7 @@ async def test_passages_by_tag_trust_and_age(database: Database) -> None:
         web = replace(owner, source=Source(owner.source.origins, trust=Trust.WEB))
         for writer, text, tags in (
             (owner, "Anna likes tea in the morning", ()),
-            (owner, "The intersection was moved to Friday", ("passing",)),
+            (owner, "The meeting was moved to Friday", ("passing",)),
             (web, "A page says that the moon is far away", ()),
             (as_owner(NOW), "Bela has a new bicycle", ("passing",)),
         ):

@@ -45,8 +45,8 @@ def compare(
     Vectors, if there are some, say how far apart unrelated texts are. They make nothing the same:
     "bought the car" and "sold the car" are nearer to each other than most paraphrases.
 
-    Both are taken for statements about the same world: `I` is one person and `the intersection` one
-    intersection, so compare what one speaker said, or what names its subjects.
+    Both are taken for statements about the same world: `I` is one person and `the meeting` one
+    meeting, so compare what one speaker said, or what names its subjects.
     """
     if max(len(new), len(old)) > _MAX_COMPARED:
         alike = new == old or new.casefold().split() == old.casefold().split()
