@@ -435,9 +435,7 @@ async def test_what_comes_back_into_a_passage_is_heard_by_no_more_than_before(ho
 
 async def test_what_a_turn_superseded_holds_again(home: Home):
     old = await home.archive(as_owner(home.tick()), Insert("The meeting is on 3 May."))
-    await home.archive(
-        home.agent("turn_1"), Insert("The meeting is on 4 May.", supersedes=old.id)
-    )
+    await home.archive(home.agent("turn_1"), Insert("The meeting is on 4 May.", supersedes=old.id))
     superseded = home.now
     await home.take_back(as_owner(home.tick()), "turn_1")
     assert await home.held() == [old]

@@ -189,7 +189,14 @@ async def test_the_work_of_a_killed_worker_is_taken_over(url: str, database: Pos
 
 
 @pytest.mark.promise("T2", "D2")
-@pytest.mark.parametrize("before", [0.0, 4.0], ids=["with the server", "before it"])
+@pytest.mark.parametrize(
+    "before",
+    [
+        # Not kept every time yet: seen to take more than 30 s, so that it runs with the long tests.
+        pytest.param(0.0, id="with the server", marks=pytest.mark.torture),
+        pytest.param(4.0, id="before it"),
+    ],
+)
 async def test_the_work_of_a_worker_that_dies_beside_its_server_is_taken_over(
     server: PostgresServer, url: str, database: Postgres, before: float
 ) -> None:
