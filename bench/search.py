@@ -74,7 +74,7 @@ class Score:
         self.count += 1
 
     @property
-    def means(self) -> tuple[float, float, float]:
+    def services(self) -> tuple[float, float, float]:
         """Recall at 10, recall at 5, and the mean of 1 by the place of the first right one."""
         recall, recall5, mrr = (total / max(self.count, 1) for total in self.sums)
         return recall, recall5, mrr
@@ -137,7 +137,7 @@ def table(measured: dict[str, Scores]) -> str:
     ]
     for category in (OVERALL, *categories):
         known = [scores.get(category, Score()) for scores in measured.values()]
-        cells = "".join("{:8.3f}{:7.3f}{:7.3f}  ".format(*score.means) for score in known)
+        cells = "".join("{:8.3f}{:7.3f}{:7.3f}  ".format(*score.services) for score in known)
         apart = " *" if category in APART else ""
         lines.append(f"{category + apart:<{wide}}{known[0].count:>6}{cells}")
     if APART & set(categories):
@@ -150,11 +150,11 @@ def table(measured: dict[str, Scores]) -> str:
 def below_words(measured: dict[str, Scores]) -> list[str]:
     """Return the categories in which asterism finds less than plain FTS5."""
     return [
-        f"{name}, {category}: R@10 {score.means[0]:.3f} is below {FTS5}"
+        f"{name}, {category}: R@10 {score.services[0]:.3f} is below {FTS5}"
         for name, scores in measured.items()
         if name.startswith("asterism")
         for category, score in scores.items()
-        if score.means[0] < measured[FTS5][category].means[0]
+        if score.services[0] < measured[FTS5][category].services[0]
     ]
 
 

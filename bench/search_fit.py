@@ -263,8 +263,8 @@ def table(title: str, asked: Sequence[Asked], scores: Sequence[NDArray[np.float6
 
 
 def _line(name: str, rows: Sequence[dict[str, float]]) -> None:
-    means = [math.fsum(row[key] for row in rows) / len(rows) for key in rows[0]]
-    print(f"{name:34}{len(rows):>5}  " + "".join(f"{mean:7.3f}" for mean in means))
+    services = [math.fsum(row[key] for row in rows) / len(rows) for key in rows[0]]
+    print(f"{name:34}{len(rows):>5}  " + "".join(f"{mean:7.3f}" for mean in services))
 
 
 def _signals(

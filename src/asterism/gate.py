@@ -175,7 +175,9 @@ class Gate:
             rank = Trust(trust)
         except ValueError:
             known = ", ".join(Trust)
-            raise InvalidInput(f"There is no trust {trust!r}; give one of {known}.") from None
+            raise InvalidInput(
+                f"{trust!r} is not a trust level. Use one of {known}. Nothing was judged."
+            ) from None
         declared = self._tools.get(tool)
         self.evidence.read(
             reading_of(

@@ -122,7 +122,7 @@ class Hold:
     """The most tokens that it may write; goes into the request unless None."""
 
 
-class Purse(Protocol):
+class Reservations(Protocol):
     """The money of one turn: each attempt is reserved at its worst case, and settled after."""
 
     async def reserve(self, model: str, request: ModelRequest) -> Hold | None:
@@ -154,7 +154,7 @@ class ModelQuestion:
     compose: Callable[[str, Profile, int], ModelRequest]
     """Makes the request for a model; the number says how often it was too long, so that a shorter
     past is sent."""
-    purse: Purse | None
+    reservations: Reservations | None
     """None where no money can be spent."""
     notify: Callable[[str, str], None]
     """Tells the owner something, with its kind."""

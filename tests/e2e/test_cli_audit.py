@@ -17,7 +17,8 @@ LEAKS = """
 import base64, logging
 from asterism import tool
 
-KEY = "canary-4711" + "-key-of-a-vendor"
+# Joined when it runs: a constant would stand in the compiled module.
+KEY = "-".join(["canary", "4711", "key", "of", "a", "vendor"])
 
 
 @tool(repeatable=True)

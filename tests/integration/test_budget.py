@@ -202,14 +202,16 @@ async def test_a_late_answer_takes_the_place_of_what_was_presumed(home: Home) ->
         agent = await one.create_agent("aria")
         shared = Spending("home", one._engine.prices.of, lambda: one.settings.budget.budget)  # pyright: ignore[reportPrivateUsage] - as the home has it
         payer = Payer(agent.id, agent.name)
-        purse = TurnBudget(
+        reservations = TurnBudget(
             shared, one.database, ManualClock(), turn_id="turn_1", payer=payer, seconds=60
         )
-        hold = await purse.reserve("scripted:one", ModelRequest("one", [b"{}"], None, "k", 1.0))
+        hold = await reservations.reserve(
+            "scripted:one", ModelRequest("one", [b"{}"], None, "k", 1.0)
+        )
         await one.database.write(lambda tx: spending.presume_orphans(tx, "home", None))
-        purse.settle(hold, ONE_DOLLAR)
-        await purse.close()
-        await purse.close()
+        reservations.settle(hold, ONE_DOLLAR)
+        await reservations.close()
+        await reservations.close()
         assert [row[:2] for row in await charges(one)] == [("settled", nano(1))]
         totals = await one.database.read(lambda tx: spending.totals(tx, "home", ["2027-01"]))
         assert {(one.spent, one.presumed, one.reserved) for one in totals} == {(nano(1), 0, 0)}

@@ -109,37 +109,39 @@ async def live(world: World, number: int) -> None:
     payer = Payer(f"agent_{number}", f"a{number}", person)
     for turn in range(2):
         turn_id = f"turn_{number}_{turn}"
-        purse = purse_of(world, turn_id, payer)
+        reservations = reservations_of(world, turn_id, payer)
         messages = [b'{"role":"user","content":"hello"}']
         for call in range(CALLS):
             request = ModelRequest("m", messages, None, f"{turn_id}/{call}/reply", 60.0)
             try:
-                hold = await purse.reserve("v:m", request)
+                hold = await reservations.reserve("v:m", request)
             except BudgetReached:
                 break
             assert hold is not None
-            if not await outcome(world, purse, payer, hold, messages):
-                purse = purse_of(world, turn_id, payer)  # taken up again by a new process
+            if not await outcome(world, reservations, payer, hold, messages):
+                reservations = reservations_of(
+                    world, turn_id, payer
+                )  # taken up again by a new process
             messages = [*messages, b'{"role":"assistant","content":"x"}', b'{"role":"user"}']
             if chance.random() < 0.7:
-                await flush(world, purse)
+                await flush(world, reservations)
         if chance.random() < 0.9:
-            await purse.close()
+            await reservations.close()
 
 
-def purse_of(world: World, turn_id: str, payer: Payer) -> TurnBudget:
+def reservations_of(world: World, turn_id: str, payer: Payer) -> TurnBudget:
     return TurnBudget(
         world.shared, world.database, world.clock, turn_id=turn_id, payer=payer, seconds=60.0
     )
 
 
-async def flush(world: World, purse: TurnBudget) -> None:
-    charges = purse.take()
-    await world.database.write(lambda tx: purse.record(tx, charges))
+async def flush(world: World, reservations: TurnBudget) -> None:
+    charges = reservations.take()
+    await world.database.write(lambda tx: reservations.record(tx, charges))
 
 
 async def outcome(
-    world: World, purse: TurnBudget, payer: Payer, hold: Hold, messages: list[bytes]
+    world: World, reservations: TurnBudget, payer: Payer, hold: Hold, messages: list[bytes]
 ) -> bool:
     """Let a call end somehow; False if the process died of it."""
     chance, price = world.chance, world.shared.price("v:m")
@@ -155,14 +157,14 @@ async def outcome(
     ):
         case "answered":
             world.vendor.bill(payer, price.cost(usage))
-            purse.settle(hold, Reply("x", usage=usage))
+            reservations.settle(hold, Reply("x", usage=usage))
         case "refused":
-            purse.release(hold)
+            reservations.release(hold)
         case "cut":
             world.vendor.bill(payer, price.cost(usage))
-            purse.presume(hold)
+            reservations.presume(hold)
         case "cancelled":
-            purse.presume(hold)
+            reservations.presume(hold)
         case "died":
             world.vendor.bill(payer, price.cost(usage))
             return False

@@ -451,7 +451,7 @@ async def test_a_stalled_worker_is_relieved_once_and_does_not_interfere(database
         )
         await until(lambda: _is(len(begun) == 2))
         for _ in range(3):
-            await stack.enter_async_context(lanes_of(database, work, stalled_after=1))
+            await stack.enter_async_context(lanes_of(database, work, stalled_after=4))
         await until(relieved)
         held = await jobs(database)
         assert held == [("agent_1", "doing", 1), ("agent_2", "doing", 1)]

@@ -69,9 +69,9 @@ def test_scores_are_shares_of_the_right_messages():
     score = Score()
     score.add(["x", "a", *"cdefghij", "b"], Question("q", "?", "plain", ["a", "b"]))
     score.add(["a", "a"], Question("r", "?", "plain", ["a"]))
-    assert score.means == (0.75, 0.75, 0.75)
+    assert score.services == (0.75, 0.75, 0.75)
     score.add([], Question("s", "?", "plain", ["a"]))
-    assert score.means == (0.5, 0.5, 0.5)
+    assert score.services == (0.5, 0.5, 0.5)
 
 
 def test_what_is_found_less_than_by_words_alone_is_told():
@@ -81,7 +81,7 @@ def test_what_is_found_less_than_by_words_alone_is_told():
         [Question("q", "tea", "plain", ["1:0"]), Question("r", "tea", "summarization", ["1:1"])],
     )
     found = measure(Fts5, [talk])
-    assert found["plain"].means == (1, 1, 1)
+    assert found["plain"].services == (1, 1, 1)
     assert found["overall"].count == 1
     nothing = {name: Score(1) for name in found}
     assert below_words({FTS5: found, "asterism": nothing}) == [

@@ -48,7 +48,7 @@ async def elicit(_: str, __: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def means(place: Path, given: Mapping[str, Any]) -> McpHost:
+def services(place: Path, given: Mapping[str, Any]) -> McpHost:
     vault, passer = FileVault(place), Passer()
 
     async def secret(_: str) -> str | None:
@@ -79,7 +79,7 @@ def arguments_for(schema: Mapping[str, Any]) -> dict[str, Any]:
 async def follow(order: Mapping[str, str], place: Path) -> tuple[int, str]:
     """Do what a scenario asks for: connect, list, call; return the exit code and what was said."""
     given = json.loads(order.get("MCP_CONFORMANCE_CONTEXT") or "{}")
-    known = means(place, given)
+    known = services(place, given)
     if not order["MCP_CONFORMANCE_SCENARIO"].startswith("auth/"):
         known = McpHost(known.read_secret, known.vault, known.elicit)
     settings = McpSettings(

@@ -303,7 +303,7 @@ BAD_VALUES = {
     'retention.x = {kind = "blobs", days = 1, tag = 1}': "retention.x.tag is 1; a tag of passages",
     'retention.x = {kind = "blobs", days = 1, trust = 1}': 'retention.x.trust is 1; "owner",',
     'retention.x = {kind = "blobs", days = 1, tag = "a"}': "retention.x has a tag, which blobs",
-    'retention.x = {kind = "charges", days = 1, trust = "web"}': "retention.x has a trust, which",
+    'retention.x = {kind = "charges", days = 1, trust = "web"}': "retention.x has trust, which",
     'retention.x = {kind = "blobs", days = 1, agent = "a"}': "retention.x has an agent, which",
     "runtime.turns = 0": "runtime.turns is 0; a whole number",
     'runtime.heartbeat = "2s"': 'runtime.heartbeat is "2s"; a number of seconds',

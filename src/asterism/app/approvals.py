@@ -53,7 +53,7 @@ class Approvals:
         """Return the questions that wait for an answer, the oldest first."""
 
         async def read(tx: Connection) -> list[Approval]:
-            return await self._heard(tx, await approvals.waiting(tx, self._session.constellation))
+            return await self._visible(tx, await approvals.waiting(tx, self._session.constellation))
 
         return await self._read(read)
 
@@ -63,23 +63,23 @@ class Approvals:
         async def read(tx: Connection) -> list[Approval]:
             return await enough(
                 lambda most: approvals.decided(tx, self._session.constellation, most),
-                lambda found: self._heard(tx, found),
+                lambda found: self._visible(tx, found),
                 limit,
             )
 
         return await self._read(read)
 
-    async def _heard(self, tx: Connection, found: Sequence[Approval]) -> list[Approval]:
+    async def _visible(self, tx: Connection, found: Sequence[Approval]) -> list[Approval]:
         """Return the questions that whoever acts may see: of turns they hear, or put to them."""
         session = self._session
         if session.sees_all:
             return list(found)
-        heard = await session.visible_turns(tx, [one.turn_id for one in found])
+        visible = await session.visible_turns(tx, [one.turn_id for one in found])
         person = await stored_people.get(tx, session.constellation, session.actor.id)
         kept: list[Approval] = []
         for one in found:
             record = await journal.turn(tx, one.turn_id) if person is not None else None
-            if one.turn_id in heard:
+            if one.turn_id in visible:
                 kept.append(one)
             elif person is not None and record is not None:
                 kept += [one] if await may_answer(tx, record, one, person) else []
@@ -90,7 +90,7 @@ class Approvals:
 
         async def read(tx: Connection) -> list[Approval]:
             found = await find(tx, self._session.constellation, approval_id)
-            return await self._heard(tx, [found] if found is not None else [])
+            return await self._visible(tx, [found] if found is not None else [])
 
         found = next(iter(await self._read(read)), None)
         if found is None:

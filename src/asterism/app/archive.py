@@ -80,9 +80,9 @@ class Archive:
 
     async def get(self, passage_id: str) -> Passage:
         """Return a passage by its id."""
-        return await self._session.database.read(lambda tx: self._heard(tx, passage_id))
+        return await self._session.database.read(lambda tx: self._visible(tx, passage_id))
 
-    async def _heard(self, tx: Connection, passage_id: str) -> Passage:
+    async def _visible(self, tx: Connection, passage_id: str) -> Passage:
         """Return a passage that whoever acts may see."""
         participants = await self._session.participants(tx)
         return await archive.get(
@@ -135,8 +135,8 @@ class Archive:
 
         async def work(tx: Connection) -> Written:
             writer = await session.writer(tx, by)
-            heard = await people.read_audience(tx, session.constellation, audience)
-            source = Source(writer.source.origins, heard, writer.source.trust)
+            visible = await people.read_audience(tx, session.constellation, audience)
+            source = Source(writer.source.origins, visible, writer.source.trust)
             written = await gate.write(
                 tx,
                 writer.saying(source),
@@ -187,8 +187,8 @@ class Archive:
 
             async def work(tx: Connection, rows: list[NewPassage] = rows) -> int:
                 writer = await session.writer(tx, by)
-                heard = await people.read_audience(tx, session.constellation, audience)
-                source = Source(writer.source.origins, heard, writer.source.trust)
+                visible = await people.read_audience(tx, session.constellation, audience)
+                source = Source(writer.source.origins, visible, writer.source.trust)
                 count = await gate.insert_many(tx, writer.saying(source), agent_id, rows)
                 what = f"{count} passages"
                 await note(tx, session, "passage.added", by=by, agent_id=agent_id, what=what)
@@ -217,7 +217,7 @@ class Archive:
         session = self._session
 
         async def work(tx: Connection) -> Written:
-            found = await self._heard(tx, write.passage_id)
+            found = await self._visible(tx, write.passage_id)
             kind = f"passage.{_DONE[type(write)]}"
             await note(tx, session, kind, by=by, agent_id=found.archive_id, what=found.id)
             return await gate.write(tx, await session.writer(tx, by), found.archive_id, write)

@@ -135,17 +135,17 @@ class Audit:
                     before=place,
                 )
 
-            return await enough(page, lambda found: self._heard(tx, found), limit)
+            return await enough(page, lambda found: self._visible(tx, found), limit)
 
         return await self._session.database.read(read)
 
-    async def _heard(self, tx: Connection, found: Sequence[Recorded]) -> list[Recorded]:
+    async def _visible(self, tx: Connection, found: Sequence[Recorded]) -> list[Recorded]:
         """Return the events that whoever acts may see: of turns they hear, and their own."""
         if self._session.sees_all:
             return list(found)
-        heard = await self._session.visible_turns(tx, [one.turn_id for one in found])
+        visible = await self._session.visible_turns(tx, [one.turn_id for one in found])
         me = str(self._session.actor)
-        return [one for one in found if one.turn_id in heard or one.actor == me]
+        return [one for one in found if one.turn_id in visible or one.actor == me]
 
     async def autonomy(
         self,
@@ -192,7 +192,7 @@ class Audit:
 
         async def read(tx: Connection) -> list[Recorded]:
             found = await events.get(tx, chain, number)
-            return await self._heard(tx, [found] if found is not None else [])
+            return await self._visible(tx, [found] if found is not None else [])
 
         found = await self._session.database.read(read)
         if not found:
@@ -240,15 +240,15 @@ class Audit:
                 found.flaws.append(Flaw(name, number, said))
         return found
 
-    async def _heard_rows(self, rows: Sequence[Row]) -> Sequence[Row]:
+    async def _visible_rows(self, rows: Sequence[Row]) -> Sequence[Row]:
         if self._session.sees_all:
             return rows
         place, by = COLUMNS.index("turn_id"), COLUMNS.index("actor")
-        heard = await self._session.database.read(
+        visible = await self._session.database.read(
             lambda tx: self._session.visible_turns(tx, [row[place] for row in rows])
         )
         me = str(self._session.actor)
-        return [row for row in rows if row[place] in heard or row[by] == me]
+        return [row for row in rows if row[place] in visible or row[by] == me]
 
     async def _hash_at(self, name: str, number: int) -> str:
         """Return the hash of an event, which tells nothing of what it says; "": there is none."""
@@ -277,7 +277,7 @@ class Audit:
                 rows = await self._session.database.read(
                     lambda tx, chain=chain, after=after: events.following(tx, chain, after, _PAGE)
                 )
-                for row in await self._heard_rows(rows):
+                for row in await self._visible_rows(rows):
                     yield line(row)
                 if len(rows) < _PAGE:
                     break

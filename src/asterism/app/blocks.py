@@ -63,23 +63,23 @@ class Blocks:
         async def read(tx: Connection) -> list[VisibleBlock]:
             participants = await self._session.participants(tx)
             found = await blocks.seen_by(tx, self._session.constellation, agent_id)
-            heard = (blocks.visible_to(one, participants) for one in found)
-            return [one for one in heard if one is not None]
+            visible = (blocks.visible_to(one, participants) for one in found)
+            return [one for one in visible if one is not None]
 
         return await self._session.database.read(read)
 
     async def get(self, agent: Whose, label: str) -> VisibleBlock:
         """Return a block that an agent sees by its label; `owner/label` for one of another's."""
         agent_id = await self._session.agent_id(agent) or None
-        return await self._session.database.read(lambda tx: self._heard(tx, agent_id, label))
+        return await self._session.database.read(lambda tx: self._visible(tx, agent_id, label))
 
-    async def _heard(self, tx: Connection, agent_id: str | None, label: str) -> VisibleBlock:
+    async def _visible(self, tx: Connection, agent_id: str | None, label: str) -> VisibleBlock:
         """Return a block as whoever acts may see it."""
         participants = await self._session.participants(tx)
         seen = await blocks.find(tx, self._session.constellation, agent_id, label, participants)
-        heard = blocks.visible_to(seen, participants)
-        assert heard is not None, "what they may not hear was not found"
-        return heard
+        visible = blocks.visible_to(seen, participants)
+        assert visible is not None, "what they may not hear was not found"
+        return visible
 
     async def create(
         self,
@@ -188,7 +188,7 @@ class Blocks:
 
     async def _writable(self, tx: Connection, agent_id: str | None, label: str) -> VisibleBlock:
         """Return a block that whoever acts may write, since they hear all of it."""
-        found = await self._heard(tx, agent_id, label)
+        found = await self._visible(tx, agent_id, label)
         row = await rows.get(tx, found.block.id)
         if row is None or len(rows.read_lines(row.text, row.lines)) != len(found.lines):
             raise NotAllowed(
@@ -222,9 +222,13 @@ class Blocks:
         async def read(tx: Connection) -> list[EditRecord]:
             if self._session.sees_all:
                 return await history.edits(tx, block.id, limit=limit, before=before)
-            heard = await history.visible_edits(tx, block.id, await self._session.participants(tx))
-            newest = sorted((one for one in heard if before is None or one < before), reverse=True)
-            return [history.record_of(block.id, heard[one][0]) for one in newest[:limit]]
+            visible = await history.visible_edits(
+                tx, block.id, await self._session.participants(tx)
+            )
+            newest = sorted(
+                (one for one in visible if before is None or one < before), reverse=True
+            )
+            return [history.record_of(block.id, visible[one][0]) for one in newest[:limit]]
 
         return await self._session.database.read(read)
 
@@ -246,8 +250,10 @@ class Blocks:
         async def read(tx: Connection) -> int:
             if self._session.sees_all:
                 return await history.version_at(tx, block.id, moment)
-            heard = await history.visible_edits(tx, block.id, await self._session.participants(tx))
-            return max((one for one, (edit, _) in heard.items() if edit.at <= moment), default=0)
+            visible = await history.visible_edits(
+                tx, block.id, await self._session.participants(tx)
+            )
+            return max((one for one, (edit, _) in visible.items() if edit.at <= moment), default=0)
 
         return await self._session.database.read(read)
 

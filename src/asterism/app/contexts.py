@@ -37,16 +37,16 @@ class Contexts:
     """What models are shown, exactly, and why."""
 
     def __init__(
-        self, session: Session, means: TurnServices, at_work: Callable[[str], LiveAgent | None]
+        self, session: Session, services: TurnServices, at_work: Callable[[str], LiveAgent | None]
     ) -> None:
         """Make the verbs; `at_work` returns what a process keeps of an agent at work."""
         self._session = session
-        self._means = means
+        self._services = services
         self._at_work = at_work
 
     async def now(self, agent: Agent | str, *, present: Sequence[str] = ()) -> ShownContext:
         """Return what a model would be shown if a message came now, with these persons present."""
-        session, means = self._session, self._means
+        session, services = self._session, self._services
         found = await session.agent(agent)
         participants = await self._company(present)
         if not session.sees_all:
@@ -55,10 +55,12 @@ class Contexts:
         context = working.contexts.get(participants.key) if working is not None else None
         if context is None:
             live = await load(session.database, found.id, None)
-            await enter(session.database, live, participants, means.context_tokens(), means.clock())
+            await enter(
+                session.database, live, participants, services.context_tokens(), services.clock()
+            )
             context = live.context
         tail = await session.database.read(lambda tx: tail_now(tx, found.id, context))
-        return context_now(context, tail, means.chain(found.model)[0])
+        return context_now(context, tail, services.chain(found.model)[0])
 
     async def of_turn(self, turn_id: str, step: int | None = None) -> ShownContext:
         """Return what the model was shown in a step of a turn; without a step, in its last one."""
@@ -87,19 +89,21 @@ class Contexts:
         # It takes 20 ms to import, and whoever only looks at a context needs none of it.
         from asterism.turns.compaction import fold
 
-        session, means = self._session, self._means
+        session, services = self._session, self._services
         found = await session.agent(agent)
         live = await load(session.database, found.id, None)
-        await enter(session.database, live, OWNER_ALONE, means.context_tokens(), means.clock())
+        await enter(
+            session.database, live, OWNER_ALONE, services.context_tokens(), services.clock()
+        )
         key = f"{new_id('turn')}/fold"
-        async with purse_for(means, found, key) as purse:
+        async with reservations_for(services, found, key) as reservations:
             folded = await fold(
-                means,
+                services,
                 live,
                 live.context,
                 before=live.length + 1,
                 budget_tokens=live.context.tail.tokens,
-                purse=purse,
+                reservations=reservations,
                 notify=tell_log,
                 key=key,
             )
@@ -139,31 +143,31 @@ def tell_log(kind: str, text: str) -> None:
 
 
 @asynccontextmanager
-async def purse_for(
-    means: TurnServices, agent: Agent, key: str
+async def reservations_for(
+    services: TurnServices, agent: Agent, key: str
 ) -> AsyncGenerator[TurnBudget | None]:
     """Yield the money for what no turn pays for, and settle it; None where none is counted."""
-    if means.spending is None:
+    if services.spending is None:
         yield None
         return
-    purse = TurnBudget(
-        means.spending,
-        means.database,
-        means.clock,
+    reservations = TurnBudget(
+        services.spending,
+        services.database,
+        services.clock,
         turn_id=key,
         payer=Payer(agent.id, agent.name, None),
         seconds=agent.limits.seconds,
-        write=means.database.write,
+        write=services.database.write,
     )
     try:
-        yield purse
+        yield reservations
     finally:
-        charges = purse.take(ended=True)
-        await means.database.write(lambda tx: purse.record(tx, charges))
-        await purse.close()
+        charges = reservations.take(ended=True)
+        await services.database.write(lambda tx: reservations.record(tx, charges))
+        await reservations.close()
 
 
-async def ask_aside(means: TurnServices, agent: Agent, text: str, key: str) -> str:
+async def ask_aside(services: TurnServices, agent: Agent, text: str, key: str) -> str:
     """Return a short answer of an agent's model; raise `ModelError` or `BudgetReached`."""
 
     def compose(model: str, profile: Profile, too_long: int) -> ModelRequest:
@@ -179,6 +183,6 @@ async def ask_aside(means: TurnServices, agent: Agent, text: str, key: str) -> s
             max_output=_SHORT,
         )
 
-    async with purse_for(means, agent, key) as purse:
-        question = ModelQuestion(means.chain(agent.model), compose, purse, tell_log)
-        return (await means.ask(question)).text
+    async with reservations_for(services, agent, key) as reservations:
+        question = ModelQuestion(services.chain(agent.model), compose, reservations, tell_log)
+        return (await services.ask(question)).text

@@ -94,7 +94,7 @@ class Engine:
         self.prices = Prices(lambda: settings.current)
         self.lanes: Lanes | None = None
         self._forgotten = ForgottenTexts(data, constellation)
-        self.means = self._make_means()
+        self.services = self._make_services()
         self.outbox = Outbox(
             database,
             self.parts.channel,
@@ -119,7 +119,7 @@ class Engine:
             authority=self.authorities,
         )
         self.runtime = Runtime(
-            self.means,
+            self.services,
             self.hub,
             constellation=constellation,
             delivered=self.outbox.kick,
@@ -153,7 +153,7 @@ class Engine:
         ):
             settings.subscribe(heard)
 
-    def _make_means(self) -> TurnServices:
+    def _make_services(self) -> TurnServices:
         """Return what turns work with; settings are looked at when they are needed."""
         return TurnServices(
             database=self.database,

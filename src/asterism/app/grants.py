@@ -36,12 +36,12 @@ class Grants:
             found = await approvals.list_grants(
                 tx, self._session.constellation, now, everything=everything
             )
-            return await self._heard(tx, found)
+            return await self._visible(tx, found)
 
         found = await self._session.database.read(read)
         return [one for one in found if agent_id is None or one.agent_id in (None, agent_id)]
 
-    async def _heard(self, tx: Connection, found: Sequence[Grant]) -> list[Grant]:
+    async def _visible(self, tx: Connection, found: Sequence[Grant]) -> list[Grant]:
         """Return the grants that whoever acts may see: their own, or given in turns they hear."""
         if self._session.sees_all:
             return list(found)
@@ -51,9 +51,9 @@ class Grants:
             if one.approval_id is not None
             and (question := await approvals.get(tx, one.approval_id)) is not None
         }
-        heard = await self._session.visible_turns(tx, asked.values())
+        visible = await self._session.visible_turns(tx, asked.values())
         me = self._session.actor.id
-        return [one for one in found if one.given_by == me or asked.get(one.id) in heard]
+        return [one for one in found if one.given_by == me or asked.get(one.id) in visible]
 
     async def give(
         self,

@@ -174,7 +174,7 @@ class Asterism(TurnVerbs):
     async def _start(self, work: bool) -> None:
         engine = self._engine
         await presume_orphans(engine.database, self.settings.constellation, engine.clock())
-        await engine.database.listen(FORGOTTEN, self._heard_forgetting)
+        await engine.database.listen(FORGOTTEN, self._on_forgetting)
         if forgets_again(self._session.data):
             # An older copy of the database may have brought back what was forgotten.
             await self.memory.forget_again()
@@ -198,7 +198,7 @@ class Asterism(TurnVerbs):
             for name in engine.parts.channel_names():
                 self._listening.append(asyncio.create_task(self._listen(name)))
 
-    def _heard_forgetting(self, constellation: str) -> None:
+    def _on_forgetting(self, constellation: str) -> None:
         """Drop what this process remembers, whichever process forgets."""
         if constellation == self.settings.constellation:
             self._engine.clear()

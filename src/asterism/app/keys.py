@@ -107,7 +107,7 @@ class KeyRing:
         for problem in {one.message for one in self._problems.values()}:
             _log.warning("%s", problem)
         if not readonly:
-            await self._session.database.listen(_TOPIC, self._heard)
+            await self._session.database.listen(_TOPIC, self._on_notice)
 
     async def close(self) -> None:
         """Wait for what is being noted."""
@@ -117,7 +117,7 @@ class KeyRing:
         """Know the keys of a configuration that is in use now."""
         add_secrets(configured_secrets(new, self._environ))
 
-    def _heard(self, name: str) -> None:
+    def _on_notice(self, name: str) -> None:
         async def again() -> None:
             await self.load()
             self._changed(name)

@@ -55,8 +55,8 @@ class McpServers:
         """Prepare; what is kept of servers is in `place`, keys and tokens are in `vault`."""
         self.settings = settings
         self.vault = vault
-        self.means = McpHost(vault.read, vault, elicit)
-        self.servers = McpClients(place, self.means, toolbox, backoff=backoff)
+        self.host = McpHost(vault.read, vault, elicit)
+        self.servers = McpClients(place, self.host, toolbox, backoff=backoff)
 
     def start(self, *, connect: bool) -> None:
         """Offer the tools that are known; with `connect`, ask servers for those that are not."""
@@ -94,7 +94,7 @@ class Mcp:
         self._session = session
         self._settings = shared.settings
         self._vault = shared.vault
-        self._means = shared.means
+        self._host = shared.host
         self._servers = shared.servers
 
     def configured(self, name: str) -> McpSettings:
@@ -121,7 +121,7 @@ class Mcp:
             found.get(name) or McpServerStatus(name, one, connected=False, problem="", listing=None)
             for name, one in sorted(self._settings().mcp.items())
         ]
-        return there if self._session.sees_all else [_without_means(one) for one in there]
+        return there if self._session.sees_all else [_without_details(one) for one in there]
 
     async def ask(self, name: str) -> McpServerStatus:
         """Ask a server for its tools now."""
@@ -159,7 +159,7 @@ class Mcp:
                 )
 
             patient = settings.model_copy(update={"connect_timeout": _LOGIN_PATIENCE})
-            server = McpClient(name, patient, replace(self._means, login=login))
+            server = McpClient(name, patient, replace(self._host, login=login))
             try:
                 listing = await server.listing()
             finally:
@@ -187,7 +187,7 @@ def check_server(table: dict[str, object]) -> McpSettings:
         raise ConfigError(f"{where}: {fault['msg']}. Nothing was changed.") from None
 
 
-def _without_means(one: McpServerStatus) -> McpServerStatus:
+def _without_details(one: McpServerStatus) -> McpServerStatus:
     """Return how a server stands without how it is reached: that may name paths and hold keys."""
     shown: dict[str, object] = {
         "args": (),

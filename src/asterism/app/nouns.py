@@ -81,7 +81,7 @@ class Nouns:
         from asterism.app.contexts import ask_aside
 
         async def ask(agent: Agent, text: str) -> str:
-            return await ask_aside(self._engine.means, agent, text, new_id("aside"))
+            return await ask_aside(self._engine.services, agent, text, new_id("aside"))
 
         return Archive(
             self._session,
@@ -130,7 +130,7 @@ class Nouns:
         """What models see, or saw."""
         from asterism.app.contexts import Contexts
 
-        return Contexts(self._session, self._engine.means, self._engine.runtime.live)
+        return Contexts(self._session, self._engine.services, self._engine.runtime.live)
 
     @cached_property
     def memory(self) -> Memory:

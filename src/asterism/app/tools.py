@@ -76,13 +76,13 @@ class OfferedTools:
         """Offer what is registered, and from now on what another process registers, too."""
         await self.refresh()
         if not readonly:
-            await self._session.database.listen(_TOPIC, self._heard)
+            await self._session.database.listen(_TOPIC, self._on_notice)
 
     async def close(self) -> None:
         """Wait for what is being looked up."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _heard(self, _: str) -> None:
+    def _on_notice(self, _: str) -> None:
         task = asyncio.get_running_loop().create_task(self.refresh())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -259,7 +259,7 @@ class TurnVerbs(AgentVerbs):
             agent_id = agent.id if isinstance(agent, Agent) else (await self.agent(agent)).id
 
         async def read(tx: Connection) -> list[TurnRecord]:
-            async def heard(found: Sequence[TurnRecord]) -> list[TurnRecord]:
+            async def visible(found: Sequence[TurnRecord]) -> list[TurnRecord]:
                 ids = await self._session.visible_turns(tx, [one.id for one in found])
                 return [one for one in found if one.id in ids]
 
@@ -267,7 +267,7 @@ class TurnVerbs(AgentVerbs):
                 lambda most: journal.turns_of(
                     tx, self._engine.settings.constellation, agent_id, most
                 ),
-                heard,
+                visible,
                 limit,
             )
 
@@ -379,8 +379,8 @@ class TurnVerbs(AgentVerbs):
     async def _waiting(self, tx: Connection) -> list[InboxItem]:
         """Return what waits in the inbox and whoever acts may see."""
         found = await inbox.waiting(tx, self._engine.settings.constellation)
-        heard = await self._session.visible_turns(tx, [one.turn_id for one in found])
-        return [one for one in found if one.turn_id in heard]
+        visible = await self._session.visible_turns(tx, [one.turn_id for one in found])
+        return [one for one in found if one.turn_id in visible]
 
     async def counts(self) -> tuple[int, int]:
         """Return how many agents there are, and how many messages wait."""
@@ -463,13 +463,13 @@ class TurnVerbs(AgentVerbs):
         """Return deliveries in a state (`waiting`, `dead`, `sent`), or all that are not sent."""
 
         async def read(tx: Connection) -> list[Delivery]:
-            async def heard(found: Sequence[Delivery]) -> list[Delivery]:
+            async def visible(found: Sequence[Delivery]) -> list[Delivery]:
                 ids = await self._session.visible_turns(tx, [one.turn_id for one in found])
                 return [one for one in found if one.turn_id in ids]
 
             return await enough(
                 lambda most: outbox.listing(tx, self._engine.settings.constellation, state, most),
-                heard,
+                visible,
                 limit,
             )
 

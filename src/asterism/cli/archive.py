@@ -17,7 +17,7 @@ from asterism.cli.output import Column, Output
 from asterism.cli.problem import INTERRUPTED
 from asterism.cli.search import Asked, Moment, Present, Tagged, Within, find, print_found
 from asterism.cli.search import Limit as SearchLimit
-from asterism.cli.shapes import called, heard_by, plain
+from asterism.cli.shapes import called, plain, visible_to
 from asterism.cli.text import one_line, plural
 from asterism.cli.whose import Whose, Yes, meant
 from asterism.errors import InvalidInput
@@ -95,7 +95,9 @@ def print_passages(
     columns: list[Column[Passage]] = [
         Column("passage", lambda one: one.id, least=80),
         Column("known", lambda one: local_short(one.known_from)),
-        Column("heard by", lambda one: heard_by(one.source.audience, names), least=110, prose=True),
+        Column(
+            "heard by", lambda one: visible_to(one.source.audience, names), least=110, prose=True
+        ),
         Column("trust", lambda one: one.source.trust.value, least=100),
         Column("tags", lambda one: ", ".join(one.tags), least=120, prose=True),
         Column("text", lambda one: one_line(one.text, 160), prose=True),
@@ -141,7 +143,7 @@ def _facts(one: Passage, names: dict[str, str]) -> Iterator[tuple[str, str]]:
         yield "ended", f"{local_text(one.retracted_at)}, retracted"
     yield "by", one.author
     yield "from", "\n".join(map(str, one.source.origins)) or "unknown"
-    yield "heard by", heard_by(one.source.audience, names)
+    yield "heard by", visible_to(one.source.audience, names)
     yield "trust", one.source.trust.value
     if one.tags:
         yield "tags", ", ".join(one.tags)

@@ -12,7 +12,7 @@ from asterism.cli.given import be_sure, only_one, read_text
 from asterism.cli.home import visit
 from asterism.cli.options import Options, command, group
 from asterism.cli.output import Column, Output
-from asterism.cli.shapes import called, first_words, heard_by, plain, share
+from asterism.cli.shapes import called, first_words, plain, share, visible_to
 from asterism.cli.text import one_line, plural
 from asterism.cli.whose import Everybodys, Reason, Whose, Yes, block_of, meant
 from asterism.errors import InvalidInput
@@ -157,7 +157,7 @@ def _print_block(
         columns: list[Column[tuple[int, Line]]] = [
             Column("line", lambda one: str(one[0])),
             Column("edits", lambda one: ", ".join(map(str, one[1].edits)), prose=True),
-            Column("heard by", lambda one: heard_by(one[1].label.audience, names), prose=True),
+            Column("heard by", lambda one: visible_to(one[1].label.audience, names), prose=True),
             Column("trust", lambda one: one[1].label.trust.value),
             Column("text", lambda one: one[1].text, prose=True),
         ]
@@ -176,7 +176,7 @@ def _facts(
         ("type", _type(seen)),
         ("schema", str(plain(block.schema)["kind"])),
         ("agent may", seen.permission.value),
-        ("heard by", heard_by(block.audience, names)),
+        ("heard by", visible_to(block.audience, names)),
         ("used", f"{share(size, block.limit)} characters"),
         (
             "version",

@@ -338,9 +338,9 @@ class Chat:
         """Show what the agent says of its own accord, such as what it was scheduled to."""
         async for one in self._home.watch(agent):
             if one.kind in ("ended", "parked"):
-                self._prompt.announce(lambda one=one: self._show_overheard(agent, one))
+                self._prompt.announce(lambda one=one: self._show_watched(agent, one))
 
-    def _show_overheard(self, agent: Agent, one: Signal) -> None:
+    def _show_watched(self, agent: Agent, one: Signal) -> None:
         if one.turn_id not in self._shown:
             self._shown.add(one.turn_id)
             self._screen.note(f"{agent.name}, meanwhile:")

@@ -55,7 +55,7 @@ async def called(home: Asterism) -> dict[str, str]:
     return {one.id: one.name for one in await home.people.list()}
 
 
-def heard_by(audience: object, names: Mapping[str, str]) -> str:
+def visible_to(audience: object, names: Mapping[str, str]) -> str:
     """Return an audience with the names of persons in it."""
     return _PERSON.sub(lambda found: f"person:{names.get(found[1], found[1])}", str(audience))
 

@@ -13,7 +13,7 @@ from asterism.cli.home import visit
 from asterism.cli.options import Options, command, group
 from asterism.cli.output import Column, Output
 from asterism.cli.problem import INTERRUPTED
-from asterism.cli.shapes import called, heard_by, plain
+from asterism.cli.shapes import called, plain, visible_to
 from asterism.cli.text import one_line, plural
 from asterism.cli.turn import names
 from asterism.cli.whose import Yes
@@ -146,7 +146,7 @@ def show(
         ("source", source.name),
         ("folder", source.path),
         ("agents", _readers(state, agents)),
-        ("heard by", heard_by(source.audience, persons)),
+        ("heard by", visible_to(source.audience, persons)),
         ("read", local_text(source.synced_at) if source.synced_at else "never"),
         ("holds", f"{plural(state.documents, 'document')}, {plural(state.passages, 'passage')}"),
     ]

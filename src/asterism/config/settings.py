@@ -494,7 +494,9 @@ class RetentionSettings(SettingsTable):
         if self.tag is not None and self.kind != "passages":
             raise ValueError(f"has a tag, which {self.kind} have not; leave out one of the two.")
         if self.trust is not None and self.kind not in _WITH_TRUST:
-            raise ValueError(f"has a trust, which {self.kind} have not; leave out one of the two.")
+            raise ValueError(
+                f"has trust, which does not apply to {self.kind}; leave out one of the two."
+            )
         if self.agent is not None and self.kind == "blobs":
             raise ValueError("has an agent, which blobs have not; leave out one of the two.")
         return self

@@ -256,7 +256,7 @@ class Chain:
         self, link: ChainLink, request: ModelRequest, question: ModelQuestion, watcher: _Stream
     ) -> Reply:
         breaker, pace = link.state.breaker, link.state.rate
-        budget = question.purse or _NO_BUDGET
+        budget = question.reservations or _NO_BUDGET
         estimate = 0
         if not pace.is_unlimited:
             estimate = sum(map(len, request.messages)) // 4 + (request.max_output or 0)
@@ -331,7 +331,7 @@ def _valid_unicode(text: str) -> str:
 
 
 class _NoBudget:
-    """The purse where no money can be spent."""
+    """Reservations where no money can be spent."""
 
     async def reserve(self, model: str, request: ModelRequest) -> Hold | None:
         """Set nothing aside."""

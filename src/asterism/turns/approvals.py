@@ -31,7 +31,6 @@ from asterism.permissions import (
 from asterism.permissions.decide import names_one_of
 from asterism.ports import Clock
 from asterism.store import agents, approvals, events, inbox, journal, outbox
-from asterism.store import people as stored
 from asterism.store import people as stored_people
 from asterism.store.database import Connection, Database
 from asterism.times import rounded_duration
@@ -928,7 +927,9 @@ async def bound(tx: Connection, constellation: str, reviewers: Iterable[str]) ->
     found: dict[str, None] = {}
     for one in reviewers:
         kind, _, name = one.partition(":")
-        person_id = await stored.by_name(tx, constellation, name) if kind == "person" else None
+        person_id = (
+            await stored_people.by_name(tx, constellation, name) if kind == "person" else None
+        )
         found[f"person:{person_id}" if person_id else one] = None
     return tuple(found)
 
@@ -965,10 +966,10 @@ async def whose(tx: Connection, constellation: str, by: str | Account) -> Person
     if isinstance(by, str):
         return await people.find(tx, constellation, by)
     account = Account(plain(by.channel), plain(by.sender))
-    person_id = await stored.whose(tx, constellation, account)
+    person_id = await stored_people.whose(tx, constellation, account)
     if person_id is None:
         return NOBODY
-    found = await stored.get(tx, constellation, person_id)
+    found = await stored_people.get(tx, constellation, person_id)
     if found is None and person_id == OWNER:
         return Person(OWNER, OWNER, Trust.OWNER, (OWNER,))
     return found or NOBODY

@@ -132,11 +132,11 @@ async def run_calls(turn: Turn, step: int, reply: Reply) -> list[str]:
 
 def _prepare(turn: Turn, key: str, call: Call) -> _Ready | str:
     """Return the call ready to run, or what the model must be told instead."""
-    name, arguments = turn.means.toolbox.resolve_call(call.name, call.arguments)
+    name, arguments = turn.services.toolbox.resolve_call(call.name, call.arguments)
     call = replace(call, name=name, arguments=arguments)
-    tool = turn.means.toolbox.get(call.name, turn.agent.tools)
+    tool = turn.services.toolbox.get(call.name, turn.agent.tools)
     if tool is None:
-        names = turn.means.toolbox.offered(turn.agent.tools)
+        names = turn.services.toolbox.offered(turn.agent.tools)
         offer = f"There are: {', '.join(names)}." if names else "There are no tools."
         return f"Error: there is no tool {call.name!r}. {offer}"
     try:
@@ -254,7 +254,7 @@ async def _run_inside(
         except _FAILURES as error:
             watch.failed(error)
             result = _tool_failed(ready, error)
-        if (forgotten := turn.means.forgotten()) is not None:
+        if (forgotten := turn.services.forgotten()) is not None:
             result = replace(result, text=forgotten(_shorten(result.text)))
         # A call that waits for a person leaves a trace of the try, and its result is staged after.
         if asked or context.decision is not None:
@@ -302,7 +302,7 @@ async def _attempt(turn: Turn, ready: _Ready, context: ToolContext) -> ToolResul
     turn.attempted.add(ready.key)
     with ToolWatch(ready.call) as watch:
         outcome = await _run_outside(turn, ready, context, watch)
-    forgotten = turn.means.forgotten()
+    forgotten = turn.services.forgotten()
     if forgotten is not None and isinstance(outcome, ToolResult):
         # A tool may bring back what was forgotten; a long text takes too long for the event loop.
         text = await asyncio.to_thread(forgotten, _shorten(outcome.text))
@@ -480,7 +480,7 @@ def _question(
         turn_id=turn.id,
         key=ready.key,
         question=visible(question),
-        asked_at=turn.means.clock(),
+        asked_at=turn.services.clock(),
         tool=ready.call.name,
         arguments=plain(arguments),
         effects=plain(write_effects(effects)),
@@ -556,7 +556,7 @@ def _as_edited(turn: Turn, call: Call, arguments: str | None) -> Call:
     if arguments is None:
         return call
     # What a person saw and changed is the call that was meant.
-    name, _ = turn.means.toolbox.resolve_call(call.name, call.arguments)
+    name, _ = turn.services.toolbox.resolve_call(call.name, call.arguments)
     return replace(call, name=name, arguments=arguments)
 
 
@@ -633,7 +633,7 @@ def _call_at(turn: Turn, key: str) -> Call:
 
 def _context(turn: Turn, ready: _Ready, decision: Decision | None) -> ToolContext:
     loop, key = asyncio.get_running_loop(), ready.key
-    search, participants = turn.means.search, turn.context.participants
+    search, participants = turn.services.search, turn.context.participants
 
     def progress(text: str) -> None:
         # A plain function runs in a thread of its own.
@@ -643,7 +643,7 @@ def _context(turn: Turn, ready: _Ready, decision: Decision | None) -> ToolContex
         agent=turn.agent,
         turn_id=turn.id,
         key=f"{turn.id}/{key}",
-        now=turn.means.clock(),
+        now=turn.services.clock(),
         channel=turn.channel,
         reply_to=turn.reply_to,
         decision=decision,
@@ -655,14 +655,14 @@ def _context(turn: Turn, ready: _Ready, decision: Decision | None) -> ToolContex
             turn.source_of(ready.tool.effects(ready.arguments)),
             origins=(Origin(OriginKind.CALL, turn.id, key),),
         ),
-        authority=turn.means.authority(),
+        authority=turn.services.authority(),
         trust_levels=[ready.tool.trust] if ready.tool.trust is not None else [],
         audiences=[] if participants.owner_alone or ready.audience.public else [ready.audience],
         searching=(lambda query: search(turn.agent.id, query, participants)) if search else None,
-        settings=turn.means.settings,
-        channels=turn.means.channels,
-        contacts=turn.means.contacts,
-        resolve=turn.means.resolve,
+        settings=turn.services.settings,
+        channels=turn.services.channels,
+        contacts=turn.services.contacts,
+        resolve=turn.services.resolve,
     )
 
 
@@ -674,7 +674,7 @@ def _spell(call: Call) -> str:
 def _count_outside(turn: Turn, ready: _Ready, verdict: str) -> None:
     """Count a call with an effect outside: it ran without asking, a person was asked, or denied."""
     if has_outside_effect(ready.tool.effects(ready.arguments)):
-        turn.means.telemetry.counts.outside_calls.add((verdict,))
+        turn.services.telemetry.counts.outside_calls.add((verdict,))
 
 
 def _show_call(turn: Turn, key: str, call: Call) -> None:
@@ -682,7 +682,7 @@ def _show_call(turn: Turn, key: str, call: Call) -> None:
 
 
 def _show_result(turn: Turn, key: str, body: bytes, state: ResultState) -> None:
-    if turn.means.watched(turn.agent.id):
+    if turn.services.watched(turn.agent.id):
         text = orjson.loads(body)["content"]
         turn.publish("result", {"key": key, "state": state.value, "text": text})
 
@@ -714,7 +714,7 @@ def rule_refusal(turn: Turn, attempt: Attempt, pending: Sequence[Attempt]) -> Re
     if not (turn.course.rules or attempt.outside):
         return None
     turn.course.read(turn.recorded)
-    return turn.course.refusal(attempt, turn.means.clock(), pending)
+    return turn.course.refusal(attempt, turn.services.clock(), pending)
 
 
 async def begin_rules(turn: Turn) -> None:
@@ -724,7 +724,7 @@ async def begin_rules(turn: Turn) -> None:
         return
     ran: dict[str, int] = {}
     if course.looks_back:
-        ran = await turn.means.database.read(lambda tx: agents.runs_of(tx, turn.agent.id))
+        ran = await turn.services.database.read(lambda tx: agents.runs_of(tx, turn.agent.id))
         course.look_back(ran)
     if GIVEN not in turn.recorded:
         kept = {"rules": rules_text(turn.agent.rules), "tools": course.tools, "ran": ran}
@@ -762,7 +762,7 @@ async def may_end(turn: Turn, step: int) -> bool:
     if key in turn.recorded:
         return False
     course.read(turn.recorded)
-    due = course.due(turn.means.clock())
+    due = course.due(turn.services.clock())
     if not due:
         return True
     said = " ".join(str(one) for one in due)
@@ -800,7 +800,7 @@ async def closing_reply(turn: Turn, step: int, reply: Reply) -> Reply | None:
         return None
     turn.course.read(turn.recorded)
     made, key = turn.course.ended(), f"{step + 1}/reply"
-    if made is None or turn.course.due(turn.means.clock()):
+    if made is None or turn.course.due(turn.services.clock()):
         return None
     if (former := turn.recorded.get(key)) is not None:
         said = Reply.from_entry(former.body, former.meta)
@@ -816,7 +816,7 @@ async def closing_reply(turn: Turn, step: int, reply: Reply) -> Reply | None:
 
 def _force(turn: Turn, step: int, tools: tuple[str, ...]) -> str | None:
     """Have a tool called in the next step that leads to one of these; None if none can be."""
-    course, now = turn.course, turn.means.clock()
+    course, now = turn.course, turn.services.clock()
     forced_before = {
         entry.body.decode() for key, entry in turn.recorded.items() if key.endswith("/force")
     }
@@ -830,7 +830,7 @@ def _force(turn: Turn, step: int, tools: tuple[str, ...]) -> str | None:
 
 def _takes_nothing(turn: Turn, name: str) -> bool:
     """Tell whether a tool can be called without arguments."""
-    tool = turn.means.toolbox.get(name, turn.agent.tools)
+    tool = turn.services.toolbox.get(name, turn.agent.tools)
     if tool is None:
         return False
     try:

@@ -17,7 +17,7 @@ from asterism.memory.gate import passages
 from asterism.memory.gate.writer import Writer
 from asterism.memory.words import digest
 from asterism.permissions import Actor
-from asterism.ports import ModelQuestion, ModelRequest, Profile, Purse
+from asterism.ports import ModelQuestion, ModelRequest, Profile, Reservations
 from asterism.store import epochs, journal, summaries
 from asterism.store.database import Connection
 from asterism.telemetry.redaction import redact
@@ -72,12 +72,12 @@ async def make_room(turn: Turn, budget: int) -> None:
     before = turn.record.first_seq if turn.record is not None else turn.live.length + 1
     turn.publish("progress", {"key": "memory", "text": "making room in the context"})
     await fold(
-        turn.means,
+        turn.services,
         turn.live,
         turn.context,
         before=before,
         budget_tokens=budget // BYTES_PER_TOKEN,
-        purse=turn.purse,
+        reservations=turn.reservations,
         notify=turn.notify_owner,
         key=f"{turn.id}/fold",
     )
@@ -90,13 +90,13 @@ async def make_room(turn: Turn, budget: int) -> None:
 
 
 async def fold(
-    means: TurnServices,
+    services: TurnServices,
     live: LiveAgent,
     context: Context,
     *,
     before: int,
     budget_tokens: int,
-    purse: Purse | None,
+    reservations: Reservations | None,
     notify: Callable[[str, str], None],
     key: str,
 ) -> CompactionResult | None:
@@ -105,16 +105,21 @@ async def fold(
     Facts are saved by rule first. Then a model is asked for the summary, where the strategy says
     so; if it does not answer, the summary is made by rule, so that the turn goes on in any case.
     """
-    past = await means.database.read(lambda tx: _read_past(tx, live, context, before))
+    past = await services.database.read(lambda tx: _read_past(tx, live, context, before))
     made = None
     if past.folded_by is None:
         made = await _summarise(
-            means, live, context, past, budget_tokens=budget_tokens, asking=(purse, notify, key)
+            services,
+            live,
+            context,
+            past,
+            budget_tokens=budget_tokens,
+            asking=(reservations, notify, key),
         )
         if made is None:
             context.tail.squeeze()
             return None
-    begun = await means.database.write(lambda tx: _begin(tx, means, live, context, made))
+    begun = await services.database.write(lambda tx: _begin(tx, services, live, context, made))
     if begun is None:
         return None
     compiled, folded = begun
@@ -169,16 +174,16 @@ class _Made:
 
 
 async def _summarise(
-    means: TurnServices,
+    services: TurnServices,
     live: LiveAgent,
     context: Context,
     past: _Past,
     *,
     budget_tokens: int,
-    asking: tuple[Purse | None, Callable[[str, str], None], str],
+    asking: tuple[Reservations | None, Callable[[str, str], None], str],
 ) -> _Made | None:
     """Choose what leaves a context, and write what stands for it; None if nothing can leave."""
-    folds = means.folding()
+    folds = services.folding()
     strategy = folds.strategy
     if context.epoch.summary is None and context.epoch.first_seq > 1:
         strategy = Strategy.TRUNCATE  # a past from before there were summaries, or an imported one
@@ -186,7 +191,7 @@ async def _summarise(
         past.told,
         strategy,
         budget_tokens=budget_tokens,
-        now=means.clock(),
+        now=services.clock(),
         options=CompactionOptions(folds.keep_recent, folds.keep_important, folds.decay_hours),
         former=past.former,
         unfinished=past.unfinished,
@@ -195,7 +200,7 @@ async def _summarise(
         return None
     written = None
     if strategy is not Strategy.TRUNCATE:
-        written = await _ask(means, live, folding, *asking)
+        written = await _ask(services, live, folding, *asking)
     text, made_by = written or (rule_digest(folding), "rule")
     summary = Summary(
         id=new_id("sum"),
@@ -211,7 +216,7 @@ async def _summarise(
         messages=folding.messages,
         tokens=folding.tokens,
         made_by=made_by,
-        at=means.clock(),
+        at=services.clock(),
     )
     # A past that never stood in the context does not leave it.
     facts = [
@@ -223,13 +228,13 @@ async def _summarise(
 
 
 async def _begin(
-    tx: Connection, means: TurnServices, live: LiveAgent, context: Context, made: _Made | None
+    tx: Connection, services: TurnServices, live: LiveAgent, context: Context, made: _Made | None
 ) -> tuple[Context, CompactionResult] | None:
     """Begin the epoch after a folding; where another process has folded first, go on in its one."""
     participants, budget, now = (
         context.participants,
         context.tail.budget // BYTES_PER_TOKEN,
-        means.clock(),
+        services.clock(),
     )
     await epochs.hold(tx, live.agent.id)
     other = await _folded_by(tx, live, context)
@@ -240,7 +245,7 @@ async def _begin(
         )
     elif made is not None:
         summary = await summaries.put(tx, made.summary)
-        folded = CompactionResult(summary, await _save_facts(tx, means, live, made.facts, now))
+        folded = CompactionResult(summary, await _save_facts(tx, services, live, made.facts, now))
         why = f"{summary.messages:,} messages were folded ({summary.strategy.value})"
         compiled = await compile_context(
             tx, live, participants, budget, now, summary.last_seq + 1, summary.id, why
@@ -253,29 +258,29 @@ async def _begin(
 
 
 async def _ask(
-    means: TurnServices,
+    services: TurnServices,
     live: LiveAgent,
     folding: Compaction,
-    purse: Purse | None,
+    reservations: Reservations | None,
     notify: Callable[[str, str], None],
     key: str,
 ) -> tuple[str, str] | None:
     """Return the summary that a model writes, with the model; None if a rule has to do."""
-    models = means.chain(live.agent.model)
-    profile = means.profile(models[0])
+    models = services.chain(live.agent.model)
+    profile = services.profile(models[0])
     if profile.compact:
         return None  # it reads too slowly to be waited for
-    window = profile.window or means.context_tokens()
+    window = profile.window or services.context_tokens()
     text, made_by = "", ""
     try:
         for number, part in enumerate(chunks(folding, int(window * _READ_SHARE))):
             piece = part if number == 0 else replace(part, former=text)
             messages = ask_for_summary(piece)
-            reply = await means.ask(
+            reply = await services.ask(
                 ModelQuestion(
                     models=models,
                     compose=_composer(live, messages, f"{key}/{number}"),
-                    purse=purse,
+                    reservations=reservations,
                     notify=notify,
                 )
             )
@@ -307,7 +312,7 @@ def _composer(
 
 async def _save_facts(
     tx: Connection,
-    means: TurnServices,
+    services: TurnServices,
     live: LiveAgent,
     facts: Sequence[tuple[Fact, ContextEntry]],
     now: int,
@@ -326,7 +331,7 @@ async def _save_facts(
             agent_id=live.agent.id,
             turn_id=told.turn_id,
             reason="about to leave the context",
-            authority=means.authority(),
+            authority=services.authority(),
         )
         try:
             async with tx.savepoint():

@@ -87,7 +87,7 @@ async def judge(
     agent, participants = turn.agent, turn.context.participants
     names: dict[str, str] = {}
     if not participants.can_see(audience):
-        names = await turn.means.database.read(
+        names = await turn.services.database.read(
             lambda tx: people.names_of(tx, turn.live.constellation, participants)
         )
     wanted = CallRequest(
@@ -131,9 +131,9 @@ class _Quota(NamedTuple):
 
 
 async def _decide(turn: Turn, key: str, actor: Actor, wanted: CallRequest) -> Verdict:
-    authority = turn.means.authority()
+    authority = turn.services.authority()
     resource = Resource("tool", wanted.tool, wanted=wanted)
-    now = turn.means.clock()
+    now = turn.services.clock()
     situation = Situation(authority, doubt=_always, now=now, turn_id=turn.id)
     verdict = decide(actor, Act.CALL, resource, situation)
     quota = _quota_of(authority, verdict)
@@ -192,7 +192,7 @@ async def _granted_and_used(
 
     # Calls of one reply may be judged before the first of them is written.
     await turn.written()
-    live, used, givers = await turn.means.database.read(read)
+    live, used, givers = await turn.services.database.read(read)
     if opener in givers:
         givers[opener] |= {PRESENT}
     for use in turn.uses:
@@ -314,7 +314,7 @@ def event_of(turn: Turn, key: str, wanted: CallRequest, verdict: Verdict) -> Eve
     return Event(
         f"call.{kind}",
         f"agent:{turn.agent.name}",
-        turn.means.clock(),
+        turn.services.clock(),
         body,
         turn.agent.id,
         turn.id,
@@ -384,7 +384,7 @@ def _trusted_text(
 
 def _sources(turn: Turn) -> tuple[str, ...]:
     """Return the labels of what the agent can read; only those that an owner's side has given."""
-    toolbox = turn.means.toolbox
+    toolbox = turn.services.toolbox
     tools = (toolbox.get(name, turn.agent.tools) for name in toolbox.names(turn.agent.tools))
     labels = {results_of(tool.declared_effects).source for tool in tools if tool is not None}
     return tuple(sorted(labels - {""}))
@@ -393,7 +393,7 @@ def _sources(turn: Turn) -> tuple[str, ...]:
 async def _open_account(turn: Turn) -> ContextReader:
     """Begin an account with what the agent was told to be, and what blocks tell those present."""
     participants = turn.context.participants
-    seen = await turn.means.database.read(
+    seen = await turn.services.database.read(
         lambda tx: blocks.seen_by(tx, turn.live.constellation, turn.agent.id)
     )
     lines: dict[Trust, list[str]] = {}
@@ -419,14 +419,14 @@ async def _catch_up(turn: Turn, account: ContextReader) -> None:
         return await held(tx, turn.agent.id, turn.context.participants, None, first, last)
 
     declares = _declares(turn)
-    for one in await turn.means.database.read(read):
+    for one in await turn.services.database.read(read):
         account.take(one.turn_id, one, one.trust, declares)
     account.upto = last
 
 
 def _declares(turn: Turn) -> Declares:
     """Return what makes a reading of a result, with what its tool declares of it."""
-    toolbox = turn.means.toolbox
+    toolbox = turn.services.toolbox
 
     def reading(call: Call, text: str, trust: Trust, key: str) -> ReadContent:
         name, arguments = toolbox.resolve_call(call.name, call.arguments)
@@ -473,11 +473,11 @@ async def intents_of(turn: Turn, text: TrustedText) -> tuple[tuple[Intent, ...],
 
 def _reader(turn: Turn) -> tuple[tuple[str, ...], bool]:
     """Return the models that are asked, and whether they are small ones."""
-    means, wanted = turn.means, turn.means.settings().trust.reader
+    services, wanted = turn.services, turn.services.settings().trust.reader
     if wanted == LITERAL:
         return (), False
-    models = means.chain(turn.agent.model if wanted == AUTO else wanted)
-    small = means.profile(models[0]).compact
+    models = services.chain(turn.agent.model if wanted == AUTO else wanted)
+    small = services.profile(models[0]).compact
     return (() if small and wanted == AUTO else models), small
 
 
@@ -518,8 +518,8 @@ async def _ask(
 
     turn.publish("progress", {"key": "intent", "text": "reading what was asked for"})
     try:
-        reply = await turn.means.ask(
-            ModelQuestion(models, compose, purse=turn.purse, notify=turn.notify_owner)
+        reply = await turn.services.ask(
+            ModelQuestion(models, compose, reservations=turn.reservations, notify=turn.notify_owner)
         )
     except (ModelError, BudgetReached) as problem:
         _log.info("the request of %s is read literally: %s", turn.id, problem.message)

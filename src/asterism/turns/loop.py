@@ -114,13 +114,13 @@ async def _think(turn: Turn) -> Outcome:
 
 async def _make_room(turn: Turn) -> None:
     """Fold old turns if the tail has outgrown its budget, or the window of the agent's model."""
-    context, means = turn.context, turn.means
+    context, services = turn.context, turn.services
     # A past from before there were summaries, or an imported one, of which not all is shown.
     cut_off = not context.saved and context.epoch.first_seq > 1 and not context.epoch.summary
     size, budget = context.tail.size, context.tail.budget
     if size <= min(budget, _FITS_EVERYWHERE) and not cut_off:
         return
-    profile = means.profile(means.chain(turn.agent.model)[0])
+    profile = services.profile(services.chain(turn.agent.model)[0])
     if profile.window and not profile.compact:
         budget = min(budget, int(profile.window * _WINDOW_SHARE) * 4)
     if size > budget or cut_off:
@@ -132,10 +132,10 @@ async def _make_room(turn: Turn) -> None:
 async def _ask(turn: Turn, step: int) -> Reply:
     if (forced := forced_reply(turn, step)) is not None:
         return forced
-    means, agent = turn.means, turn.agent
+    services, agent = turn.services, turn.agent
     schema = orjson.dumps(turn.schema) if turn.schema is not None else None
     if turn.context.tail.pictured:
-        await turn.live.fetch_images(means.database)
+        await turn.live.fetch_images(services.database)
 
     def compose(model: str, profile: Profile, too_long: int) -> ModelRequest:
         _fit(turn, profile, too_long)
@@ -144,7 +144,9 @@ async def _ask(turn: Turn, step: int) -> Reply:
         return ModelRequest(
             model=model[len(vendor) + 1 :],
             messages=turn.live.messages(profile),
-            tools=narrowed(means.toolbox.wire(agent.tools, compact=profile.compact), agent.rules),
+            tools=narrowed(
+                services.toolbox.wire(agent.tools, compact=profile.compact), agent.rules
+            ),
             key=f"{turn.id}/{step}/reply",
             timeout=turn.seconds_left,
             agent_id=agent.id,
@@ -158,12 +160,12 @@ async def _ask(turn: Turn, step: int) -> Reply:
             else _NO_THOUGHTS,
         )
 
-    shown = _Pieces(turn) if means.watched(agent.id) else None
-    reply = await means.ask(
+    shown = _Pieces(turn) if services.watched(agent.id) else None
+    reply = await services.ask(
         ModelQuestion(
-            models=means.chain(agent.model),
+            models=services.chain(agent.model),
             compose=compose,
-            purse=turn.purse,
+            reservations=turn.reservations,
             notify=turn.notify_owner,
             emit=shown.emit if shown is not None else None,
         )

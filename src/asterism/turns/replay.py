@@ -229,7 +229,7 @@ async def _run(
     model: _RecordedModel,
     tools: _RecordedTools,
 ) -> tuple[Outcome, list[Entry]]:
-    means = TurnServices(
+    services = TurnServices(
         database=scratch,
         toolbox=tools,
         chain=lambda name: (name,),
@@ -240,7 +240,7 @@ async def _run(
         context_tokens=lambda: 1_000,
     )
     runtime = Runtime(
-        means, Hub(), constellation="replay", delivered=lambda: None, ended=lambda _: None
+        services, Hub(), constellation="replay", delivered=lambda: None, ended=lambda _: None
     )
     await runtime.serve(agent.id, None)
     for entry in entries:

@@ -47,6 +47,7 @@ _log = logging.getLogger(__name__)
 _MOST_LIVE_BYTES = 48 * 1024 * 1024
 _MOST_LIVE = 4_096
 LOOK_AGAIN = 2.0
+"""Seconds after which workers that share a database look again: a notice can be lost."""
 _MOST_OF_A_REASON = 1_000
 """Characters of a reason that fit into a notice; the store has all of it."""
 
@@ -56,7 +57,7 @@ class Runtime:
 
     def __init__(
         self,
-        means: TurnServices,
+        services: TurnServices,
         hub: Hub,
         *,
         constellation: str,
@@ -74,8 +75,8 @@ class Runtime:
             ended: Hears whose turn has ended.
             approvals: Takes messages that answer a question; None: every message opens a turn.
         """
-        self._means = means
-        self._database: Database = means.database
+        self._services = services
+        self._database: Database = services.database
         self._hub = hub
         self._constellation = constellation
         self._delivered = delivered
@@ -90,7 +91,7 @@ class Runtime:
         self._unheard: Counter[str] = Counter()
         """Agents with something in the inbox, perhaps, that their lane has not heard of."""
         self._loading: set[str] = set()
-        self._halting = HaltWatch(means.database, constellation)
+        self._halting = HaltWatch(services.database, constellation)
         self._lanes: Lanes | None = None
         self._bridge: Bridge | None = None
         self._background: set[asyncio.Task[None]] = set()
@@ -101,7 +102,7 @@ class Runtime:
     async def start(self, lanes: Lanes | None) -> None:
         """Begin; without lanes this process only hands messages in and waits for answers."""
         if self._database.distributed:
-            await self._database.listen("turn", self._heard_turn)
+            await self._database.listen("turn", self._on_turn_notice)
             await self._database.listen("stop", self._stop_here)
             self._bridge = Bridge(self._hub, self._database)
             await self._bridge.start()
@@ -171,7 +172,7 @@ class Runtime:
         body = message_wire("user", redact(check_text(text)), images)
         _check_fields(message)
         agent_id, external_id = message.target, message.external_id
-        message_id, at = new_id("msg"), self._means.clock()
+        message_id, at = new_id("msg"), self._services.clock()
         # Whoever acts as a person answers questions by the verb for it.
         words = text if not images and message.schema is None and speaker is None else ""
         answer, approvals_here = read_answer(words), self._approvals
@@ -312,9 +313,9 @@ class Runtime:
     async def _run(self, turn: Turn) -> Outcome:
         item, waited = turn.item, None
         if item is not None:
-            waited = max(0, self._means.clock() - item.at) / 1000
+            waited = max(0, self._services.clock() - item.at) / 1000
         resumed = turn.record is not None
-        with self._means.telemetry.turn(
+        with self._services.telemetry.turn(
             turn.agent, turn.id, resumed=resumed, waited=waited
         ) as watch:
             watch.outcome = outcome = await self._answer(turn)
@@ -367,14 +368,14 @@ class Runtime:
             item.participants if record is None and item is not None else _participants_of(entries)
         )
         met = await self._who_is_present(told)
-        means = self._means
+        services = self._services
         # Before its memory is read: whatever it sees of it was there by then.
-        began = means.clock()
+        began = services.clock()
         notes = await enter(
             self._database,
             live,
             met.participants,
-            means.context_tokens(),
+            services.context_tokens(),
             began,
             tell=record is None,
         )
@@ -382,7 +383,7 @@ class Runtime:
             notes += await referred_to(self._database, live, text_of(item.body))
         turn = Turn(
             live,
-            means,
+            services,
             item=item,
             record=record,
             entries=entries,
@@ -409,7 +410,7 @@ class Runtime:
                 await tx.notify("turn", turn_id)
 
         await self._database.write(work)
-        self._heard_turn(turn_id)
+        self._on_turn_notice(turn_id)
 
     async def _claim(self, agent_id: str) -> LiveAgent | None:
         """Claim a lane; return what is in memory if nobody else has had it in between."""
@@ -526,7 +527,7 @@ class Runtime:
         stands = await self._database.write(work)
         if stands is None:
             self._unsettled.discard(turn_id)
-            self._heard_turn(turn_id)
+            self._on_turn_notice(turn_id)
         return stands
 
     def stop_turn(self, turn_id: str, reason: str) -> None:
@@ -559,11 +560,11 @@ class Runtime:
         for receipt, future in self._waiting.get(turn_id, ()):
             # Whoever waits for what follows a decision is not told that the turn was parked before.
             if outcome.state is TurnState.PARKED and turn_id_for(receipt.message_id) != turn_id:
-                self._heard_turn(turn_id)
+                self._on_turn_notice(turn_id)
             elif not future.done():
                 future.set_result(outcome)
 
-    def _heard_turn(self, turn_id: str) -> None:
+    def _on_turn_notice(self, turn_id: str) -> None:
         if turn_id in self._waiting:
             self._in_background(self._tell_waiting(turn_id))
 
@@ -640,9 +641,6 @@ async def _outcome_at_rest(tx: Connection, turn_id: str) -> Outcome | None:
     return Outcome(turn_id, record.agent_id, record.state, text, record.usage)
 
 
-"""Seconds after which workers that share a database look again: a notice can be lost."""
-
-
 class HaltWatch:
     """Knows of halts by notices, and reads the store only when it may not know."""
 
@@ -655,9 +653,9 @@ class HaltWatch:
 
     async def start(self) -> None:
         """Begin to listen."""
-        await self._database.listen(agents.TOPIC, self._heard)
+        await self._database.listen(agents.TOPIC, self._on_notice)
 
-    def _heard(self, constellation: str) -> None:
+    def _on_notice(self, constellation: str) -> None:
         if constellation == self._constellation:
             self._known = False
 

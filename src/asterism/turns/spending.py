@@ -1,4 +1,4 @@
-"""The purse of a turn: worst cases are reserved before a model is asked, and settled after."""
+"""What a turn may cost: worst cases are reserved before a model is asked, and settled after."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class _Gauge:
 
 @dataclass(slots=True)
 class Spending:
-    """What purses of all turns share: prices, caps, and what vendors counted before."""
+    """What the reservations of all turns share: prices, caps, and what vendors counted before."""
 
     constellation: str
     price: Callable[[str], Price | None]
@@ -128,7 +128,7 @@ class TurnBudget:
         seconds: float,
         write: Write | None = None,
     ) -> None:
-        """Open the purse of a turn that may take so many seconds.
+        """Begin the reservations of a turn that may take so many seconds.
 
         With `write`, reservations are written by it: a turn waits for a store that has no room.
         """

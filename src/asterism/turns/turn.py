@@ -155,7 +155,7 @@ class Turn:
     def __init__(
         self,
         live: LiveAgent,
-        means: TurnServices,
+        services: TurnServices,
         *,
         item: InboxItem | None = None,
         record: TurnRecord | None = None,
@@ -181,7 +181,7 @@ class Turn:
         self.live = live
         self.context = live.context
         self.agent = live.agent
-        self.means = means
+        self.services = services
         self.item = item
         self.record = record
         self.recorded: dict[str, Entry | Draft] = {entry.key: entry for entry in entries or ()}
@@ -197,7 +197,7 @@ class Turn:
         else:
             assert item is not None
             self.id, self.channel, self.reply_to = item.turn_id, item.channel, item.reply_to
-            self.opened_at = means.clock() if opened_at is None else opened_at
+            self.opened_at = services.clock() if opened_at is None else opened_at
             self.arrived_at = item.at
             self.stop_reason = item.stopped
         self.usage = Usage()
@@ -212,15 +212,15 @@ class Turn:
         """Where in the tail the latest request began, and whether it was for a small model."""
         self.ends_at = float("inf")
         self._page = PendingWrites()
-        self._purse: TurnBudget | None = None
+        self._reservations: TurnBudget | None = None
         self._flushing: asyncio.Task[Draft | None] | None = None
         self.people = people
         self.speaker_trust = trust
         """How far the message that opened it is trusted."""
         self.course = RuleState(
             self.agent.rules,
-            means.toolbox.names(self.agent.tools) if self.agent.rules else (),
-            meant=means.toolbox.resolve_call,
+            services.toolbox.names(self.agent.tools) if self.agent.rules else (),
+            meant=services.toolbox.resolve_call,
         )
         """What the agent's rules for tools say to how the turn goes."""
         self.context.learn(Label(trust))
@@ -298,21 +298,21 @@ class Turn:
     # -- money ---------------------------------------------------------------------------------
 
     @property
-    def purse(self) -> TurnBudget | None:
+    def reservations(self) -> TurnBudget | None:
         """The money of this turn; None where none can be spent."""
-        spending = self.means.spending
-        if self._purse is None and spending is not None:
+        spending = self.services.spending
+        if self._reservations is None and spending is not None:
             agent = self.agent
-            self._purse = TurnBudget(
+            self._reservations = TurnBudget(
                 spending,
-                self.means.database,
-                self.means.clock,
+                self.services.database,
+                self.services.clock,
                 turn_id=self.id,
                 payer=Payer(agent.id, agent.name, self._person()),
                 seconds=agent.limits.seconds,
-                write=lambda work: self._patiently(lambda: self.means.database.write(work)),
+                write=lambda work: self._patiently(lambda: self.services.database.write(work)),
             )
-        return self._purse
+        return self._reservations
 
     def _person(self) -> str | None:
         """Return the account that opened the turn."""
@@ -329,7 +329,7 @@ class Turn:
         self, kind: EntryKind, key: str, body: bytes, *, meta: str | None = None, at: int = 0
     ) -> Draft:
         """Note an entry; the next flush writes it."""
-        draft = Draft(kind, key, body, at or self.means.clock(), meta)
+        draft = Draft(kind, key, body, at or self.services.clock(), meta)
         self._page.drafts.append(draft)
         self._note(draft)
         return draft
@@ -376,7 +376,7 @@ class Turn:
                 self.id,
                 kind,
                 plain(redact(text)),
-                self.means.clock(),
+                self.services.clock(),
             )
         )
 
@@ -416,7 +416,7 @@ class Turn:
         """Send a text to where the matter came from, with the next flush."""
         if self.reply_to is None:
             return
-        now = self.means.clock()
+        now = self.services.clock()
         self._page.deliveries.append(
             Delivery(
                 key=f"{self.id}/{name}",
@@ -448,8 +448,10 @@ class Turn:
         if state is not TurnState.OPEN and self.course.looks_back:
             self.course.read(self.recorded)
             page.ran = self.course.lasting
-        if self._purse is not None:
-            page.charges = self._purse.take(ended=state not in (TurnState.OPEN, TurnState.PARKED))
+        if self._reservations is not None:
+            page.charges = self._reservations.take(
+                ended=state not in (TurnState.OPEN, TurnState.PARKED)
+            )
         # A task of its own, so that stopping the turn cannot leave a write half awaited.
         self._flushing = asyncio.create_task(self._write(page))
         result = await asyncio.shield(self._flushing)
@@ -470,8 +472,8 @@ class Turn:
         """
         if self._page.drafts and self._flushing is None:
             page, self._page = self._page, PendingWrites()
-            if self._purse is not None:
-                page.charges = self._purse.take()
+            if self._reservations is not None:
+                page.charges = self._reservations.take()
             self._flushing = asyncio.create_task(self._write(page))
 
     async def _write(self, page: PendingWrites) -> Draft | None:
@@ -497,7 +499,7 @@ class Turn:
         trust = None if least is Trust.OWNER else least.value
         if page.state is TurnState.OPEN or trust is not None:
             self._keep_trust_of_message(page)
-        now = self.means.clock()
+        now = self.services.clock()
         ended_at = None if page.state in (TurnState.OPEN, TurnState.PARKED) else now
         record, item = self.record, self.item
         opened = TurnRecord(
@@ -541,7 +543,7 @@ class Turn:
 
         count = len(page.drafts) + (page.inside is not None)
         try:
-            result, begun = await self.means.database.write(work)
+            result, begun = await self.services.database.write(work)
         except _AlreadyWritten:
             result = await self._result_at(base + count) if page.inside is not None else None
             begun = await self._stored(epoch)
@@ -576,20 +578,22 @@ class Turn:
             await events.append(tx, self.agent.id, page.events)
         if page.ran:
             await agents.have_run(tx, self.agent.id, page.ran)
-        if page.charges and self._purse is not None:
-            await self._purse.record(tx, page.charges)
-        if page.state is not TurnState.OPEN and self.means.database.distributed:
+        if page.charges and self._reservations is not None:
+            await self._reservations.record(tx, page.charges)
+        if page.state is not TurnState.OPEN and self.services.database.distributed:
             await tx.notify("turn", self.id)
 
     async def _result_at(self, seq: int) -> Draft:
-        entry = await self.means.database.read(lambda tx: journal.entry_at(tx, self.agent.id, seq))
+        entry = await self.services.database.read(
+            lambda tx: journal.entry_at(tx, self.agent.id, seq)
+        )
         assert entry is not None
         return Draft(entry.kind, entry.key, entry.body, entry.at, entry.meta)
 
     async def _stored(self, epoch: Epoch | None) -> Epoch | None:
         if epoch is None:
             return None
-        return await self.means.database.read(lambda tx: epochs.stored(tx, epoch))
+        return await self.services.database.read(lambda tx: epochs.stored(tx, epoch))
 
     # -- endings -------------------------------------------------------------------------------
 
@@ -642,15 +646,15 @@ class Turn:
             if not done:
                 self._flushing.cancel()
             await asyncio.gather(self._flushing, return_exceptions=True)
-        purse, self._purse = self._purse, None
-        if purse is not None:
+        reservations, self._reservations = self._reservations, None
+        if reservations is not None:
             # It writes by way of the turn: let go of, neither keeps the other alive.
-            await purse.close()
+            await reservations.close()
 
     def publish(self, kind: str, data: dict[str, Any]) -> None:
         """Show watchers what is going on."""
-        if self.means.watched(self.agent.id):
-            self.means.publish(self.agent.id, self.id, kind, data)
+        if self.services.watched(self.agent.id):
+            self.services.publish(self.agent.id, self.id, kind, data)
 
     def tell(self, key: str, text: str, *, meta: str | None = None) -> None:
         """Say something to the agent in the middle of its turn."""

@@ -168,8 +168,8 @@ class Bridge:
 
     async def start(self) -> None:
         """Begin to carry."""
-        await self._database.listen("signal", self._heard_signal)
-        await self._database.listen("watching", self._heard_watching)
+        await self._database.listen("signal", self._on_signal)
+        await self._database.listen("watching", self._on_watching)
         self._hub.forward = self._forward
         self._hub.announce = lambda agent_id: self._put("watching", f"{self._me} {agent_id}")
         self._tasks = [asyncio.create_task(self._send()), asyncio.create_task(self._remind())]
@@ -216,12 +216,12 @@ class Bridge:
                 self._put("watching", f"{self._me} {agent_id}")
             await asyncio.sleep(_ANNOUNCE)
 
-    def _heard_signal(self, payload: str) -> None:
+    def _on_signal(self, payload: str) -> None:
         sender, agent_id, turn_id, kind, data = orjson.loads(payload)
         if sender != self._me and self._hub.watched(agent_id):
             self._hub.receive(agent_id, turn_id, kind, data)
 
-    def _heard_watching(self, payload: str) -> None:
+    def _on_watching(self, payload: str) -> None:
         sender, _, agent_id = payload.partition(" ")
         if sender != self._me:
             self._hub.keep(agent_id, _ANNOUNCE * 3)

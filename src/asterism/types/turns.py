@@ -38,7 +38,7 @@ class RetrySafety(StrEnum):
     """What a crash in the middle of a tool call means."""
 
     TRANSACTIONAL = "transactional"
-    """RetrySafety and result commit together: it happened or it did not."""
+    """Effect and result commit together: it happened or it did not."""
     REPEATABLE = "repeatable"
     """Running it again with the same key is harmless."""
     CHECKABLE = "checkable"

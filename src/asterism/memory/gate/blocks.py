@@ -370,7 +370,7 @@ class OpenBlock:
     row: BlockRow
     block: Block
     lines: list[Line]
-    heard: list[bool]
+    is_visible_edit: list[bool]
     """Which of the lines the writer hears."""
     content: BlockContent
 
@@ -379,12 +379,12 @@ class OpenBlock:
         """Open a block for a writer."""
         lines = rows.read_lines(row.text, row.lines)
         owner = by_owner(writer)
-        heard = [
+        is_visible_edit = [
             owner or is_visible(block.schema, line, block.audience, writer.participants)
             for line in lines
         ]
         content = BlockContent(block.schema, rows.read_parts(row))
-        return OpenBlock(tx, writer, row, block, lines, heard, content)
+        return OpenBlock(tx, writer, row, block, lines, is_visible_edit, content)
 
     @property
     def number(self) -> int:
@@ -394,7 +394,7 @@ class OpenBlock:
     @property
     def sees_all(self) -> bool:
         """Whether the writer hears every line."""
-        return all(self.heard)
+        return all(self.is_visible_edit)
 
     def stamp(self, label: Label | None = None) -> EditStamp:
         """Return what lines that the edit makes get."""
@@ -447,11 +447,16 @@ async def prepare(target: OpenBlock, write: BlockWrite) -> PendingEdit:  # noqa:
             return await _write_against(target, write)
         case _:
             content = target.copy()
-            read_only = content.touched_read_only(write, seen=target.heard)
+            read_only = content.touched_read_only(write, seen=target.is_visible_edit)
             if read_only is not None and not by_owner(target.writer):
                 return PendingEdit(target.row, target.lines, read_only=read_only)  # refused later
             lines = make(
-                content, target.lines, target.heard, write, target.stamp(), target.writer.now
+                content,
+                target.lines,
+                target.is_visible_edit,
+                write,
+                target.stamp(),
+                target.writer.now,
             )
             return pending_content(target, content, lines, read_only=read_only)
 
@@ -466,7 +471,11 @@ def pending_content(
 ) -> PendingEdit:
     """Return what was made of the content, once it was found to fit."""
     check_size(target.block, content.text, sees_all=target.sees_all)
-    hidden = [line for line, heard in zip(target.lines, target.heard, strict=True) if not heard]
+    hidden = [
+        line
+        for line, is_visible_edit in zip(target.lines, target.is_visible_edit, strict=True)
+        if not is_visible_edit
+    ]
     refuse_if_lost(hidden, lines)
     return PendingEdit(
         target.row._replace(
@@ -498,11 +507,11 @@ async def _meant(target: OpenBlock, write: Undo | Redo | Revert) -> EditRow:
     """Return the edit that is to be taken back."""
     tx, block_id, label = target.tx, target.row.id, target.block.label
 
-    def heard(edit: EditRow) -> bool:
+    def is_visible_edit(edit: EditRow) -> bool:
         return hears(target.writer, history.read_source(edit.source).audience)
 
     def fits(edit: EditRow, stands: bool) -> bool:
-        return stands and heard(edit)
+        return stands and is_visible_edit(edit)
 
     if isinstance(write, Undo):
         found = await history.latest(tx, block_id, (*UNDOABLE_KINDS, "redo"), fits)
@@ -516,7 +525,7 @@ async def _meant(target: OpenBlock, write: Undo | Redo | Revert) -> EditRow:
             raise Conflict(f"There is nothing to redo in block {label!r}. Nothing was changed.")
         return found
     run = await history.run_with(tx, block_id, write.edit, changes=False)
-    if run is None or not heard(run.edit(write.edit)):
+    if run is None or not is_visible_edit(run.edit(write.edit)):
         there = f"; its edits go from 1 to {target.row.version}" if target.sees_all else ""
         raise NotFound(f"Block {label!r} has no edit {write.edit}{there}. Nothing was changed.")
     named = run.edit(write.edit)
