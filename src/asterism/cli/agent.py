@@ -18,8 +18,10 @@ from asterism.errors import InvalidInput
 from asterism.times import local_short, local_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from asterism.app import Asterism
-    from asterism.types.agents import Agent, Limits
+    from asterism.types.agents import AgentRecord, Limits
 
 app = group("Create, show, change and delete agents.")
 
@@ -53,8 +55,8 @@ def create(
     """Create an agent; without --tool it may call every tool there is."""
     prompt = _system(system, system_file)
 
-    async def errand(home: Asterism) -> Agent:
-        return await home.create_agent(name, model=model, system=prompt, tools=tool or None)
+    async def errand(home: Asterism) -> AgentRecord:
+        return await home.agents.create(name, model=model, system=prompt, tools=tool or None)
 
     agent = visit(options, errand)
     _done(options, agent, f'Created {agent.name}. "{_chat(agent)}" opens a chat.')
@@ -64,15 +66,15 @@ def create(
 def list_all(options: Options) -> None:
     """Show all agents."""
 
-    async def errand(home: Asterism) -> list[Agent]:
-        return await home.agents()
+    async def errand(home: Asterism) -> Sequence[AgentRecord]:
+        return await home.agents.list()
 
     agents = visit(options, errand, readonly=True)
     out = Output(json=options.json)
     if out.json:
         out.data(agents)
         return
-    columns: list[Column[Agent]] = [
+    columns: list[Column[AgentRecord]] = [
         Column("agent", lambda one: one.name, prose=True),
         Column("model", lambda one: one.model, prose=True),
         Column("tools", _tools, least=80, prose=True),
@@ -85,8 +87,8 @@ def list_all(options: Options) -> None:
 def show(options: Options, name: Name) -> None:
     """Show one agent with everything it was given."""
 
-    async def errand(home: Asterism) -> Agent:
-        return await home.agent(name)
+    async def errand(home: Asterism) -> AgentRecord:
+        return await home.agents.get(name)
 
     agent = visit(options, errand, readonly=True)
     out = Output(json=options.json)
@@ -148,10 +150,10 @@ def edit(
             f"is. {name} stays as it is."
         )
 
-    async def errand(home: Asterism) -> Agent:
-        agent = await home.agent(name)
+    async def errand(home: Asterism) -> AgentRecord:
+        agent = await home.agents.get(name)
         limits: Limits | None = replace(agent.limits, **changed) if changed else None
-        return await home.edit_agent(
+        return await home.agents.edit(
             name,
             new_name=new_name,
             model=model,
@@ -175,8 +177,8 @@ def delete(
     if not yes:
         _confirm(name)
 
-    async def errand(home: Asterism) -> Agent:
-        return await home.delete_agent(name)
+    async def errand(home: Asterism) -> AgentRecord:
+        return await home.agents.delete(name)
 
     agent = visit(options, errand)
     _done(options, agent, f"Deleted {agent.name}. Its turns can still be read.")
@@ -200,7 +202,7 @@ def _system(text: str | None, file: Path | None) -> str | None:
     return text if file is None else read_text(file)
 
 
-def _done(options: Options, agent: Agent, said: str) -> None:
+def _done(options: Options, agent: AgentRecord, said: str) -> None:
     out = Output(json=options.json)
     if out.json:
         out.data(agent)
@@ -208,11 +210,11 @@ def _done(options: Options, agent: Agent, said: str) -> None:
         out.line(said)
 
 
-def _tools(agent: Agent) -> str:
+def _tools(agent: AgentRecord) -> str:
     if agent.tools is None:
         return "all"
     return ", ".join(agent.tools) if agent.tools else plural(0, "tool")
 
 
-def _chat(agent: Agent) -> str:
+def _chat(agent: AgentRecord) -> str:
     return f"asterism chat --agent {agent.name}"

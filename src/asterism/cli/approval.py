@@ -16,9 +16,11 @@ from asterism.cli.turn import names
 from asterism.times import local_short
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from asterism.app import Asterism
     from asterism.app.approvals import ApprovalDetails
-    from asterism.types.approvals import Approval
+    from asterism.types.permissions import ApprovalRecord
     from asterism.types.turns import Outcome
 
 app = group("See what agents ask before they act, and answer.")
@@ -65,8 +67,8 @@ Answered = Annotated[
 def list_waiting(options: Options, answered: Answered = False) -> None:
     """Show the questions that wait for an answer."""
 
-    async def errand(home: Asterism) -> tuple[list[Approval], dict[str, str]]:
-        found = await home.approvals.answered() if answered else await home.approvals()
+    async def errand(home: Asterism) -> tuple[Sequence[ApprovalRecord], dict[str, str]]:
+        found = await home.approvals.answered() if answered else await home.approvals.list()
         return found, await names(home)
 
     found, called = visit(options, errand, readonly=True)
@@ -74,7 +76,7 @@ def list_waiting(options: Options, answered: Answered = False) -> None:
     if out.json:
         out.data([_data(one, called) for one in found])
         return
-    columns: list[Column[Approval]] = [
+    columns: list[Column[ApprovalRecord]] = [
         Column("approval", lambda one: one.id),
         Column("asked", lambda one: local_short(one.asked_at), least=90 if answered else 0),
         Column("question", lambda one: one.question, prose=True),
@@ -128,14 +130,14 @@ def deny(options: Options, approval: ApprovalId, note: Note = None) -> None:
     _decide(options, approval, {"note": note}, approved=False)
 
 
-def _data(one: Approval, called: dict[str, str]) -> dict[str, Any]:
+def _data(one: ApprovalRecord, called: dict[str, str]) -> dict[str, Any]:
     return {**asdict(one), "agent": called.get(one.agent_id), "state": one.verdict}
 
 
 def _decide(options: Options, approval_id: str, given: dict[str, Any], *, approved: bool) -> None:
     async def errand(home: Asterism) -> tuple[Outcome, dict[str, str]]:
-        receipt = await home.decide(approval_id, approved=approved, **given)
-        return await home.wait(receipt), await names(home)
+        receipt = await home.approvals.decide(approval_id, approved=approved, **given)
+        return await home.turns.wait(receipt), await names(home)
 
     outcome, called = visit(options, errand, work=True)
     report(outcome, called.get(outcome.agent_id, outcome.agent_id), json=options.json)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from asterism.cli.given import read_since
 from asterism.errors import InvalidInput
 from asterism.times import local_text
-from asterism.types.approvals import (
+from asterism.types.permissions import (
     amount_in_words,
     argument_lines,
     call_lines,
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from asterism.app.approvals import ApprovalDetails
-    from asterism.types.approvals import Approval, Grant, Wish
+    from asterism.types.permissions import ApprovalRecord, Grant, Wish
 
 ONCE = "once"
 """What a yes is for that grants nothing beyond its call."""
@@ -54,7 +54,7 @@ def rows_of(shown: ApprovalDetails, agent: str) -> list[tuple[str, str]]:
     return [(name, text) for name, text in rows if text]
 
 
-def _announced(approval: Approval) -> list[str]:
+def _announced(approval: ApprovalRecord) -> list[str]:
     places = [
         f"{place} (round {number})" if approval.rounds > 1 else place
         for place, number in sorted(approval.announced.items())
@@ -98,7 +98,7 @@ def read_wish(
     patterns: Sequence[str] | None = None,
 ) -> Wish | None:
     """Return what is granted with a yes for `once`, `turn`, `recipient` or `always`."""
-    from asterism.types.approvals import Extent, Wish
+    from asterism.types.permissions import Extent, Wish
 
     if reach == ONCE:
         if limits or until or patterns:

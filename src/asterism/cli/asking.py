@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 from asterism.cli.asked import read_limits
 from asterism.cli.questions import line
 from asterism.errors import AsterismError, InvalidInput
-from asterism.types.approvals import argument_lines, call_lines, read_effects, whole_at
-from asterism.types.effects import amount_of
+from asterism.types.permissions import amount_of, argument_lines, call_lines, read_effects, whole_at
 
 if TYPE_CHECKING:
     from asterism.cli.screen import Screen
-    from asterism.types.approvals import Approval, Wish
+    from asterism.types.permissions import ApprovalRecord, Wish
 
 _CHOICES = (
     "y this once · r this recipient · t in this turn · a always up to a limit (a 50, a 3/day) · "
@@ -29,7 +28,7 @@ class Asking:
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
 
-    def about(self, question: Approval) -> tuple[bool, dict[str, Any]] | None:
+    def about(self, question: ApprovalRecord) -> tuple[bool, dict[str, Any]] | None:
         """Return whether the call may be made and what comes with it; None: it is left waiting."""
         self._show(question)
         try:
@@ -45,7 +44,7 @@ class Asking:
         self._screen.note(f'It waits. "/approve" or "/deny WHY" answers {question.id} later.')
         return None
 
-    def _read(self, question: Approval, typed: str) -> tuple[bool, dict[str, Any]] | None:
+    def _read(self, question: ApprovalRecord, typed: str) -> tuple[bool, dict[str, Any]] | None:
         word, _, rest = typed.partition(" ")
         match word.lower().removeprefix("/"):
             case "y" | "yes" | "approve":
@@ -70,9 +69,9 @@ class Asking:
         self._screen.warn(f"Answer with one letter: {_CHOICES}")
         return None
 
-    def _limited(self, question: Approval, typed: str) -> Wish | None:
+    def _limited(self, question: ApprovalRecord, typed: str) -> Wish | None:
         """Return a grant up to limits; without any, up to the amount that is asked for."""
-        from asterism.types.approvals import Extent, Wish
+        from asterism.types.permissions import Extent, Wish
 
         asked = amount_of(read_effects(question.effects))
         known = 0 < asked < math.inf
@@ -90,7 +89,7 @@ class Asking:
             amount = asked
         return Wish(Extent.ALWAYS, amount=amount, per_day=per_day)
 
-    def _show(self, question: Approval) -> None:
+    def _show(self, question: ApprovalRecord) -> None:
         lines = call_lines(question)
         for one in lines[:_MOST_LINES]:
             self._screen.say(f"  {one}")
@@ -98,7 +97,7 @@ class Asking:
             self._screen.note(f"  {left:,} more lines. {whole_at(question.id)}")
         self._screen.note(f"  {_CHOICES}")
 
-    def _edited(self, question: Approval) -> str | None:
+    def _edited(self, question: ApprovalRecord) -> str | None:
         """Let the person change the arguments in their editor; None if that came to nothing."""
         from asterism.cli.editor import Sheet
 

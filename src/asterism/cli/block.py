@@ -326,7 +326,7 @@ def share_with(
 
     async def errand(home: Asterism) -> Block:
         whose, wanted = block_of(agent, label, everybodys=everybodys)
-        shared = Share((await home.agent(other)).id, permission)
+        shared = Share((await home.agents.get(other)).id, permission)
         return await home.blocks.write(whose, wanted, shared, reason=reason, by="cli")
 
     block = visit(options, errand)
@@ -347,7 +347,7 @@ def unshare(
 
     async def errand(home: Asterism) -> Block:
         whose, wanted = block_of(agent, label, everybodys=everybodys)
-        taken = Unshare((await home.agent(other)).id)
+        taken = Unshare((await home.agents.get(other)).id)
         return await home.blocks.write(whose, wanted, taken, reason=reason, by="cli")
 
     block = visit(options, errand)

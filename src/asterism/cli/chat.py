@@ -28,8 +28,8 @@ from asterism.times import local_short
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
-    from asterism.types.agents import Agent
-    from asterism.types.approvals import Approval
+    from asterism.types.agents import AgentRecord
+    from asterism.types.permissions import ApprovalRecord
     from asterism.types.turns import Outcome, Signal, TurnRecord
 
 FIRST_AGENT = "aster"
@@ -98,14 +98,14 @@ def _ask_once(options: Options, agent: str | None, text: str, given: dict[str, A
     report(outcome, who.name, json=options.json)
 
 
-def _answered(house: Household, who: Agent, text: str, given: dict[str, Any]) -> Outcome:
-    receipt = house.run(house.home.send(who, text, channel=CHANNEL, **given))
-    ended = house.start(house.home.wait(receipt))
+def _answered(house: Household, who: AgentRecord, text: str, given: dict[str, Any]) -> Outcome:
+    receipt = house.run(house.home.agents.send(who, text, channel=CHANNEL, **given))
+    ended = house.start(house.home.turns.wait(receipt))
     try:
         return ended.result()
     except KeyboardInterrupt:
         with contextlib.suppress(AsterismError):
-            house.run(house.home.stop_turn(receipt.turn_id, STOPPED))
+            house.run(house.home.turns.stop(receipt.turn_id, STOPPED))
         return ended.result()
 
 
@@ -128,11 +128,11 @@ def _standard_input() -> str:
         ) from None
 
 
-async def _whom(home: Asterism, name: str | None) -> Agent:
+async def _whom(home: Asterism, name: str | None) -> AgentRecord:
     if name is not None:
-        return await home.agent(name)
-    everyone = await home.agents()
-    return everyone[0] if everyone else await home.ensure_agent(FIRST_AGENT)
+        return await home.agents.get(name)
+    everyone = await home.agents.list()
+    return everyone[0] if everyone else await home.agents.ensure(FIRST_AGENT)
 
 
 # -- a conversation ----------------------------------------------------------------------------
@@ -170,7 +170,9 @@ class Chat:
         "quit": "leave; Ctrl-D does too",
     }
 
-    def __init__(self, house: Household, agent: Agent, screen: Screen, prompt: Prompt) -> None:
+    def __init__(
+        self, house: Household, agent: AgentRecord, screen: Screen, prompt: Prompt
+    ) -> None:
         self._house = house
         self._home: Asterism = house.home
         self._agent = agent
@@ -179,7 +181,7 @@ class Chat:
         self._shown: set[str] = set()
         """Turns that were followed on the screen."""
         self._overhearing: Future[None] = house.start(self._overhear(agent))
-        self._warming: Future[None] = house.start(self._home.warm(agent))
+        self._warming: Future[None] = house.start(self._home.agents.warm(agent))
 
     # -- the beginning -------------------------------------------------------------------------
 
@@ -189,11 +191,11 @@ class Chat:
         self._screen.note(
             "Type a message. /help shows commands, Ctrl-C stops an answer, Ctrl-D leaves."
         )
-        notices = self._house.run(self._home.notices())
+        notices = self._house.run(self._home.notices.list())
         for notice in notices:
             self._screen.warn(notice.text)
         if notices:
-            self._house.run(self._home.notices_seen([notice.id for notice in notices]))
+            self._house.run(self._home.notices.mark_seen([notice.id for notice in notices]))
         questions = self._questions()
         if questions:
             asked = "\n".join(f"{one.question} (approval {one.id})" for one in questions)
@@ -202,7 +204,7 @@ class Chat:
 
     def _introduce(self) -> None:
         agent, usual = self._agent, self._home.settings.default_model
-        model = self._home.model_of(agent)
+        model = self._home.agents.model_of(agent)
         self._screen.say(f"{agent.name} · {model}")
         if not model.startswith("demo:"):
             return
@@ -217,7 +219,7 @@ class Chat:
 
     def take_up(self) -> None:
         """Show the answers to what was accepted before the last stop or crash."""
-        turns = [self._house.run(self._home.outcome(id)) for id in self._home.taken_up]
+        turns = [self._house.run(self._home.turns.outcome(id)) for id in self._home.taken_up]
         ours = [turn.turn_id for turn in turns if turn.agent_id == self._agent.id]
         others = len(turns) - len(ours)
         if others:
@@ -233,7 +235,7 @@ class Chat:
             )
         for turn_id in ours:
             self._screen.note(f"› {one_line(self._house.run(_said(self._home, turn_id)), 200)}")
-            self._watch(_without_pieces(self._home.follow(turn_id)))
+            self._watch(_without_pieces(self._home.turns.follow(turn_id)))
             self._screen.gap()
 
     # -- the middle ----------------------------------------------------------------------------
@@ -264,7 +266,7 @@ class Chat:
         if not text:
             return
         if not text.startswith("/"):
-            self._converse(self._home.stream(self._agent, text, channel=CHANNEL))
+            self._converse(self._home.agents.stream(self._agent, text, channel=CHANNEL))
             return
         name, _, rest = text[1:].partition(" ")
         commands: dict[str, Callable[[str], None]] = {
@@ -286,7 +288,7 @@ class Chat:
             raise InvalidInput("Write which image to show, as in /image photo.png What is this?")
         images = [read_image(Path(name))]
         said = text.strip() or "What do you see?"
-        self._converse(self._home.stream(self._agent, said, channel=CHANNEL, images=images))
+        self._converse(self._home.agents.stream(self._agent, said, channel=CHANNEL, images=images))
 
     def _converse(self, signals: AsyncGenerator[Signal, None]) -> None:
         """Show a turn, and put to the person what it asks before it goes on."""
@@ -305,7 +307,9 @@ class Chat:
                 return
             approved, given = answer
             try:
-                self._watch(self._home.stream_decision(question, approved=approved, **given))
+                self._watch(
+                    self._home.approvals.stream_decision(question, approved=approved, **given)
+                )
             except InvalidInput as error:  # such as arguments that do not fit
                 self._screen.fail(error.message)
 
@@ -332,15 +336,15 @@ class Chat:
     def _stop(self, turn_id: str) -> None:
         with contextlib.suppress(AsterismError):  # it has just ended
             if turn_id:
-                self._house.run(self._home.stop_turn(turn_id, STOPPED))
+                self._house.run(self._home.turns.stop(turn_id, STOPPED))
 
-    async def _overhear(self, agent: Agent) -> None:
+    async def _overhear(self, agent: AgentRecord) -> None:
         """Show what the agent says of its own accord, such as what it was scheduled to."""
-        async for one in self._home.watch(agent):
+        async for one in self._home.agents.watch(agent):
             if one.kind in ("ended", "parked"):
                 self._prompt.announce(lambda one=one: self._show_watched(agent, one))
 
-    def _show_watched(self, agent: Agent, one: Signal) -> None:
+    def _show_watched(self, agent: AgentRecord, one: Signal) -> None:
         if one.turn_id not in self._shown:
             self._shown.add(one.turn_id)
             self._screen.note(f"{agent.name}, meanwhile:")
@@ -354,20 +358,20 @@ class Chat:
             self._screen.say(f"/{name:<8} {meaning}")
 
     def _agents(self, _: str) -> None:
-        columns: list[Column[Agent]] = [
+        columns: list[Column[AgentRecord]] = [
             Column("agent", lambda one: one.name, prose=True),
-            Column("model", self._home.model_of, prose=True),
+            Column("model", self._home.agents.model_of, prose=True),
         ]
-        Output(json=False).table(columns, self._house.run(self._home.agents()), empty="None.")
+        Output(json=False).table(columns, self._house.run(self._home.agents.list()), empty="None.")
 
     def _switch(self, name: str) -> None:
         if not name:
             raise InvalidInput("Name the agent to talk to, as in /agent aria. /agents shows them.")
-        self._agent = self._house.run(self._home.agent(name))
+        self._agent = self._house.run(self._home.agents.get(name))
         self._overhearing.cancel()
         self._overhearing = self._house.start(self._overhear(self._agent))
         self._warming.cancel()
-        self._warming = self._house.start(self._home.warm(self._agent))
+        self._warming = self._house.start(self._home.agents.warm(self._agent))
         self._introduce()
 
     def _turns(self, _: str) -> None:
@@ -376,7 +380,7 @@ class Chat:
             Column("state", lambda one: one.state.value, state=True),
             Column("opened", lambda one: local_short(one.opened_at)),
         ]
-        turns = self._house.run(self._home.turns(self._agent, limit=10))
+        turns = self._house.run(self._home.turns.list(self._agent, limit=10))
         Output(json=False).table(columns, turns, empty="No turns yet.")
 
     def _approve(self, rest: str) -> None:
@@ -387,11 +391,13 @@ class Chat:
 
     def _decide(self, rest: str, *, approved: bool) -> None:
         question, note = self._meant(rest)
-        self._converse(self._home.stream_decision(question, approved=approved, note=note or None))
+        self._converse(
+            self._home.approvals.stream_decision(question, approved=approved, note=note or None)
+        )
 
-    def _meant(self, rest: str) -> tuple[Approval, str]:
+    def _meant(self, rest: str) -> tuple[ApprovalRecord, str]:
         """Return the question that an answer is for, and the note that follows its id."""
-        waiting = self._house.run(self._home.approvals())
+        waiting = self._house.run(self._home.approvals.list())
         id, _, note = rest.partition(" ")
         for question in waiting:
             if question.id == id or (id.startswith("ap_") and question.id.endswith(id[3:])):
@@ -406,8 +412,8 @@ class Chat:
             )
         return ours[0], rest
 
-    def _questions(self) -> list[Approval]:
-        waiting = self._house.run(self._home.approvals())
+    def _questions(self) -> list[ApprovalRecord]:
+        waiting = self._house.run(self._home.approvals.list())
         return [one for one in waiting if one.agent_id == self._agent.id]
 
 
@@ -415,10 +421,10 @@ async def _said(home: Asterism, turn_id: str) -> str:
     """Return the message that a turn answers."""
     from asterism.types.turns import text_of
 
-    for item in await home.waiting():
+    for item in await home.turns.waiting():
         if item.turn_id == turn_id:
             return text_of(item.body)
-    _, entries = await home.turn(turn_id)
+    _, entries = await home.turns.get(turn_id)
     return printable(text_of(entries[0].body))
 
 

@@ -26,13 +26,13 @@ _TAG = re.compile(r"^<block [^>]*>|</block>$")
 
 app = group("See what a model is shown, and why; fold what is old.")
 
-Agent = Annotated[str, typer.Argument(metavar="AGENT", help="The agent's name or id.")]
+AgentRecord = Annotated[str, typer.Argument(metavar="AGENT", help="The agent's name or id.")]
 
 
 @command(app, "show")
 def show(
     options: Options,
-    agent: Agent,
+    agent: AgentRecord,
     turn: Annotated[
         str | None, typer.Option("--turn", metavar="ID", help="What it saw in this turn.")
     ] = None,
@@ -68,10 +68,10 @@ def print_context(
     """Print a context as a table, or with `full` word by word."""
 
     async def errand(home: Asterism) -> ShownContext:
-        found = await home.agent(agent)
+        found = await home.agents.get(agent)
         if turn is None:
             return await home.contexts.now(found, present=present)
-        record, _ = await home.turn(turn)
+        record, _ = await home.turns.get(turn)
         if record.agent_id != found.id:
             raise NotFound(
                 f"Turn {turn} is not one of {found.name}'s. "
@@ -152,7 +152,7 @@ def _totals(shown: ShownContext) -> list[tuple[str, str]]:
 
 
 @command(app, "fold")
-def fold(options: Options, agent: Agent) -> None:
+def fold(options: Options, agent: AgentRecord) -> None:
     """Fold the older half of what an agent sees into a summary; the originals stay."""
 
     async def errand(home: Asterism) -> CompactionResult:

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 app = group("Other spellings of commands about memory.")
 
-Agent = Annotated[str, typer.Argument(metavar="AGENT", help="The agent's name or id.")]
+AgentRecord = Annotated[str, typer.Argument(metavar="AGENT", help="The agent's name or id.")]
 
 
 @command(app, "list-core")
-def list_core(options: Options, agent: Agent) -> None:
+def list_core(options: Options, agent: AgentRecord) -> None:
     """Show the core blocks that an agent sees; like "block list"."""
 
     async def errand(home: Asterism) -> list[VisibleBlock]:
@@ -36,13 +36,13 @@ def list_core(options: Options, agent: Agent) -> None:
 
 
 @command(app, "list-archival")
-def list_archival(options: Options, agent: Agent) -> None:
+def list_archival(options: Options, agent: AgentRecord) -> None:
     """Show the passages of an agent; like "archive list"."""
     print_passages(options, agent)
 
 
 @command(app, "show-context")
-def show_context(options: Options, agent: Agent) -> None:
+def show_context(options: Options, agent: AgentRecord) -> None:
     """Show what a model would be shown now; like "context show"."""
     print_context(options, agent)
 
@@ -50,7 +50,7 @@ def show_context(options: Options, agent: Agent) -> None:
 @command(app, "search-archival")
 def search_archival(
     options: Options,
-    agent: Agent,
+    agent: AgentRecord,
     query: Annotated[str, typer.Argument(metavar="QUERY", help="Any text is a query.")],
 ) -> None:
     """Search the passages of an agent; like "archive search --in passages"."""
@@ -60,7 +60,7 @@ def search_archival(
 @command(app, "search-conversations")
 def search_conversations(
     options: Options,
-    agent: Agent,
+    agent: AgentRecord,
     query: Annotated[str, typer.Argument(metavar="QUERY", help="Any text is a query.")],
 ) -> None:
     """Search the messages of an agent; like "search --in messages"."""

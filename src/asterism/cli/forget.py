@@ -78,7 +78,7 @@ async def _look(home: Asterism, wanted: ForgetOptions) -> Told:
         passage = await home.archive.get(passage_id)
         told.append(("passage", f"{passage.id}, {_quoted(passage.text)}"))
     for turn_id in wanted.turns:
-        turn, _ = await home.turn(turn_id)
+        turn, _ = await home.turns.get(turn_id)
         told.append(
             ("turn", f"{turn.id} of {local_text(turn.opened_at)}, and what was written in it")
         )
@@ -88,7 +88,7 @@ async def _look(home: Asterism, wanted: ForgetOptions) -> Told:
     told += [("source", f"{one.name}, the documents that were read") for one in sources]
     seen = [await home.blocks.get(None, one) for one in wanted.blocks]
     told += [("block", f"{one.name} with its history") for one in seen]
-    agents = [await home.agent(one) for one in wanted.agents]
+    agents = [await home.agents.get(one) for one in wanted.agents]
     told += [("agent", f"{one.name} with everything that it has") for one in agents]
     what = Forgetting(
         texts=wanted.texts,

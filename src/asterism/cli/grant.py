@@ -18,7 +18,7 @@ from asterism.times import local_short
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
-    from asterism.types.approvals import Grant
+    from asterism.types.permissions import Grant
 
 app = group("See what agents may do without asking each time, and change it.")
 

@@ -41,7 +41,7 @@ app = group("Ask where memories come from, go back in time, forget, check, expor
 
 _LOOK_EVERY = 0.5
 """Seconds between two looks at how far the index is."""
-Agent = Annotated[str, typer.Argument(metavar="AGENT", help="The agent's name or id.")]
+AgentRecord = Annotated[str, typer.Argument(metavar="AGENT", help="The agent's name or id.")]
 
 
 # -- the index -------------------------------------------------------------------------------------
@@ -78,7 +78,7 @@ def index(options: Options) -> None:
 @command(app, "as-of")
 def as_of(
     options: Options,
-    agent: Agent,
+    agent: AgentRecord,
     moment: Annotated[
         str, typer.Argument(metavar="MOMENT", help='2026-11-16T04:00, 04:00, "1 hour ago" …')
     ],
@@ -162,7 +162,7 @@ def _revert_turn(options: Options, turn: str, reason: str, *, yes: bool) -> None
     async def look(home: Asterism) -> tuple[TurnWrites, dict[str, str]]:
         effects = await home.memory.written_by(turn)
         if not effects:
-            await home.turn(turn)  # raises what is to be said of one that there is not
+            await home.turns.get(turn)  # raises what is to be said of one that there is not
         return effects, await _labels(home)
 
     if not yes:
@@ -208,7 +208,7 @@ def _told(effects: TurnWrites, labels: dict[str, str]) -> Iterator[str]:
 @command(app, "fork")
 def fork(
     options: Options,
-    agent: Agent,
+    agent: AgentRecord,
     target: Annotated[str, typer.Argument(metavar="TARGET", help="The agent that gets the copy.")],
     moment: Annotated[
         str | None, typer.Option("--at", metavar="MOMENT", help="As it was then, not as it is.")
@@ -310,7 +310,7 @@ def _branch(trace: Trace, indent: str) -> Iterator[str]:
 
 
 @command(app, "health")
-def health(options: Options, agent: Agent) -> None:
+def health(options: Options, agent: AgentRecord) -> None:
     """Show what is wrong with an agent's memory, and the next move; nothing is changed."""
 
     async def errand(home: Asterism) -> Health:
@@ -417,7 +417,7 @@ def receipts(
 @command(app, "export")
 def export(
     options: Options,
-    agent: Agent,
+    agent: AgentRecord,
     file: Annotated[
         Path | None,
         typer.Option("--file", metavar="FILE", help="A file that is not there yet; else stdout."),
@@ -430,7 +430,7 @@ def export(
     """Write an agent's memory as a JSON document."""
 
     async def errand(home: Asterism) -> dict[str, Any]:
-        from asterism.types.people import OWNER_ALONE
+        from asterism.types.agents import OWNER_ALONE
 
         participants = await home.people.participants(present) if present else OWNER_ALONE
         return await home.memory.export(agent, participants=participants)
@@ -452,7 +452,7 @@ def export(
 @command(app, "import")
 def import_memory(
     options: Options,
-    agent: Agent,
+    agent: AgentRecord,
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="What export has written; - reads stdin.")
     ],

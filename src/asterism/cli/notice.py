@@ -26,7 +26,7 @@ def list_notices(
     """Show notices, oldest first; a chat shows them too and marks them as seen."""
 
     async def errand(home: Asterism) -> list[Notice]:
-        return await home.notices(unseen=not every)
+        return await home.notices.list(unseen=not every)
 
     found = visit(options, errand, readonly=True)
     out = Output(json=options.json)

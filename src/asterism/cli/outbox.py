@@ -36,7 +36,7 @@ def list_deliveries(
     """Show deliveries, oldest first."""
 
     async def errand(home: Asterism) -> list[Delivery]:
-        return await home.deliveries(state.value if state else None)
+        return await home.outbox.list(state.value if state else None)
 
     found = visit(options, errand, readonly=True)
     out = Output(json=options.json)
@@ -61,7 +61,7 @@ def retry(
     """Put a dead delivery back on its way; whatever is at work next tries it."""
 
     async def errand(home: Asterism) -> None:
-        await home.retry_delivery(key)
+        await home.outbox.retry(key)
 
     visit(options, errand)
     out = Output(json=options.json)

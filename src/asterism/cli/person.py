@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from asterism.app import Asterism
-    from asterism.types.people import Person
+    from asterism.types.agents import Person
 
 app = group("Say who people are, where they write from, and how far they are trusted.")
 
@@ -104,7 +104,7 @@ def add(
     role: Roles = None,
 ) -> None:
     """Introduce a person; "person link" says where they write from."""
-    from asterism.types.people import Trust
+    from asterism.types.agents import Trust
 
     async def errand(home: Asterism) -> Person:
         return await home.people.create(name, trust=Trust(trust), roles=role or ())
@@ -129,7 +129,7 @@ def set_trust(
     trust: Annotated[PersonTrust, typer.Argument(metavar="LEVEL", help="known or stranger.")],
 ) -> None:
     """Say how far a person is trusted."""
-    from asterism.types.people import Trust
+    from asterism.types.agents import Trust
 
     _do(options, lambda home: home.people.set_trust(who, Trust(trust)), "{name} is: {trust}.")
 

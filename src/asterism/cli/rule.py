@@ -15,15 +15,15 @@ from asterism.errors import InvalidInput
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
-    from asterism.types.rules import Rule
+    from asterism.types.agents import Rule
 
 app = group("Give agents rules for their tools, see them and take them back.")
 
-Agent = Annotated[str, typer.Argument(metavar="AGENT", help="The agent's name or id.")]
+AgentRecord = Annotated[str, typer.Argument(metavar="AGENT", help="The agent's name or id.")]
 
 
 @command(app, "list")
-def list_rules(options: Options, agent: Agent) -> None:
+def list_rules(options: Options, agent: AgentRecord) -> None:
     """Show the rules of an agent, with the sentences that its model reads."""
 
     async def errand(home: Asterism) -> list[Rule]:
@@ -47,7 +47,7 @@ def list_rules(options: Options, agent: Agent) -> None:
 @command(app, "add")
 def add(
     options: Options,
-    agent: Agent,
+    agent: AgentRecord,
     tool: Annotated[
         str | None, typer.Argument(metavar="TOOL", help="A tool, or a pattern such as 'web_*'.")
     ] = None,
@@ -98,7 +98,7 @@ def add(
 @command(app, "remove")
 def remove(
     options: Options,
-    agent: Agent,
+    agent: AgentRecord,
     number: Annotated[
         int, typer.Argument(metavar="NUMBER", help='The number that "rule list" shows.')
     ],

@@ -14,7 +14,7 @@ from asterism.times import local_text
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
-    from asterism.types.agents import Agent, Schedule
+    from asterism.types.agents import AgentRecord, Schedule
 
 app = group("See what agents have planned.")
 
@@ -28,16 +28,16 @@ def list_schedules(
 ) -> None:
     """Show schedules, the next of each agent first."""
 
-    async def errand(home: Asterism) -> list[tuple[Agent, Schedule]]:
-        whose = await home.agents() if agent is None else [await home.agent(agent)]
-        return [(one, schedule) for one in whose for schedule in await home.schedules(one)]
+    async def errand(home: Asterism) -> list[tuple[AgentRecord, Schedule]]:
+        whose = await home.agents.list() if agent is None else [await home.agents.get(agent)]
+        return [(one, schedule) for one in whose for schedule in await home.schedules.list(one)]
 
     found = visit(options, errand, readonly=True)
     out = Output(json=options.json)
     if out.json:
         out.data([{**asdict(schedule), "agent": who.name} for who, schedule in found])
         return
-    columns: list[Column[tuple[Agent, Schedule]]] = [
+    columns: list[Column[tuple[AgentRecord, Schedule]]] = [
         Column("schedule", lambda one: one[1].id, least=100),
         Column("agent", lambda one: one[0].name, prose=True),
         Column("due", lambda one: local_text(one[1].due_at)),

@@ -165,7 +165,7 @@ def find(options: Options, asked: Asked) -> tuple[SearchResult, dict[str, str]]:
     filters = asked.filters()
 
     async def errand(home: Asterism) -> tuple[SearchResult, dict[str, str]]:
-        from asterism.types.people import OWNER_ALONE
+        from asterism.types.agents import OWNER_ALONE
 
         whose = (
             None
@@ -184,7 +184,9 @@ def find(options: Options, asked: Asked) -> tuple[SearchResult, dict[str, str]]:
             neighbours=asked.near,
             **filters,
         )
-        return found, {one.id: one.name for one in await home.agents()} if whose is None else {}
+        return found, {
+            one.id: one.name for one in await home.agents.list()
+        } if whose is None else {}
 
     if asked.everyone and asked.agent is not None:
         raise InvalidInput(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from asterism.app.keys import KeyPlace, StoredKeys
     from asterism.config import Settings
     from asterism.config.parse import Key
-    from asterism.types.agents import Agent
+    from asterism.types.agents import AgentRecord
 
 _NONE = "none"
 _NOTE, _WARNING = "bright_black", "yellow"
@@ -55,7 +55,7 @@ class _Now:
     """What is in use now, which is the default of each question."""
 
     settings: Settings
-    agent: Agent | None
+    agent: AgentRecord | None
     found: list[AvailableModel]
     keys: StoredKeys
 
@@ -100,8 +100,8 @@ def _look(options: Options, *, asking: bool) -> _Now:
     from asterism.app.keys import NoStoredKeys
     from asterism.config import load
 
-    async def first(home: Asterism) -> tuple[Agent | None, StoredKeys]:
-        return next(iter(await home.agents()), None), home.keys
+    async def first(home: Asterism) -> tuple[AgentRecord | None, StoredKeys]:
+        return next(iter(await home.agents.list()), None), home.keys
 
     settings = load(options.place, options.config, os.environ)
     try:
@@ -296,7 +296,7 @@ def _plan_cap(plan: _Plan, now: _Now, given: str | None, *, asking: bool) -> Non
 
 def _costs(settings: Settings, model: str) -> bool | None:
     """Tell whether asking a model costs money; None if its price is not known."""
-    from asterism.models.prices import Prices
+    from asterism.turns.spending import Prices
     from asterism.types.agents import chain_of
     from asterism.types.spending import FREE
 
@@ -331,15 +331,15 @@ def _carry_out(options: Options, plan: _Plan, now: _Now, *, asking: bool) -> Non
     _get_weights(plan.model, asking=asking)
 
 
-def _apply_agent(options: Options, plan: _Plan, now: _Now) -> Agent | None:
+def _apply_agent(options: Options, plan: _Plan, now: _Now) -> AgentRecord | None:
     name, before = plan.agent, now.agent
     if name is None:
         return None
 
-    async def errand(home: Asterism) -> Agent:
+    async def errand(home: Asterism) -> AgentRecord:
         if before is None:
-            return await home.create_agent(name, system=plan.persona)
-        return await home.edit_agent(
+            return await home.agents.create(name, system=plan.persona)
+        return await home.agents.edit(
             before.id, new_name=name if name != before.name else None, system=plan.persona
         )
 

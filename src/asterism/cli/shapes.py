@@ -23,6 +23,7 @@ _PERSON = re.compile(r"person:(person_\w+)")
 def plain(value: Any) -> Any:
     """Return a value as JSON can hold it: audiences and schemas in the form they are written in."""
     from asterism.memory.schemas import schema_wire
+    from asterism.types.agents import Audience
     from asterism.types.memory import (
         CompositeSchema,
         ListSchema,
@@ -30,7 +31,6 @@ def plain(value: Any) -> Any:
         MapSchema,
         TextSchema,
     )
-    from asterism.types.people import Audience
 
     if isinstance(value, Audience):
         return str(value)

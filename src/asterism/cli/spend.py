@@ -88,7 +88,7 @@ def spend(
     """Show what models have cost, and how much of each cap is used."""
 
     async def errand(home: Asterism) -> Spend:
-        return await home.spend(days, agent=agent)
+        return await home.spending.report(days, agent=agent)
 
     found = visit(options, errand, readonly=True)
     out = Output(json=options.json)

@@ -23,7 +23,7 @@ from asterism.times import duration_text, local_clock, local_short, local_text
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
-    from asterism.types.agents import Agent
+    from asterism.types.agents import AgentRecord
     from asterism.types.turns import Entry, Outcome, Replay, TurnRecord
 
 app = group("Look at turns; replay, fork and stop them.")
@@ -45,7 +45,7 @@ def list_latest(
 
     async def errand(home: Asterism) -> tuple[list[TurnRecord], dict[str, str]]:
         waiting = await _waiting(home, agent)
-        return [*waiting, *await home.turns(agent, limit=limit)][:limit], await names(home)
+        return [*waiting, *await home.turns.list(agent, limit=limit)][:limit], await names(home)
 
     turns, called = visit(options, errand, readonly=True)
     out = Output(json=options.json)
@@ -72,7 +72,7 @@ def show(options: Options, turn: TurnId) -> None:
         for record in await _waiting(home, None):
             if record.id == turn:
                 return record, [], await names(home)
-        return *(await home.turn(turn)), await names(home)
+        return *(await home.turns.get(turn)), await names(home)
 
     record, entries, called = visit(options, errand, readonly=True)
     out = Output(json=options.json)
@@ -101,7 +101,7 @@ def replay(
     """Run a recorded turn again, offline, and compare it with what was recorded."""
 
     async def errand(home: Asterism) -> Replay:
-        return await home.replay(turn, cassette=wire)
+        return await home.turns.replay(turn, cassette=wire)
 
     found = visit(options, errand, readonly=True)
     out = Output(json=options.json)
@@ -134,8 +134,8 @@ def fork(
 ) -> None:
     """Let a copy of the agent, as it stood before a turn, answer the same message anew."""
 
-    async def errand(home: Asterism) -> tuple[Agent, Outcome]:
-        return await home.fork(turn, name=name, model=model, system=system)
+    async def errand(home: Asterism) -> tuple[AgentRecord, Outcome]:
+        return await home.turns.fork(turn, name=name, model=model, system=system)
 
     copy, outcome = visit(options, errand, work=True)
     if not options.json:
@@ -162,11 +162,11 @@ async def _stopped(home: Asterism, turn_id: str) -> Outcome:
     """Stop a turn as soon as it can be stopped, here or at another worker."""
     try:
         async with asyncio.timeout(_STOP_WITHIN):
-            await home.stop_turn(turn_id)
-            while (outcome := await home.outcome(turn_id)).state.value in _NOT_ENDED:
+            await home.turns.stop(turn_id)
+            while (outcome := await home.turns.outcome(turn_id)).state.value in _NOT_ENDED:
                 await asyncio.sleep(_LOOK_AGAIN)
                 with contextlib.suppress(Conflict):  # ended just now
-                    await home.stop_turn(turn_id)  # a notice to the worker that has it can be lost
+                    await home.turns.stop(turn_id)  # a notice to the worker that has it can be lost
             return outcome
     except TimeoutError:
         raise Conflict(
@@ -179,7 +179,7 @@ async def _waiting(home: Asterism, agent: str | None) -> list[TurnRecord]:
     """Return the turns that have not begun, newest first."""
     from asterism.types.turns import TurnRecord, TurnState
 
-    whose = (await home.agent(agent)).id if agent is not None else None
+    whose = (await home.agents.get(agent)).id if agent is not None else None
     found = [
         TurnRecord(
             id=item.turn_id,
@@ -192,7 +192,7 @@ async def _waiting(home: Asterism, agent: str | None) -> list[TurnRecord]:
             opened_at=item.at,
             arrived_at=item.at,
         )
-        for item in await home.waiting()
+        for item in await home.turns.waiting()
         if item.kind == "message" and whose in (None, item.agent_id)
     ]
     return sorted(found, key=lambda record: record.id, reverse=True)
@@ -200,7 +200,7 @@ async def _waiting(home: Asterism, agent: str | None) -> list[TurnRecord]:
 
 async def names(home: Asterism) -> dict[str, str]:
     """Return the agents' names by id."""
-    return {agent.id: agent.name for agent in await home.agents()}
+    return {agent.id: agent.name for agent in await home.agents.list()}
 
 
 def _record(record: TurnRecord, called: dict[str, str]) -> dict[str, Any]:

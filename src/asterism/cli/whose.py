@@ -10,7 +10,7 @@ from asterism.errors import InvalidInput
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
-    from asterism.types.agents import Agent
+    from asterism.types.agents import AgentRecord
 
 Whose = Annotated[
     str | None, typer.Option("--agent", "-a", metavar="NAME", help="Whose memory is meant.")
@@ -36,14 +36,14 @@ def block_of(agent: str | None, label: str, *, everybodys: bool) -> tuple[str | 
     return None, label if "/" in label else f"{_SHARED}/{label}"
 
 
-async def meant(home: Asterism, agent: str | None, *, instead: str = "") -> Agent:
+async def meant(home: Asterism, agent: str | None, *, instead: str = "") -> AgentRecord:
     """Return the agent that is named; where there is only one, that one needs no name.
 
     `instead` is a sentence on what else can be done where there are several.
     """
     if agent is not None:
-        return await home.agent(agent)
-    there = await home.agents()
+        return await home.agents.get(agent)
+    there = await home.agents.list()
     if len(there) == 1:
         return there[0]
     if not there:
