@@ -14,9 +14,8 @@ from types import FrameType
 from typing import Any
 
 import asterism
-from asterism import Asterism, tool
+from asterism import Agent, Asterism, tool
 from asterism.testing.scripted import ScriptedModel
-from asterism.types.memory import Append
 from asterism.types.turns import Call, Reply
 
 _SOURCE = Path(asterism.__file__).parent
@@ -77,7 +76,7 @@ def _answer(request: Any) -> Reply | str:
 
 
 @asynccontextmanager
-async def _home() -> AsyncGenerator[Asterism]:
+async def _home() -> AsyncGenerator[tuple[Asterism, Agent]]:
     with tempfile.TemporaryDirectory() as place:
         model = ScriptedModel.from_rule(_answer)
         async with Asterism.open(
@@ -87,37 +86,35 @@ async def _home() -> AsyncGenerator[Asterism]:
             tools=[pay],
             environ={},
         ) as home:
-            await home.agents.create("aria")
-            await home.blocks.create("aria", "human", "Likes tea.")
-            await home.agents.ask("aria", "We have a red bicycle.")
-            yield home
+            aria = await home.agents.create("aria")
+            await aria.blocks.create("human", "Likes tea.")
+            await aria.ask("We have a red bicycle.")
+            yield home, aria
 
 
-async def _approve(home: Asterism) -> None:
+async def _approve(home: Asterism, aria: Agent) -> None:
     """Ask for a call that needs an approval, give it, and wait for the answer."""
-    receipt = await home.agents.send("aria", "pay 5")
-    while not (waiting := await home.approvals.list()):  # noqa: ASYNC110 - nothing tells that it waits
-        await asyncio.sleep(0.002)
-    await home.approvals.decide(waiting[0].id, approved=True)
-    await home.turns.wait(receipt)
+    await aria.ask("pay 5")
+    (question,) = await home.approvals.list()
+    await home.turns.wait(await question.approve())
 
 
-PATHS: dict[str, Callable[[Asterism], Awaitable[object]]] = {
-    "message": lambda home: home.agents.ask("aria", "Hello!"),
+PATHS: dict[str, Callable[[Asterism, Agent], Awaitable[object]]] = {
+    "message": lambda _, aria: aria.ask("Hello!"),
     "approval": _approve,
-    "block": lambda home: home.blocks.write("aria", "human", Append("Has a cat.")),
-    "search": lambda home: home.search("aria", "bicycle"),
+    "block": lambda _, aria: aria.blocks["human"].append("Has a cat."),
+    "search": lambda _, aria: aria.search("bicycle"),
 }
 
 
 async def trace(name: str) -> Trace:
     """Trace a path in a home where it was gone once before."""
-    async with _home() as home:
-        await PATHS[name](home)
+    async with _home() as (home, aria):
+        await PATHS[name](home, aria)
         TRACE.files.clear()
         TRACE.switches, TRACE.on = 0, True
         try:
-            await PATHS[name](home)
+            await PATHS[name](home, aria)
         finally:
             TRACE.on = False
     return TRACE

@@ -83,6 +83,22 @@ class Profiled(Protocol):
         ...
 
 
+class ModelSource(Protocol):
+    """Where turns find models."""
+
+    def chain(self, model: str) -> tuple[str, ...]:
+        """Return the models that are asked for an agent's model, as `vendor:name`."""
+        ...
+
+    def profile(self, model: str) -> Profile:
+        """Return what a model, as `vendor:name`, can take in."""
+        ...
+
+    async def ask(self, question: ModelQuestion) -> Reply:
+        """Put a question to the models of a chain."""
+        ...
+
+
 @runtime_checkable
 class Warm(Protocol):
     """A model port that can get ready before it is asked."""

@@ -18,7 +18,6 @@ from urllib.parse import unquote
 import orjson
 from aiohttp import web
 
-from asterism.models import estimate_usage
 from asterism.types.turns import Reply, Usage
 from tests.servers.openai_server import WORDS, Fault, Raw, answer_by_directives, completion
 from tests.servers.openai_server import events as openai_events
@@ -344,7 +343,7 @@ class VendorServer:
         else:
             reply = answer_by_directives({"messages": self.format.messages(body)})
             fault = answer
-        usage = reply.usage if reply.usage.total else estimate_usage(len(raw), len(reply.wire()))
+        usage = reply.usage if reply.usage.total else Usage.estimate(len(raw), len(reply.wire()))
         if self.format.is_streamed(request.path, body):
             pieces, kind = self.format.events(reply, usage), self.format.stream_type
         else:

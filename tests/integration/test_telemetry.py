@@ -457,7 +457,7 @@ async def test_metrics_tell_what_was_done_and_what_waits(tmp_path: Path):
     channel = MemoryChannel()
     channel.trouble(DeliveryError("No such room.", final=True))
     async with open_home(tmp_path, looker(), tools=[look, act], channels={"room": channel}) as home:
-        home._engine.parts.put({"asking": ScriptedModel([calls(("act", "{}"))])}, {})  # pyright: ignore[reportPrivateUsage] - two ports
+        home._engine.models.put({"asking": ScriptedModel([calls(("act", "{}"))])})  # pyright: ignore[reportPrivateUsage] - two ports
         await home.agents.create("aria")
         await home.agents.create("bo", model="asking:x")
         receipt = await home.agents.send("aria", "Look!", channel="room", reply_to="ada")

@@ -26,8 +26,7 @@ from zlib import crc32
 import orjson
 from aiohttp import web
 
-from asterism.models import estimate_usage
-from asterism.types.turns import Call, Reply
+from asterism.types.turns import Call, Reply, Usage
 
 DIRECTIVE = re.compile(r"\[\[call:([\w.-]+)\s*")
 WORDS = re.compile(r"\s*\S+\s*|\s+")
@@ -313,7 +312,7 @@ def _object(kind: str, model: str, **fields: Any) -> dict[str, Any]:
 
 
 def _usage(reply: Reply, sent: int) -> dict[str, Any]:
-    usage = reply.usage if reply.usage.total else estimate_usage(sent, len(reply.wire()))
+    usage = reply.usage if reply.usage.total else Usage.estimate(sent, len(reply.wire()))
     return {
         "prompt_tokens": usage.input,
         "completion_tokens": usage.output,

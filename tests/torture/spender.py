@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from asterism.config.load import FixedSettings
 from asterism.errors import ModelRefused, ModelUnavailable
 from asterism.ports import Emit, ModelRequest
 from asterism.testing.scripted import ScriptedModel
@@ -80,7 +81,7 @@ async def _spend(spree: Spree) -> None:
     from asterism.config import Settings
 
     settings = Settings.model_validate({"prices": spree.settings["prices"]}, context={})
-    vendor = BillingVendor(spree, Prices(lambda: settings).of("scripted:one"))
+    vendor = BillingVendor(spree, Prices(FixedSettings(settings)).of("scripted:one"))
     async with open_home(spree.place, vendor, settings=spree.settings) as home:
         for name in CREW:
             await home.agents.ensure(name, system="", tools=[])

@@ -12,9 +12,11 @@ import numpy as np
 import orjson
 import pytest
 
-from asterism.app.engine import Parts, make_encoder
+from asterism.app.engine import make_encoder, make_model
 from asterism.config import Settings
+from asterism.config.load import FixedSettings
 from asterism.errors import AsterismError, ConfigError, ModelGarbled, ModelRefused
+from asterism.models.chain import ModelRegistry
 from asterism.ports import Encoder
 from asterism.search.encode import (
     PACKAGE,
@@ -330,19 +332,23 @@ def test_an_encoder_that_is_not_offered_is_named(
     assert told in found.value.message
 
 
-async def test_parts_make_an_encoder_once_and_anew_when_its_settings_change():
+async def test_a_registry_makes_an_encoder_once_and_anew_when_its_settings_change():
     async with OpenAIServer() as server:
-        current = [settings(server.base_url)]
-        parts = Parts(lambda: current[0])
-        assert parts.encoder("none") is None
-        first, minilm = parts.encoder("ours:m"), parts.encoder("minilm")
-        assert parts.encoder("ours:m") is first
-        old, new = current[0], settings(server.base_url, timeout=6.0)
-        current[0] = new
-        parts.settings_changed(old, new)
-        assert parts.encoder("ours:m") is not first
-        assert parts.encoder("minilm") is minilm
-        await parts.close()
+        live = FixedSettings(settings(server.base_url))
+        registry = ModelRegistry(
+            live,
+            lambda model: make_model(live.current, model),
+            lambda name: make_encoder(live.current, name),
+        )
+        assert registry.encoder("none") is None
+        first, minilm = registry.encoder("ours:m"), registry.encoder("minilm")
+        assert registry.encoder("ours:m") is first
+        old, new = live.current, settings(server.base_url, timeout=6.0)
+        live.current = new
+        registry.settings_changed(old, new)
+        assert registry.encoder("ours:m") is not first
+        assert registry.encoder("minilm") is minilm
+        await registry.close()
 
 
 # -- questions -------------------------------------------------------------------------------------

@@ -31,7 +31,8 @@ from asterism.times import When, ms_of
 from asterism.turns.context import enter, load
 from asterism.turns.replay import append_past, read_past
 from asterism.turns.rules import narrowed
-from asterism.turns.runtime import last_signal, signals_of_turn, time_of
+from asterism.turns.runtime import last_signal, signals_of_turn
+from asterism.turns.turn import time_of
 from asterism.types.agents import (
     DEFAULT_MODEL,
     OWNER,
@@ -484,7 +485,7 @@ class Agents:
         """Let the model of an agent get ready while nobody has asked anything yet, if it can."""
         engine = self._engine
         try:
-            link = engine.parts.link(engine.parts.chain(agent.model)[0])
+            link = engine.models.link(engine.models.chain(agent.model)[0])
             if not isinstance(link.port, Warm):
                 return
             live = await load(engine.database, agent.id, None)

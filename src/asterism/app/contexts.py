@@ -55,11 +55,15 @@ class Contexts:
         if context is None:
             live = await load(session.database, found.id, None)
             await enter(
-                session.database, live, participants, services.context_tokens(), services.clock()
+                session.database,
+                live,
+                participants,
+                services.settings.current.context.tokens,
+                services.clock(),
             )
             context = live.context
         tail = await session.database.read(lambda tx: tail_now(tx, found.id, context))
-        return context_now(context, tail, services.chain(found.model)[0])
+        return context_now(context, tail, services.models.chain(found.model)[0])
 
     async def of_turn(self, turn_id: str, step: int | None = None) -> ShownContext:
         """Return what the model was shown in a step of a turn; without a step, in its last one."""
@@ -92,7 +96,11 @@ class Contexts:
         found = await session.agent(agent)
         live = await load(session.database, found.id, None)
         await enter(
-            session.database, live, OWNER_ALONE, services.context_tokens(), services.clock()
+            session.database,
+            live,
+            OWNER_ALONE,
+            services.settings.current.context.tokens,
+            services.clock(),
         )
         key = f"{new_id('turn')}/fold"
         async with reservations_for(services, found, key) as reservations:
@@ -183,5 +191,7 @@ async def ask_aside(services: TurnServices, agent: AgentRecord, text: str, key: 
         )
 
     async with reservations_for(services, agent, key) as reservations:
-        question = ModelQuestion(services.chain(agent.model), compose, reservations, tell_log)
-        return (await services.ask(question)).text
+        question = ModelQuestion(
+            services.models.chain(agent.model), compose, reservations, tell_log
+        )
+        return (await services.models.ask(question)).text

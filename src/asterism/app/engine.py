@@ -23,11 +23,11 @@ from asterism import plugins
 from asterism.app.keys import KeyRing, Secret, key_of, named_by_setting
 from asterism.app.session import Session
 from asterism.app.tools import OfferedTools, Workshop
-from asterism.config import ContextSettings, LiveSettings, Settings
+from asterism.config import LiveSettings, Settings
 from asterism.errors import AsterismError, ConfigError, NotFound
 from asterism.gate import policies_of
 from asterism.memory.forgetting import ForgottenTexts
-from asterism.models.chain import Chain, ChainLink, RateLimiter, VendorState
+from asterism.models.chain import ModelRegistry
 from asterism.permissions import Act, Authority
 from asterism.ports import (
     Channel,
@@ -37,7 +37,6 @@ from asterism.ports import (
     Encodes,
     Model,
     ModelFactory,
-    Profile,
 )
 from asterism.private import make_directory
 from asterism.search import clear_caches
@@ -53,10 +52,9 @@ from asterism.turns.lanes import Lanes, LocalLanes, OutboxPump, SchedulePump
 from asterism.turns.runtime import Hub, Runtime
 from asterism.turns.spending import Prices, Spending
 from asterism.turns.turn import TurnServices
-from asterism.types.agents import DEFAULT_MODEL, Participants, Trust, chain_of
+from asterism.types.agents import Participants, Trust
 from asterism.types.memory import TOMBSTONES
 from asterism.types.search import Query, SearchResult
-from asterism.types.turns import Folds, Strategy
 
 if TYPE_CHECKING:
     from asterism.app.mcp import McpServers
@@ -85,14 +83,15 @@ class Engine:
         self.hub = Hub()
         self.telemetry = Telemetry()
         self.authorities = Authorities(lambda: settings.current)
-        self.parts = Parts(lambda: settings.current, lambda name: self.keys.get(name))  # noqa: PLW0108 - made below
-        self.prices = Prices(lambda: settings.current)
+        self.models = ModelRegistry(settings, self._make_model, self._make_encoder)
+        self.channels = ChannelRegistry(settings)
+        self.prices = Prices(settings)
         self.lanes: Lanes | None = None
         self._forgotten = ForgottenTexts(data, constellation)
         self.services = self._make_services()
         self.outbox = OutboxPump(
             database,
-            self.parts.channel,
+            self.channels.get,
             lambda: self.settings.outbox,
             clock,
             self.telemetry,
@@ -102,7 +101,7 @@ class Engine:
             database,
             constellation,
             clock,
-            lambda: self.parts.encoder(settings.current.search.encoder),
+            lambda: self.models.encoder(settings.current.search.encoder),
         )
         self.approvals = ApprovalQueue(
             database,
@@ -141,7 +140,8 @@ class Engine:
             lambda text: self.keys.resolve(text),  # noqa: PLW0108 - as it is then
         )
         for heard in (
-            self.parts.settings_changed,
+            self.models.settings_changed,
+            self.channels.settings_changed,
             self._servers_changed,
             self._encoder_changed,
             self.keys.settings_changed,
@@ -153,10 +153,8 @@ class Engine:
         return TurnServices(
             database=self.database,
             toolbox=self.toolbox,
-            chain=self.parts.chain,
-            ask=Chain(self.parts.link).ask,
-            watched=self.hub.watched,
-            publish=self.hub.publish,
+            models=self.models,
+            hub=self.hub,
             clock=self.clock,
             telemetry=self.telemetry,
             spending=Spending(
@@ -165,13 +163,9 @@ class Engine:
                 lambda: self.settings.budget.budget,
             ),
             authority=self.authorities,
-            folding=lambda: folds_of(self.settings.context),
-            profile=self.parts.profile,
-            context_tokens=lambda: self.settings.context.tokens,
             search=self._find,
-            settings=lambda: self.settings,
-            channels=self.parts.channel_names,
-            contacts=lambda: self.settings.contacts.book,
+            settings=self.live_settings,
+            channels=self.channels.names,
             resolve=lambda text: self.keys.resolve(text),  # noqa: PLW0108 - made after this
             forgotten=lambda: self._forgotten.redact,
         )
@@ -180,6 +174,22 @@ class Engine:
     def settings(self) -> Settings:
         """The settings in use."""
         return self.live_settings.current
+
+    @cached_property
+    def cassette(self) -> Cassette | None:
+        """The tape that is recorded or played, if one is configured."""
+        wanted = self.settings.cassette
+        if wanted.file is None:
+            return None
+        from asterism.models.cassette import Cassette
+
+        return Cassette(wanted.file, wanted.mode, speed=wanted.speed, loose=wanted.loose)
+
+    def _make_model(self, model: str) -> Model:
+        return make_model(self.settings, model, self.cassette, self.keys.get)
+
+    def _make_encoder(self, name: str) -> Encoder:
+        return make_encoder(self.settings, name, self.cassette, self.keys.get)
 
     # -- made when they are first used, since their libraries are large ----------------------------
 
@@ -206,7 +216,7 @@ class Engine:
             self.database,
             self.settings.constellation,
             self.clock,
-            QueryEncoder(self.parts.encoder),
+            QueryEncoder(self.models.encoder),
             lambda: self.settings.search.encoder,
         )
 
@@ -227,7 +237,9 @@ class Engine:
         self.workshop.clear()
 
     def _key_changed(self, name: str) -> None:
-        self.parts.key_changed(name)
+        for vendor in self.models.vendors():
+            if name in (vendor, named_by_setting(self.settings, vendor)):
+                self.models.key_changed(vendor)
         if self.settings.mcp:
             self.mcp.key_changed(name)
 
@@ -244,95 +256,27 @@ class Engine:
             self.lanes.poke(agent_id)
 
 
-class Parts:
-    """Models and channels, each made when first named and made anew when its settings change."""
+class ChannelRegistry:
+    """The channels that are configured: made when first named, anew when settings change."""
 
-    def __init__(
-        self,
-        settings: Callable[[], Settings],
-        secret: Secret = lambda _: None,
-    ) -> None:
-        """Make the parts; `secret` returns a stored key by its name."""
+    def __init__(self, settings: LiveSettings) -> None:
         self._settings = settings
-        self._secret = secret
-        self._models: dict[str, Model] = {}
-        self._servers: dict[str, VendorState] = {}
-        self._links: dict[str, ChainLink] = {}
         self._channels: dict[str, Channel] = {}
-        self._encoders: dict[str, Encoder] = {}
-        self._retired: list[Model | Channel | Encoder] = []
-        self._given: set[str] = set()
+        self._retired: list[Channel] = []
 
-    def put(self, models: Mapping[str, Model], channels: Mapping[str, Channel]) -> None:
-        """Use these instead of configured ones."""
-        self._models.update(models)
-        self._given.update(models)
+    def put(self, channels: Mapping[str, Channel]) -> None:
+        """Use these by name instead of configured ones."""
         self._channels.update(channels)
 
-    @cached_property
-    def cassette(self) -> Cassette | None:
-        """The tape that is recorded or played, if one is configured."""
-        wanted = self._settings().cassette
-        if wanted.file is None:
-            return None
-        from asterism.models.cassette import Cassette
-
-        return Cassette(wanted.file, wanted.mode, speed=wanted.speed, loose=wanted.loose)
-
-    def channel_names(self) -> set[str]:
+    def names(self) -> set[str]:
         """Return the names of all channels there are."""
-        return {*self._settings().channels, *self._channels}
+        return {*self._settings.current.channels, *self._channels}
 
-    def chain(self, model: str) -> tuple[str, ...]:
-        """Return the models that an agent's names, as `vendor:name`; `default` is configured."""
-        return chain_of(self._settings().default_model if model == DEFAULT_MODEL else model)
-
-    def link(self, model: str) -> ChainLink:
-        """Return the port and all that is known of a model such as `openai:gpt-4.1-mini`."""
-        link = self._links.get(model)
-        if link is not None:
-            return link
-        vendor, _, name = model.partition(":")
-        settings = self._settings().vendor(vendor)
-        port = self._models.get(vendor)
-        if port is None:
-            port = self._models[vendor] = make_model(
-                self._settings(), model, self.cassette, self._secret
-            )
-        server = self._servers.get(vendor)
-        if server is None:
-            pace = RateLimiter(settings.requests_per_minute, settings.tokens_per_minute)
-            server = self._servers[vendor] = VendorState(rate=pace)
-        link = self._links[model] = ChainLink(model, port, name, server, settings.retries)
-        return link
-
-    def profile(self, model: str) -> Profile:
-        """Return what a model can take in; nothing is known of one that cannot be reached."""
-        try:
-            return self.link(model).profile
-        except AsterismError:
-            return Profile()
-
-    def encoder(self, name: str) -> Encoder | None:
-        """Return an encoder by its name in the configuration; None for `none`."""
-        if name == "none":
-            return None
-        found = self._encoders.get(name)
-        if found is None:
-            found = self._encoders[name] = make_encoder(
-                self._settings(), name, self.cassette, self._secret
-            )
-        return found
-
-    def breakers(self) -> dict[str, bool]:
-        """Return whether each vendor that was asked is left alone since it fails."""
-        return {vendor: server.breaker.is_open for vendor, server in self._servers.items()}
-
-    def channel(self, name: str) -> Channel:
+    def get(self, name: str) -> Channel:
         """Return a channel by its name in the configuration."""
         channel = self._channels.get(name)
         if channel is None:
-            configured = self._settings().channels.get(name)
+            configured = self._settings.current.channels.get(name)
             if configured is None:
                 raise NotFound(
                     f"There is no channel {name!r}. Add a table [channels.{name}] to asterism.toml."
@@ -341,54 +285,22 @@ class Parts:
             channel = self._channels[name] = make(name, configured.options)
         return channel
 
-    def key_changed(self, name: str) -> None:
-        """Ask with another key from now on; turns under way may still use the old one."""
-        for vendor in self._models.keys() - self._given:
-            if name in (vendor, named_by_setting(self._settings(), vendor)):
-                self._retired.append(self._models.pop(vendor))
-                self._links.clear()
-
     def settings_changed(self, old: Settings, new: Settings) -> None:
-        """Let go of what is configured otherwise now; turns under way may still use it."""
-        for vendor in list(self._models):
-            if old.models.get(vendor) != new.models.get(vendor):
-                self._retired.append(self._models.pop(vendor))
-                self._servers.pop(vendor, None)
-                self._links.clear()
-        for name in list(self._encoders):
-            vendor = name.partition(":")[0]
-            if (old.search.threads, old.models.get(vendor)) != (
-                new.search.threads,
-                new.models.get(vendor),
-            ):
-                self._retired.append(self._encoders.pop(name))
+        """Let go of what is configured otherwise now; deliveries under way may still use it."""
         for name in list(self._channels):
             if old.channels.get(name) != new.channels.get(name):
                 self._retired.append(self._channels.pop(name))
 
     async def close(self) -> None:
         """Close everything that was made."""
-        for server in self._servers.values():
-            server.rate.close()
-        made = (*self._models.values(), *self._channels.values(), *self._encoders.values())
-        for part in (*made, *self._retired):
+        for channel in (*self._channels.values(), *self._retired):
             with contextlib.suppress(Exception):
-                await part.close()
+                await channel.close()
 
 
 def forgets_again(data: Path) -> bool:
     """Tell whether something was forgotten, which an older copy of the database may bring back."""
     return (data / TOMBSTONES).exists()
-
-
-def folds_of(context: ContextSettings) -> Folds:
-    """Return how a past that has become too long is folded, as it is configured."""
-    return Folds(
-        Strategy(context.strategy),
-        keep_recent=context.keep_recent,
-        keep_important=context.keep_important,
-        decay_hours=context.decay_hours,
-    )
 
 
 def make_model(

@@ -248,7 +248,7 @@ class Home:
             engine.database,
             self._session.constellation,
             engine.telemetry,
-            engine.parts.breakers(),
+            engine.models.breakers(),
             now=engine.clock(),
             accept=accept,
         )
@@ -360,7 +360,8 @@ class Asterism(Home):
         if database is None:
             database = await open_database(live.current, place, readonly=readonly)
         engine = Engine(database, live, toolbox, clock, place, given)
-        engine.parts.put(models or {}, channels or {})
+        engine.models.put(models or {})
+        engine.channels.put(channels or {})
         engine.prices.custom_vendors.update(models or {})
         home = cls(engine)
         try:
@@ -395,8 +396,8 @@ class Asterism(Home):
             await self.memory.forget_again()
         if work:
             begin_spans(engine.telemetry, self.settings)
-            if engine.parts.cassette is not None:
-                engine.parts.cassette.check()
+            if engine.cassette is not None:
+                engine.cassette.check()
             engine.lanes = self._make_lanes()
             if not engine.database.distributed:
                 self.taken_up = await self.turns.unfinished()
@@ -404,13 +405,13 @@ class Asterism(Home):
         if work:
             # What is slow to import is imported now, not in the middle of the first turn.
             with contextlib.suppress(AsterismError):
-                engine.parts.link(engine.parts.chain(DEFAULT_MODEL)[0])
+                engine.models.link(engine.models.chain(DEFAULT_MODEL)[0])
             await engine.outbox.start()
             await engine.schedules.start()
             await engine.approvals.start()
             self._retention.start()
             await engine.indexing.start()
-            for name in engine.parts.channel_names():
+            for name in engine.channels.names():
                 self._listening.append(asyncio.create_task(self._listen(name)))
 
     def _on_forgetting(self, constellation: str) -> None:
@@ -459,7 +460,8 @@ class Asterism(Home):
         await engine.workshop.close()
         await engine.outbox.stop()
         await engine.telemetry.close()
-        await engine.parts.close()
+        await engine.models.close()
+        await engine.channels.close()
         await engine.keys.close()
         await engine.database.close()
 
@@ -496,7 +498,7 @@ class Asterism(Home):
         wait = 1.0
         while True:
             try:
-                channel = self._engine.parts.channel(name)
+                channel = self._engine.channels.get(name)
                 if isinstance(channel, Answering):
                     channel.take_answers(answer)
                 await channel.listen(accept)

@@ -46,6 +46,7 @@ from asterism.types.agents import (
     chain_of,
 )
 from asterism.types.memory import TOMBSTONES
+from asterism.types.permissions import ApprovalRecord
 from asterism.types.turns import LONGEST_MESSAGE, Receipt, check_field
 
 THE_OWNER = Actor(OWNER, OWNER, OWNER)
@@ -354,7 +355,7 @@ AnyText: TypeAlias = str
 _FREE = ("AnyText", "Query")
 """Types whose texts are not looked into here."""
 
-_MADE_HERE = frozenset({AgentRecord, Receipt})
+_MADE_HERE = (AgentRecord, Receipt, ApprovalRecord)
 """What verbs give back, and what nobody makes by hand."""
 
 Fits = Callable[[Any], bool]
@@ -392,7 +393,7 @@ class Arguments:
                 return
         # Most arguments are one of these, and a turn should not pay for the others.
         kind = cast("type[Any]", type(value))
-        if value is None or kind is bool or kind in _MADE_HERE:
+        if value is None or kind is bool or isinstance(value, _MADE_HERE):
             return
         if kind is str and value.isascii() and "\0" not in value:
             return

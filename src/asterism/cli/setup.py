@@ -296,11 +296,12 @@ def _plan_cap(plan: _Plan, now: _Now, given: str | None, *, asking: bool) -> Non
 
 def _costs(settings: Settings, model: str) -> bool | None:
     """Tell whether asking a model costs money; None if its price is not known."""
+    from asterism.config.load import FixedSettings
     from asterism.turns.spending import Prices
     from asterism.types.agents import chain_of
     from asterism.types.spending import FREE
 
-    found = [Prices(lambda: settings).of(one) for one in chain_of(model)]
+    found = [Prices(FixedSettings(settings)).of(one) for one in chain_of(model)]
     return None if None in found else any(price != FREE for price in found)
 
 

@@ -7,12 +7,12 @@ import logging
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, time
 from functools import reduce
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Literal, TypeGuard, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeGuard, cast, get_args, get_origin
 
 from pydantic import BaseModel, SecretStr, ValidationError
 
@@ -336,10 +336,10 @@ def _hint(key: Key, spell: Callable[[Key], str]) -> str:
 
 
 def _elsewhere(name: str | int) -> Key | None:
-    for section, field in Settings.model_fields.items():
+    for section, described in Settings.model_fields.items():
         if section == name:
             return (section,)
-        if _is_model(field.annotation) and name in field.annotation.model_fields:
+        if _is_model(described.annotation) and name in described.annotation.model_fields:
             return (section, name)
     return None
 
@@ -397,6 +397,19 @@ class Reload:
     error: str | None = None
 
 
+class CurrentSettings(Protocol):
+    """Something that has the settings in use."""
+
+    current: Settings
+
+
+@dataclass(slots=True)
+class FixedSettings:
+    """Settings that follow no file."""
+
+    current: Settings = field(default_factory=Settings)
+
+
 class LiveSettings:
     """The settings in use, which follow the file."""
 
@@ -418,12 +431,8 @@ class LiveSettings:
         self._subscribers: list[Callable[[Settings, Settings], None]] = []
         self._file = config_file(data, file, environ)
         self._must_exist = False
-        self._current = self._load()
-
-    @property
-    def current(self) -> Settings:
+        self.current = self._load()
         """The settings in use."""
-        return self._current
 
     def subscribe(self, callback: Callable[[Settings, Settings], None]) -> None:
         """Call back with the old and the new settings after each change; it must not raise."""
@@ -437,9 +446,9 @@ class LiveSettings:
             problem = f"{error.message} The previous configuration stays in use."
             self._on_problem(problem)
             return Reload(error=problem)
-        old = self._current
+        old = self.current
         kept = {section: getattr(old, section) for section in NEEDS_RESTART}
-        self._current = new = read.model_copy(update=kept)
+        self.current = new = read.model_copy(update=kept)
         changed, needs_restart = _differences(old, new), _differences(new, read)
         if changed:
             for callback in self._subscribers:

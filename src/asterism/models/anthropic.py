@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, cast
 import orjson
 
 from asterism.errors import ConfigError, ContentRefused, ContextTooLong
-from asterism.models import estimate_usage
 from asterism.models.anthropic_messages import (
     ConversationCache,
     convert_choice,
@@ -291,7 +290,7 @@ class MessagesReplyParser:
             text,
             tuple(calls.values()),
             reasoning,
-            self._usage() or estimate_usage(sent, len(output.encode())),
+            self._usage() or Usage.estimate(sent, len(output.encode())),
             "length" if finish == WINDOW_FULL else finish,
             _thinking_record(blocks) if calls else b"",
         )

@@ -16,13 +16,17 @@ Each kind of trouble has its own behaviour:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from asterism.config.load import CurrentSettings
+from asterism.config.settings import Settings
 from asterism.errors import (
+    AsterismError,
     ConfigError,
     ContextTooLong,
     KeyRefused,
@@ -32,9 +36,20 @@ from asterism.errors import (
     ModelRefused,
     ModelUnavailable,
 )
-from asterism.ports import Emit, Hold, Model, ModelQuestion, ModelRequest, Profile, Profiled, Sleep
+from asterism.ports import (
+    Emit,
+    Encoder,
+    Hold,
+    Model,
+    ModelQuestion,
+    ModelRequest,
+    Profile,
+    Profiled,
+    Sleep,
+)
 from asterism.telemetry import ModelWatch, record_failover
 from asterism.telemetry.redaction import SECRETS, RequestRedactor, redact_name
+from asterism.types.agents import DEFAULT_MODEL, chain_of
 from asterism.types.turns import Call, Reply
 
 MAX_PAUSE = 30.0
@@ -500,3 +515,116 @@ class RateLimiter:
             self._requests.take(1)
         if self._tokens is not None:
             self._tokens.take(tokens)
+
+
+class ModelRegistry:
+    """The models that are configured: made when first named, made anew when settings change."""
+
+    def __init__(
+        self,
+        settings: CurrentSettings,
+        make_model: Callable[[str], Model],
+        make_encoder: Callable[[str], Encoder],
+    ) -> None:
+        """Make the registry.
+
+        Args:
+            settings: The configuration in use.
+            make_model: Returns a port to the vendor of a model named `vendor:name`.
+            make_encoder: Returns an encoder by its name in the configuration.
+        """
+        self._settings = settings
+        self._make_model = make_model
+        self._make_encoder = make_encoder
+        self._models: dict[str, Model] = {}
+        self._servers: dict[str, VendorState] = {}
+        self._links: dict[str, ChainLink] = {}
+        self._encoders: dict[str, Encoder] = {}
+        self._retired: list[Model | Encoder] = []
+        self._given: set[str] = set()
+        self._chain = Chain(self.link)
+
+    def put(self, models: Mapping[str, Model]) -> None:
+        """Use these by vendor instead of configured ones."""
+        self._models.update(models)
+        self._given.update(models)
+
+    async def ask(self, question: ModelQuestion) -> Reply:
+        """Put a question to the models of a chain."""
+        return await self._chain.ask(question)
+
+    def chain(self, model: str) -> tuple[str, ...]:
+        """Return the models that an agent's names, as `vendor:name`; `default` is configured."""
+        if model == DEFAULT_MODEL:
+            model = self._settings.current.default_model
+        return chain_of(model)
+
+    def link(self, model: str) -> ChainLink:
+        """Return the port and all that is known of a model such as `openai:gpt-4.1-mini`."""
+        link = self._links.get(model)
+        if link is not None:
+            return link
+        vendor, _, name = model.partition(":")
+        settings = self._settings.current.vendor(vendor)
+        port = self._models.get(vendor)
+        if port is None:
+            port = self._models[vendor] = self._make_model(model)
+        server = self._servers.get(vendor)
+        if server is None:
+            pace = RateLimiter(settings.requests_per_minute, settings.tokens_per_minute)
+            server = self._servers[vendor] = VendorState(rate=pace)
+        link = self._links[model] = ChainLink(model, port, name, server, settings.retries)
+        return link
+
+    def profile(self, model: str) -> Profile:
+        """Return what a model can take in; nothing is known of one that cannot be reached."""
+        try:
+            return self.link(model).profile
+        except AsterismError:
+            return Profile()
+
+    def encoder(self, name: str) -> Encoder | None:
+        """Return an encoder by its name in the configuration; None for `none`."""
+        if name == "none":
+            return None
+        found = self._encoders.get(name)
+        if found is None:
+            found = self._encoders[name] = self._make_encoder(name)
+        return found
+
+    def breakers(self) -> dict[str, bool]:
+        """Return whether each vendor that was asked is left alone since it fails."""
+        return {vendor: server.breaker.is_open for vendor, server in self._servers.items()}
+
+    def key_changed(self, vendor: str) -> None:
+        """Ask with another key from now on; turns under way may still use the old one."""
+        if vendor in self._models and vendor not in self._given:
+            self._retired.append(self._models.pop(vendor))
+            self._links.clear()
+
+    def vendors(self) -> list[str]:
+        """Return the vendors whose configured ports were made."""
+        return [vendor for vendor in self._models if vendor not in self._given]
+
+    def settings_changed(self, old: Settings, new: Settings) -> None:
+        """Let go of what is configured otherwise now; turns under way may still use it."""
+        for vendor in list(self._models):
+            if old.models.get(vendor) != new.models.get(vendor):
+                self._retired.append(self._models.pop(vendor))
+                self._servers.pop(vendor, None)
+                self._links.clear()
+        for name in list(self._encoders):
+            vendor = name.partition(":")[0]
+            if (old.search.threads, old.models.get(vendor)) != (
+                new.search.threads,
+                new.models.get(vendor),
+            ):
+                self._retired.append(self._encoders.pop(name))
+
+    async def close(self) -> None:
+        """Close everything that was made."""
+        for server in self._servers.values():
+            server.rate.close()
+        for part in (*self._models.values(), *self._encoders.values(), *self._retired):
+            with contextlib.suppress(Exception):
+                await part.close()

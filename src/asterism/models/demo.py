@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
-from asterism.models import estimate_usage
-from asterism.types.turns import Call, Reply
+from asterism.types.turns import Call, Reply, Usage
 
 if TYPE_CHECKING:
     from asterism.ports import Emit, ModelRequest
@@ -39,7 +38,7 @@ class Demo:
         return Reply(
             text=text,
             calls=(call,) if call else (),
-            usage=estimate_usage(sent, output_bytes),
+            usage=Usage.estimate(sent, output_bytes),
             finish="tool_calls" if call else "stop",
         )
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, cast
 import orjson
 
 from asterism.errors import ContentRefused
-from asterism.models import estimate_usage
 from asterism.models.endpoint import (
     Endpoint,
     EventLines,
@@ -216,7 +215,7 @@ class ChatReplyParser:
         usage = self._usage
         if not usage.total:
             output = text + reasoning + "".join(c.name + c.arguments for c in calls.values())
-            usage = estimate_usage(sent, len(output.encode()))
+            usage = Usage.estimate(sent, len(output.encode()))
         finish = self.finish or ("tool_calls" if calls else "stop")
         return Reply(
             text, tuple(calls.values()), reasoning, usage, finish, self._thought() if calls else b""

@@ -22,7 +22,6 @@ from asterism.errors import (
     ModelRefused,
     ModelUnavailable,
 )
-from asterism.models import estimate_usage
 from asterism.models.endpoint import (
     CONNECT_SECONDS,
     RequestRejected,
@@ -353,7 +352,7 @@ class ReplyCollector:
         usage = _usage(response)
         if not usage.total:
             output = text + reasoning + "".join(call.name + call.arguments for call in calls)
-            usage = estimate_usage(sent, len(output.encode()))
+            usage = Usage.estimate(sent, len(output.encode()))
         thought = dump_thought(response, by) if calls and _has_vendor_parts(response) else b""
         return Reply(text, calls, reasoning, usage, finish, thought)
 

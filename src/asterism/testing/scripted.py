@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from asterism.models import estimate_usage
-from asterism.types.turns import Reply, text_of
+from asterism.types.turns import Reply, Usage, text_of
 
 if TYPE_CHECKING:
     from asterism.ports import Emit, ModelRequest
@@ -87,4 +86,4 @@ class ScriptedModel:
 
 def _whole(text: str, request: ModelRequest) -> Reply:
     sent = sum(map(len, request.messages))
-    return Reply(text, usage=estimate_usage(sent, len(text.encode())))
+    return Reply(text, usage=Usage.estimate(sent, len(text.encode())))

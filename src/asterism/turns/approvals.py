@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -67,7 +66,16 @@ from asterism.types.permissions import (
     told_of,
     write_effects,
 )
-from asterism.types.turns import Delivery, Message, Notice, Receipt, TurnRecord, check_field, plain
+from asterism.types.turns import (
+    AnswerText,
+    Delivery,
+    Message,
+    Notice,
+    Receipt,
+    TurnRecord,
+    check_field,
+    plain,
+)
 
 NO_APPROVAL = (
     'There is no approval {id!r}. "asterism approval list" shows what waits for an answer.'
@@ -468,44 +476,6 @@ def words_for(outcome: Receipt | AsterismError, approval_id: str, *, approved: b
     if approved:
         return f"Approved {approval_id}: the call is made, and the turn goes on."
     return f"Denied {approval_id}: the call is not made, and the agent is told so."
-
-
-_LONGEST = 4_000
-_NAMED = re.compile(
-    r"/?(?P<word>approve|yes|deny|no)[\s:]+(?P<id>ap_[0-9a-z]{4,})\b[\s:,.!-]*(?P<note>.*)",
-    re.IGNORECASE | re.DOTALL,
-)
-_YES = re.compile(r"/?(?:yes|y|approve|approved)[\s.!]*", re.IGNORECASE)
-# A yes with a condition is no yes; a no with words is one, and the agent reads the words.
-_NO = re.compile(
-    r"/?(?:(?:no|n|deny|denied)[\s.!]*|no[,:;-]\s*(?P<no>.+)|deny[\s,:;-]+(?P<deny>.+))",
-    re.IGNORECASE | re.DOTALL,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerText:
-    """A message that may be an answer."""
-
-    approved: bool
-    approval_id: str | None = None
-    """Which question it names, perhaps by the end of its id; None: the one that waits."""
-    note: str | None = None
-
-
-def read_answer(text: str) -> AnswerText | None:
-    """Return what a message says if it is an answer; None if it is anything else."""
-    if len(text) > _LONGEST:
-        return None
-    said = text.strip()
-    if found := _NAMED.fullmatch(said):
-        approved = found["word"].lower() in ("approve", "yes")
-        return AnswerText(approved, found["id"].lower(), found["note"].strip() or None)
-    if _YES.fullmatch(said):
-        return AnswerText(approved=True)
-    if found := _NO.fullmatch(said):
-        return AnswerText(approved=False, note=(found["no"] or found["deny"] or "").strip() or None)
-    return None
 
 
 _AT_ONCE = 100

@@ -152,7 +152,7 @@ async def _judged(
     begun = f"{ready.key}/begun" if approved_by is None else f"{ready.key}/approved"
     if begun in turn.recorded:
         return Allow()
-    asks = turn.course.consent(attempt_of(ready.tool, ready.call, ready.arguments))
+    asks = turn.rule_state.consent(attempt_of(ready.tool, ready.call, ready.arguments))
     return await judge(
         *(turn, ready.key, ready.tool, ready.arguments, trust, ready.audience),
         asks=asks,
@@ -657,9 +657,9 @@ def _context(turn: Turn, ready: _Ready, decision: Decision | None) -> ToolContex
         trust_levels=[ready.tool.trust] if ready.tool.trust is not None else [],
         audiences=[] if participants.owner_alone or ready.audience.public else [ready.audience],
         searching=(lambda query: search(turn.agent.id, query, participants)) if search else None,
-        settings=turn.services.settings,
+        settings=lambda: turn.services.settings.current,
         channels=turn.services.channels,
-        contacts=turn.services.contacts,
+        contacts=lambda: turn.services.settings.current.contacts.book,
         resolve=turn.services.resolve,
     )
 
@@ -680,7 +680,7 @@ def _show_call(turn: Turn, key: str, call: Call) -> None:
 
 
 def _show_result(turn: Turn, key: str, body: bytes, state: ResultState) -> None:
-    if turn.services.watched(turn.agent.id):
+    if turn.services.hub.watched(turn.agent.id):
         text = orjson.loads(body)["content"]
         turn.publish("result", {"key": key, "state": state.value, "text": text})
 
@@ -709,33 +709,33 @@ def attempt_of(tool: Tool, call: Call, arguments: dict[str, Any]) -> Attempt:
 
 def rule_refusal(turn: Turn, attempt: Attempt, pending: Sequence[Attempt]) -> Refusal | None:
     """Return why rules are against a call; see `Course.refusal`."""
-    if not (turn.course.rules or attempt.outside):
+    if not (turn.rule_state.rules or attempt.outside):
         return None
-    turn.course.read(turn.recorded)
-    return turn.course.refusal(attempt, turn.services.clock(), pending)
+    turn.rule_state.read(turn.recorded)
+    return turn.rule_state.refusal(attempt, turn.services.clock(), pending)
 
 
 async def begin_rules(turn: Turn) -> None:
     """Learn what rules look at beyond the turn, and note it for whoever replays the turn."""
-    course = turn.course
-    if not course.rules:
+    if not turn.agent.rules:
         return
+    state = turn.rule_state
     ran: dict[str, int] = {}
-    if course.looks_back:
+    if state.looks_back:
         ran = await turn.services.database.read(lambda tx: agents.runs_of(tx, turn.agent.id))
-        course.look_back(ran)
+        state.look_back(ran)
     if GIVEN not in turn.recorded:
-        kept = {"rules": rules_text(turn.agent.rules), "tools": course.tools, "ran": ran}
+        kept = {"rules": rules_text(turn.agent.rules), "tools": state.tools, "ran": ran}
         turn.stage(EntryKind.ONCE, GIVEN, orjson.dumps(kept))
 
 
 def remind_of_rules(turn: Turn, step: int) -> None:
     """Climb a rung for each rule that calls of a step did not keep; may end the turn."""
-    turn.course.read(turn.recorded)
+    turn.rule_state.read(turn.recorded)
     key = f"{step}/rules"
-    if not turn.course.trail.refused or key in turn.recorded:
+    if not turn.rule_state.trail.refused or key in turn.recorded:
         return
-    broken = [one for one in turn.course.broken(step) if one[0] >= _REMINDED]
+    broken = [one for one in turn.rule_state.broken(step) if one[0] >= _REMINDED]
     if not broken:
         return
     said = " ".join(dict.fromkeys(_lesson(refused) for _, refused in broken))
@@ -754,13 +754,13 @@ def remind_of_rules(turn: Turn, step: int) -> None:
 
 async def may_end(turn: Turn, step: int) -> bool:
     """Tell whether a turn may end with its answer; if not, the agent is reminded or helped."""
-    course, key = turn.course, f"{step}/due"
-    if not course.rules:
+    if not turn.agent.rules:
         return True
+    state, key = turn.rule_state, f"{step}/due"
     if key in turn.recorded:
         return False
-    course.read(turn.recorded)
-    due = course.due(turn.services.clock())
+    state.read(turn.recorded)
+    due = state.due(turn.services.clock())
     if not due:
         return True
     said = " ".join(str(one) for one in due)
@@ -794,11 +794,11 @@ def forced_reply(turn: Turn, step: int) -> Reply | None:
 
 async def closing_reply(turn: Turn, step: int, reply: Reply) -> Reply | None:
     """Return the answer that a turn ends with since a tool of it ends turns, or None."""
-    if not turn.course.rules or turn.schema is not None:
+    if not turn.agent.rules or turn.schema is not None:
         return None
-    turn.course.read(turn.recorded)
-    made, key = turn.course.ended(), f"{step + 1}/reply"
-    if made is None or turn.course.due(turn.services.clock()):
+    turn.rule_state.read(turn.recorded)
+    made, key = turn.rule_state.ended(), f"{step + 1}/reply"
+    if made is None or turn.rule_state.due(turn.services.clock()):
         return None
     if (former := turn.recorded.get(key)) is not None:
         said = Reply.from_entry(former.body, former.meta)
@@ -814,12 +814,12 @@ async def closing_reply(turn: Turn, step: int, reply: Reply) -> Reply | None:
 
 def _force(turn: Turn, step: int, tools: tuple[str, ...]) -> str | None:
     """Have a tool called in the next step that leads to one of these; None if none can be."""
-    course, now = turn.course, turn.services.clock()
+    state, now = turn.rule_state, turn.services.clock()
     forced_before = {
         entry.body.decode() for key, entry in turn.recorded.items() if key.endswith("/force")
     }
     for wanted in tools:
-        name = course.first_step(wanted, now)
+        name = state.first_step(wanted, now)
         if name is not None and name not in forced_before and _takes_nothing(turn, name):
             turn.stage(EntryKind.ONCE, f"{step}/force", name.encode())
             return name
@@ -839,7 +839,7 @@ def _takes_nothing(turn: Turn, name: str) -> bool:
 
 
 def _was_tried(turn: Turn, due: Due) -> bool:
-    return any(turn.course.trail.any(name, RUN) for name in due.tools)
+    return any(turn.rule_state.trail.any(name, RUN) for name in due.tools)
 
 
 def _count_entries(turn: Turn, ending: str) -> int:

@@ -11,6 +11,7 @@ from itertools import accumulate, groupby
 
 import orjson
 
+from asterism.config.settings import ContextSettings
 from asterism.errors import AsterismError, BudgetReached, ModelError
 from asterism.memory.facts import Fact, facts_in
 from asterism.memory.gate import passages
@@ -37,6 +38,7 @@ from asterism.types.turns import (
     MARK,
     WIRE_KINDS,
     EntryKind,
+    Folds,
     Strategy,
     Summary,
     message_wire,
@@ -182,7 +184,7 @@ async def _summarise(
     asking: tuple[Reservations | None, Callable[[str, str], None], str],
 ) -> _Made | None:
     """Choose what leaves a context, and write what stands for it; None if nothing can leave."""
-    folds = services.folding()
+    folds = folds_of(services.settings.current.context)
     strategy = folds.strategy
     if context.epoch.summary is None and context.epoch.first_seq > 1:
         strategy = Strategy.TRUNCATE  # a past from before there were summaries, or an imported one
@@ -265,17 +267,17 @@ async def _ask(
     key: str,
 ) -> tuple[str, str] | None:
     """Return the summary that a model writes, with the model; None if a rule has to do."""
-    models = services.chain(live.agent.model)
-    profile = services.profile(models[0])
+    models = services.models.chain(live.agent.model)
+    profile = services.models.profile(models[0])
     if profile.compact:
         return None  # it reads too slowly to be waited for
-    window = profile.window or services.context_tokens()
+    window = profile.window or services.settings.current.context.tokens
     text, made_by = "", ""
     try:
         for number, part in enumerate(chunks(folding, int(window * _READ_SHARE))):
             piece = part if number == 0 else replace(part, former=text)
             messages = ask_for_summary(piece)
-            reply = await services.ask(
+            reply = await services.models.ask(
                 ModelQuestion(
                     models=models,
                     compose=_composer(live, messages, f"{key}/{number}"),
@@ -889,3 +891,13 @@ def _quoted(one: ContextEntry) -> str:
         left_out = len(text) - 2 * half
         text = f"{text[:half]}\n[… {left_out:,} characters left out …]\n{text[-half:]}"
     return quote_lines(f"[{utc_minute(one.at)}] {who}: {text}")
+
+
+def folds_of(context: ContextSettings) -> Folds:
+    """Return how a past that has become too long is folded, as it is configured."""
+    return Folds(
+        Strategy(context.strategy),
+        keep_recent=context.keep_recent,
+        keep_important=context.keep_important,
+        decay_hours=context.decay_hours,
+    )

@@ -472,11 +472,11 @@ async def intents_of(turn: Turn, text: TrustedText) -> tuple[tuple[Intent, ...],
 
 def _reader(turn: Turn) -> tuple[tuple[str, ...], bool]:
     """Return the models that are asked, and whether they are small ones."""
-    services, wanted = turn.services, turn.services.settings().trust.reader
+    services, wanted = turn.services, turn.services.settings.current.trust.reader
     if wanted == LITERAL:
         return (), False
-    models = services.chain(turn.agent.model if wanted == AUTO else wanted)
-    small = services.profile(models[0]).compact
+    models = services.models.chain(turn.agent.model if wanted == AUTO else wanted)
+    small = services.models.profile(models[0]).compact
     return (() if small and wanted == AUTO else models), small
 
 
@@ -517,7 +517,7 @@ async def _ask(
 
     turn.publish("progress", {"key": "intent", "text": "reading what was asked for"})
     try:
-        reply = await turn.services.ask(
+        reply = await turn.services.models.ask(
             ModelQuestion(models, compose, reservations=turn.reservations, notify=turn.notify_owner)
         )
     except (ModelError, BudgetReached) as problem:

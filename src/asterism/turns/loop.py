@@ -120,7 +120,7 @@ async def _make_room(turn: Turn) -> None:
     size, budget = context.tail.size, context.tail.budget
     if size <= min(budget, _FITS_EVERYWHERE) and not cut_off:
         return
-    profile = services.profile(services.chain(turn.agent.model)[0])
+    profile = services.models.profile(services.models.chain(turn.agent.model)[0])
     if profile.window and not profile.compact:
         budget = min(budget, int(profile.window * _WINDOW_SHARE) * 4)
     if size > budget or cut_off:
@@ -160,10 +160,10 @@ async def _ask(turn: Turn, step: int) -> Reply:
             else _NO_THOUGHTS,
         )
 
-    shown = _Pieces(turn) if services.watched(agent.id) else None
-    reply = await services.ask(
+    shown = _Pieces(turn) if services.hub.watched(agent.id) else None
+    reply = await services.models.ask(
         ModelQuestion(
-            models=services.chain(agent.model),
+            models=services.models.chain(agent.model),
             compose=compose,
             reservations=turn.reservations,
             notify=turn.notify_owner,

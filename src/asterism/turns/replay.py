@@ -14,6 +14,8 @@ from typing import Any
 
 import orjson
 
+from asterism.config.load import FixedSettings
+from asterism.config.settings import ContextSettings, Settings
 from asterism.errors import Conflict, InvalidInput, ModelError, NotFound
 from asterism.memory import people
 from asterism.ports import ModelQuestion, Profile
@@ -73,6 +75,10 @@ class _EndOfRecording(ModelError):
 Wire = Callable[[ModelQuestion, Past | None, Reply | None], Awaitable[Reply | None]]
 """Answers a question from a tape of what went over the wire, with the past that the models saw and
 the reply that was recorded; None if the tape has no such exchange."""
+
+
+_CONTEXT_TOKENS = 1_000
+"""What a replay reads of an agent's past: what was sent then is known."""
 
 
 class _RecordedModel:
@@ -165,10 +171,6 @@ def _nothing() -> None:
     """Stand in for a tool's function, which is never called."""
 
 
-def _publish_nothing(agent_id: str, turn_id: str, kind: str, data: dict[str, Any]) -> None:
-    """Show nobody: a replay has no watchers."""
-
-
 async def replay(
     database: Database,
     record: TurnRecord,
@@ -229,6 +231,20 @@ def _given(entry: Entry | None) -> dict[str, Any]:
     return orjson.loads(entry.body) if entry else {"rules": None, "tools": [], "ran": {}}
 
 
+class _RecordedModels:
+    """Answers with what was recorded, whatever an agent's model is."""
+
+    def __init__(self, model: _RecordedModel) -> None:
+        self.ask = model.answer
+
+    def chain(self, model: str) -> tuple[str, ...]:
+        return (model,)
+
+    def profile(self, model: str) -> Profile:
+        del model
+        return Profile()
+
+
 async def _run(
     scratch: Database,
     agent: AgentRecord,
@@ -240,12 +256,10 @@ async def _run(
     services = TurnServices(
         database=scratch,
         toolbox=tools,
-        chain=lambda name: (name,),
-        ask=model.answer,
-        watched=lambda _: False,
-        publish=_publish_nothing,
+        models=_RecordedModels(model),
+        hub=Hub(),
         clock=lambda: record.opened_at,
-        context_tokens=lambda: 1_000,
+        settings=FixedSettings(Settings(context=ContextSettings(tokens=_CONTEXT_TOKENS))),
     )
     runtime = Runtime(
         services, Hub(), constellation="replay", delivered=lambda: None, ended=lambda _: None

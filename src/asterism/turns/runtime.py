@@ -6,9 +6,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
-from itertools import takewhile
 from typing import Any, NoReturn
 
 import orjson
@@ -18,13 +17,13 @@ from asterism.memory import people
 from asterism.store import agents, approvals, journal, messages
 from asterism.store.database import Connection, Database
 from asterism.telemetry.redaction import redact
-from asterism.turns.approvals import ApprovalQueue, read_answer
+from asterism.turns.approvals import ApprovalQueue
 from asterism.turns.calls import settle_open_calls
 from asterism.turns.context import LiveAgent, Meeting, enter, load, referred_to, who
 from asterism.turns.lanes import Lanes, LocalLanes
 from asterism.turns.loop import run_turn
-from asterism.turns.turn import EMPTY_ANSWER, StoppedBefore, Turn, TurnServices
-from asterism.types.agents import Account, Halt, message_id_for, new_id, now_ms, turn_id_for
+from asterism.turns.turn import EMPTY_ANSWER, Hub, StoppedBefore, Turn, TurnServices
+from asterism.types.agents import Account, Halt, message_id_for, new_id, turn_id_for
 from asterism.types.turns import (
     Entry,
     InboxItem,
@@ -175,8 +174,7 @@ class Runtime:
         agent_id, external_id = message.target, message.external_id
         message_id, at = new_id("msg"), self._services.clock()
         # Whoever acts as a person answers questions by the verb for it.
-        words = text if not images and message.schema is None and speaker is None else ""
-        answer, approvals_here = read_answer(words), self._approvals
+        answer, approvals_here = message.answer if speaker is None else None, self._approvals
 
         async def work(tx: Connection) -> InboxItem | Receipt:
             if answer is not None and approvals_here is not None:
@@ -376,7 +374,7 @@ class Runtime:
             self._database,
             live,
             met.participants,
-            services.context_tokens(),
+            services.settings.current.context.tokens,
             began,
             tell=record is None,
         )
@@ -673,139 +671,9 @@ class HaltWatch:
         return await agents.current_halt(tx, self._constellation)
 
 
-_KEPT = 4_096
-_GRACE = 600.0
-"""Seconds that a log is kept after its last watcher has left."""
 _ANNOUNCE = 10.0
 _SEND = 0.05
 _LONGEST_PAYLOAD = 6_000
-
-
-class _Log:
-    __slots__ = ("changed", "first", "signals", "until", "watchers")
-
-    def __init__(self, first: int) -> None:
-        self.signals: deque[Signal] = deque(maxlen=_KEPT)
-        self.first = first
-        """The number of the first signal after which nothing is missing."""
-        self.watchers = 0
-        self.until = 0.0
-        self.changed = asyncio.Event()
-
-    def after(self, number: int) -> list[Signal]:
-        """Return the signals after a number, reading no more than those."""
-        newest_first = takewhile(lambda one: _number(one.id) > number, reversed(self.signals))
-        return list(newest_first)[::-1]
-
-
-class Hub:
-    """Where turns publish signals and watchers read them."""
-
-    def __init__(self) -> None:
-        self._boot = new_id("hub")[-8:]
-        self._count = 0
-        self._logs: dict[str, _Log] = {}
-        self.forward: Callable[[Signal], None] | None = None
-        """Set where signals must reach other processes."""
-        self.announce: Callable[[str], None] | None = None
-        """Set where other processes must know whom somebody watches."""
-
-    def watched(self, agent_id: str) -> bool:
-        """Tell whether somebody watches an agent, or did a short while ago."""
-        log = self._logs.get(agent_id)
-        if log is None:
-            return False
-        if log.watchers or log.until > time.monotonic():
-            return True
-        del self._logs[agent_id]
-        return False
-
-    def keep(self, agent_id: str, seconds: float = _GRACE) -> None:
-        """Keep a log for an agent for some time, since somebody may watch it."""
-        log = self._log(agent_id)
-        log.until = max(log.until, time.monotonic() + seconds)
-
-    def publish(self, agent_id: str, turn_id: str, kind: str, data: dict[str, Any]) -> None:
-        """Add a signal to an agent's log."""
-        signal = self.receive(agent_id, turn_id, kind, data)
-        if self.forward is not None:
-            self.forward(signal)
-
-    def receive(self, agent_id: str, turn_id: str, kind: str, data: dict[str, Any]) -> Signal:
-        """Add a signal, from this process or another one."""
-        log = self._log(agent_id)
-        self._count += 1
-        signal = Signal(self._id(self._count), agent_id, turn_id, kind, data)
-        if len(log.signals) == _KEPT:
-            log.first = _number(log.signals[0].id) + 1
-        log.signals.append(signal)
-        log.changed.set()
-        return signal
-
-    def _log(self, agent_id: str) -> _Log:
-        log = self._logs.get(agent_id)
-        if log is None:
-            log = self._logs[agent_id] = _Log(self._count + 1)
-        return log
-
-    def place(self, agent_id: str) -> str:
-        """Return an id after which a watcher sees all that comes from now on."""
-        self.keep(agent_id)
-        return self._id(self._count)
-
-    def _id(self, number: int) -> str:
-        return f"{self._boot}-{number}-{now_ms():x}"
-
-    def knows(self, agent_id: str, after: str) -> bool:
-        """Tell whether everything after a signal is still here."""
-        log = self._logs.get(agent_id)
-        boot = after.partition("-")[0]
-        return log is not None and boot == self._boot and _number(after) >= log.first - 1
-
-    async def watch(self, agent_id: str, after: str | None = None) -> AsyncGenerator[Signal, None]:
-        """Yield signals as they come, from the one after `after` on, or from now on.
-
-        A watcher that falls behind the log gets a signal `gap` and goes on with what there is.
-        """
-        log = self._log(agent_id)
-        log.watchers += 1
-        if self.announce is not None:
-            self.announce(agent_id)
-        place = self._count if after is None or not self.knows(agent_id, after) else _number(after)
-        try:
-            while True:
-                if place + 1 < log.first:
-                    place = log.first - 1
-                    yield Signal(self._id(place), agent_id, "", "gap", {})
-                fresh = log.after(place)
-                for signal in fresh:
-                    place = _number(signal.id)
-                    yield signal
-                if not fresh:
-                    log.changed.clear()
-                    await log.changed.wait()
-        finally:
-            log.watchers -= 1
-            log.until = time.monotonic() + _GRACE
-
-    def watched_now(self) -> list[str]:
-        """Return the agents that have watchers in this process."""
-        return [agent_id for agent_id, log in self._logs.items() if log.watchers]
-
-
-def _number(signal_id: str) -> int:
-    try:
-        return int(signal_id.split("-")[1])
-    except (IndexError, ValueError):
-        return -1
-
-
-def time_of(signal_id: str) -> int:
-    """Return when a signal was given, in milliseconds since 1970; 0 if its id is malformed."""
-    try:
-        return int(signal_id.split("-")[2], 16)
-    except (IndexError, ValueError):
-        return 0
 
 
 class Bridge:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from asterism.config import Settings
+from asterism.config.load import CurrentSettings
 from asterism.errors import AsterismError, BudgetReached
 from asterism.ports import Clock, Hold, ModelRequest
 from asterism.store import spending as at_rest
@@ -158,7 +159,7 @@ class TurnBudget:
     async def reserve(self, model: str, request: ModelRequest) -> Hold | None:
         """Set money aside for an attempt to ask `vendor:name`; None where none is counted."""
         price = self._spending.price(model)
-        if price is not None and price.free:
+        if price is FREE or (price is not None and price.free):
             return None
         budget = self._spending.budget()
         caps = budget.caps(self._payer)
@@ -348,7 +349,7 @@ _DATED = re.compile(r"(-(\d{4}-\d{2}-\d{2}|\d{8}|\d{2}-\d{4}|latest))?(-v\d+(:\d
 class Prices:
     """Finds prices as they are configured now."""
 
-    def __init__(self, settings: Callable[[], Settings]) -> None:
+    def __init__(self, settings: CurrentSettings) -> None:
         self._settings = settings
         self.custom_vendors: set[str] = set()
         """Vendors whose ports were handed in by a program: free, unless the configuration says."""
@@ -357,7 +358,7 @@ class Prices:
 
     def of(self, model: str) -> Price | None:
         """Return the price of a model; None if nobody knows it."""
-        settings = self._settings()
+        settings = self._settings.current
         if settings is not self._found_in:
             self._found, self._found_in = {}, settings
         if model not in self._found:

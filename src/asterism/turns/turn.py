@@ -10,18 +10,20 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import takewhile
 from typing import Any, TypeVar
 
 import orjson
 
-from asterism.config import Settings
-from asterism.config.documents import Contacts
+from asterism.config.load import CurrentSettings, FixedSettings
 from asterism.errors import LaneLost, StoreUnavailable
 from asterism.permissions import Authority
 from asterism.permissions.readings import is_quoted_from
-from asterism.ports import Clock, ModelQuestion, Profile
+from asterism.ports import Clock, ModelSource
 from asterism.store import agents, approvals, epochs, events, journal, messages
 from asterism.store.approvals import Use
 from asterism.store.database import Connection, Database
@@ -34,7 +36,16 @@ from asterism.tools.tool import Toolbox
 from asterism.turns.context import LiveAgent, Note
 from asterism.turns.rules import RuleState
 from asterism.turns.spending import Spending, TurnBudget
-from asterism.types.agents import OWNER, Audience, Label, Participants, Trust, new_id, planned_for
+from asterism.types.agents import (
+    OWNER,
+    Audience,
+    Label,
+    Participants,
+    Trust,
+    new_id,
+    now_ms,
+    planned_for,
+)
 from asterism.types.memory import Source
 from asterism.types.permissions import PRESENT, ApprovalRecord, Effect, EffectKind, announcement
 from asterism.types.search import Query, SearchResult
@@ -46,12 +57,12 @@ from asterism.types.turns import (
     Delivery,
     Entry,
     EntryKind,
-    Folds,
     InboxItem,
     Notice,
     Outcome,
     Reply,
     ResultMeta,
+    Signal,
     TurnRecord,
     TurnState,
     Usage,
@@ -72,39 +83,159 @@ WITHHELD = (
 )
 
 
+_KEPT = 4_096
+_GRACE = 600.0
+"""Seconds that a log is kept after its last watcher has left."""
+
+
+class _Log:
+    __slots__ = ("changed", "first", "signals", "until", "watchers")
+
+    def __init__(self, first: int) -> None:
+        self.signals: deque[Signal] = deque(maxlen=_KEPT)
+        self.first = first
+        """The number of the first signal after which nothing is missing."""
+        self.watchers = 0
+        self.until = 0.0
+        self.changed = asyncio.Event()
+
+    def after(self, number: int) -> list[Signal]:
+        """Return the signals after a number, reading no more than those."""
+        newest_first = takewhile(lambda one: _number(one.id) > number, reversed(self.signals))
+        return list(newest_first)[::-1]
+
+
+class Hub:
+    """Where turns publish signals and watchers read them."""
+
+    def __init__(self) -> None:
+        self._boot = new_id("hub")[-8:]
+        self._count = 0
+        self._logs: dict[str, _Log] = {}
+        self.forward: Callable[[Signal], None] | None = None
+        """Set where signals must reach other processes."""
+        self.announce: Callable[[str], None] | None = None
+        """Set where other processes must know whom somebody watches."""
+
+    def watched(self, agent_id: str) -> bool:
+        """Tell whether somebody watches an agent, or did a short while ago."""
+        log = self._logs.get(agent_id)
+        if log is None:
+            return False
+        if log.watchers or log.until > time.monotonic():
+            return True
+        del self._logs[agent_id]
+        return False
+
+    def keep(self, agent_id: str, seconds: float = _GRACE) -> None:
+        """Keep a log for an agent for some time, since somebody may watch it."""
+        log = self._log(agent_id)
+        log.until = max(log.until, time.monotonic() + seconds)
+
+    def publish(self, agent_id: str, turn_id: str, kind: str, data: dict[str, Any]) -> None:
+        """Add a signal to an agent's log."""
+        signal = self.receive(agent_id, turn_id, kind, data)
+        if self.forward is not None:
+            self.forward(signal)
+
+    def receive(self, agent_id: str, turn_id: str, kind: str, data: dict[str, Any]) -> Signal:
+        """Add a signal, from this process or another one."""
+        log = self._log(agent_id)
+        self._count += 1
+        signal = Signal(self._id(self._count), agent_id, turn_id, kind, data)
+        if len(log.signals) == _KEPT:
+            log.first = _number(log.signals[0].id) + 1
+        log.signals.append(signal)
+        log.changed.set()
+        return signal
+
+    def _log(self, agent_id: str) -> _Log:
+        log = self._logs.get(agent_id)
+        if log is None:
+            log = self._logs[agent_id] = _Log(self._count + 1)
+        return log
+
+    def place(self, agent_id: str) -> str:
+        """Return an id after which a watcher sees all that comes from now on."""
+        self.keep(agent_id)
+        return self._id(self._count)
+
+    def _id(self, number: int) -> str:
+        return f"{self._boot}-{number}-{now_ms():x}"
+
+    def knows(self, agent_id: str, after: str) -> bool:
+        """Tell whether everything after a signal is still here."""
+        log = self._logs.get(agent_id)
+        boot = after.partition("-")[0]
+        return log is not None and boot == self._boot and _number(after) >= log.first - 1
+
+    async def watch(self, agent_id: str, after: str | None = None) -> AsyncGenerator[Signal, None]:
+        """Yield signals as they come, from the one after `after` on, or from now on.
+
+        A watcher that falls behind the log gets a signal `gap` and goes on with what there is.
+        """
+        log = self._log(agent_id)
+        log.watchers += 1
+        if self.announce is not None:
+            self.announce(agent_id)
+        place = self._count if after is None or not self.knows(agent_id, after) else _number(after)
+        try:
+            while True:
+                if place + 1 < log.first:
+                    place = log.first - 1
+                    yield Signal(self._id(place), agent_id, "", "gap", {})
+                fresh = log.after(place)
+                for signal in fresh:
+                    place = _number(signal.id)
+                    yield signal
+                if not fresh:
+                    log.changed.clear()
+                    await log.changed.wait()
+        finally:
+            log.watchers -= 1
+            log.until = time.monotonic() + _GRACE
+
+    def watched_now(self) -> list[str]:
+        """Return the agents that have watchers in this process."""
+        return [agent_id for agent_id, log in self._logs.items() if log.watchers]
+
+
+def _number(signal_id: str) -> int:
+    try:
+        return int(signal_id.split("-")[1])
+    except (IndexError, ValueError):
+        return -1
+
+
+def time_of(signal_id: str) -> int:
+    """Return when a signal was given, in milliseconds since 1970; 0 if its id is malformed."""
+    try:
+        return int(signal_id.split("-")[2], 16)
+    except (IndexError, ValueError):
+        return 0
+
+
 @dataclass(frozen=True, slots=True)
 class TurnServices:
     """What turns work with."""
 
     database: Database
     toolbox: Toolbox
-    chain: Callable[[str], tuple[str, ...]]
-    """From an agent's model to those that are asked, as `vendor:name`."""
-    ask: Callable[[ModelQuestion], Awaitable[Reply]]
-    """Puts a question to the models of a chain."""
-    watched: Callable[[str], bool]
-    publish: Callable[[str, str, str, dict[str, Any]], None]
-    """Show watchers of an agent a turn's signal: agent, turn, kind, data."""
+    models: ModelSource
+    hub: Hub
+    """Shows watchers what happens in turns."""
     clock: Clock
     telemetry: Telemetry = field(default_factory=Telemetry)
     spending: Spending | None = None
     """Prices and caps; None where no money can be spent."""
     authority: Callable[[], Authority] = Authority
     """What the owner has decided beforehand about writing to memory."""
-    folding: Callable[[], Folds] = Folds
-    """How a past that has become too long is folded."""
-    profile: Callable[[str], Profile] = lambda _: Profile()
-    """What a model, as `vendor:name`, can take in."""
-    context_tokens: Callable[[], int] = lambda: 100_000
-    """How much a model may be given to read."""
     search: Callable[[str, Query, Participants], Awaitable[SearchResult]] | None = None
     """Searches an agent's memory for those present; None where there is nothing to search."""
-    settings: Callable[[], Settings] = Settings
+    settings: CurrentSettings = field(default_factory=FixedSettings)
     """The configuration in use."""
     channels: Callable[[], Collection[str]] = tuple
     """The names of the channels there are."""
-    contacts: Callable[[], Contacts] = Contacts
-    """Where people are reached."""
     resolve: Callable[[str], str] = str
     """Returns the stored key that `secret:NAME` names, and any other text as it is."""
     forgotten: Callable[[], Callable[[str], str] | None] = lambda: None
@@ -208,12 +339,6 @@ class Turn:
         self.people = people
         self.speaker_trust = trust
         """How far the message that opened it is trusted."""
-        self.course = RuleState(
-            self.agent.rules,
-            services.toolbox.names(self.agent.tools) if self.agent.rules else (),
-            meant=services.toolbox.resolve_call,
-        )
-        """What the agent's rules for tools say to how the turn goes."""
         self.context.learn(Label(trust))
         self._open(notes)
         schema = self._told_at_opening().get("schema")
@@ -221,6 +346,13 @@ class Turn:
         """The JSON schema that the answer must fulfil."""
         for entry in entries or ():
             self._learn_again(entry)
+
+    @cached_property
+    def rule_state(self) -> RuleState:
+        """What the agent's rules for tools say to how the turn goes."""
+        toolbox, rules = self.services.toolbox, self.agent.rules
+        tools = toolbox.names(self.agent.tools) if rules else ()
+        return RuleState(rules, tools, meant=toolbox.resolve_call)
 
     def _open(self, notes: Sequence[Note]) -> None:
         """Stage what opens the turn, or the decision that it goes on with."""
@@ -436,9 +568,9 @@ class Turn:
         if not page.drafts and state is TurnState.OPEN and inside is None and not page.notices:
             return None
         self._page = PendingWrites()
-        if state is not TurnState.OPEN and self.course.looks_back:
-            self.course.read(self.recorded)
-            page.ran = self.course.lasting
+        if state is not TurnState.OPEN and self.agent.rules and self.rule_state.looks_back:
+            self.rule_state.read(self.recorded)
+            page.ran = self.rule_state.lasting
         if self._reservations is not None:
             page.charges = self._reservations.take(
                 ended=state not in (TurnState.OPEN, TurnState.PARKED)
@@ -644,8 +776,8 @@ class Turn:
 
     def publish(self, kind: str, data: dict[str, Any]) -> None:
         """Show watchers what is going on."""
-        if self.services.watched(self.agent.id):
-            self.services.publish(self.agent.id, self.id, kind, data)
+        if self.services.hub.watched(self.agent.id):
+            self.services.hub.publish(self.agent.id, self.id, kind, data)
 
     def tell(self, key: str, text: str, *, meta: str | None = None) -> None:
         """Say something to the agent in the middle of its turn."""

@@ -189,6 +189,11 @@ class Usage:
     estimated: bool = field(default=False, compare=False)
     """Whether the vendor did not count, so that it is a guess."""
 
+    @classmethod
+    def estimate(cls, sent: int, said: int) -> Usage:
+        """Guess the tokens of a call from its bytes, for servers that do not count them."""
+        return cls(input=-(-sent // 4), output=-(-said // 4), estimated=True)
+
     @property
     def total(self) -> int:
         """Tokens in and out."""
@@ -385,6 +390,29 @@ class MessageOrigin:
     """The room of the channel where it is said; None: in private."""
 
 
+_MAX_ANSWER = 4_000
+_NAMED_ANSWER = re.compile(
+    r"/?(?P<word>approve|yes|deny|no)[\s:]+(?P<id>ap_[0-9a-z]{4,})\b[\s:,.!-]*(?P<note>.*)",
+    re.IGNORECASE | re.DOTALL,
+)
+_YES = re.compile(r"/?(?:yes|y|approve|approved)[\s.!]*", re.IGNORECASE)
+# A yes with a condition is no yes; a no with words is one, and the agent reads the words.
+_NO = re.compile(
+    r"/?(?:(?:no|n|deny|denied)[\s.!]*|no[,:;-]\s*(?P<no>.+)|deny[\s,:;-]+(?P<deny>.+))",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerText:
+    """What a message says if it is an answer to a question."""
+
+    approved: bool
+    approval_id: str | None = None
+    """Which question it names, perhaps by the end of its id; None: the one that waits."""
+    note: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """Something said to an agent, as a channel hands it in."""
@@ -410,6 +438,23 @@ class Message:
     def images(self) -> list[Blob]:
         """The images among the parts."""
         return [part for part in self.parts if not isinstance(part, str)]
+
+    @property
+    def answer(self) -> AnswerText | None:
+        """What it says if it is an answer to a question; None if it is anything else."""
+        text = self.text
+        if len(text) > _MAX_ANSWER or len(self.parts) > 1 or self.schema is not None:
+            return None
+        said = text.strip()
+        if found := _NAMED_ANSWER.fullmatch(said):
+            approved = found["word"].lower() in ("approve", "yes")
+            return AnswerText(approved, found["id"].lower(), found["note"].strip() or None)
+        if _YES.fullmatch(said):
+            return AnswerText(approved=True)
+        if found := _NO.fullmatch(said):
+            note = (found["no"] or found["deny"] or "").strip() or None
+            return AnswerText(approved=False, note=note)
+        return None
 
 
 class InboxKind(StrEnum):

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asterism.config import Settings, load
+from asterism.config.load import FixedSettings
 from asterism.errors import ConfigError
 from asterism.ports import ModelRequest
 from asterism.turns import spending as module
@@ -25,7 +26,7 @@ FILE = Path(module.__file__).with_name("prices.toml")
 
 def prices(**settings: Any) -> Prices:
     found = Settings.model_validate(settings, context={})
-    return Prices(lambda: found)
+    return Prices(FixedSettings(found))
 
 
 # -- looking up --------------------------------------------------------------------------------
@@ -122,10 +123,10 @@ def test_configured_prices_win_and_may_be_patterns() -> None:
 
 
 def test_a_changed_configuration_counts_at_once() -> None:
-    now = Settings.model_validate({}, context={})
-    found = Prices(lambda: now)
+    live = FixedSettings(Settings.model_validate({}, context={}))
+    found = Prices(live)
     assert found.of("openai:gpt-4.1") == published_prices()["openai"]["gpt-4.1"]
-    now = Settings.model_validate(
+    live.current = Settings.model_validate(
         {"prices": {"openai:gpt-4.1": {"input": 0.0, "output": 0.0}}}, context={}
     )
     price = found.of("openai:gpt-4.1")

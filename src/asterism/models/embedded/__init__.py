@@ -59,10 +59,9 @@ class Embedded:
 
     async def complete(self, request: ModelRequest, emit: Emit | None = None) -> Reply:
         """Ask the model once; it is started first if it is not up."""
-        from asterism.models import estimate_usage
         from asterism.models.embedded.prompt import ReplyFilter, render
         from asterism.models.embedded.supervisor import StopGeneration
-        from asterism.types.turns import Reply
+        from asterism.types.turns import Reply, Usage
 
         prompt = render(request)
         sieve = ReplyFilter(prompt, emit)
@@ -71,7 +70,7 @@ class Embedded:
         except StopGeneration:
             text = sieve.text
             sent = sum(len(message) for message in prompt.messages)
-            return Reply(text, usage=estimate_usage(sent, len(text.encode())), finish="length")
+            return Reply(text, usage=Usage.estimate(sent, len(text.encode())), finish="length")
 
     async def _ask(self, prompt: EmbeddedPrompt, sieve: ReplyFilter) -> Reply:
         request = prompt.request
