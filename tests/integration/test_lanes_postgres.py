@@ -9,12 +9,14 @@ import contextlib
 import itertools
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 
+import psycopg
 import pytest
 from procrastinate.manager import get_channel_for_queues
 
@@ -63,6 +65,23 @@ async def be_a_worker(url: str, seconds: float) -> None:
 @pytest.fixture
 def server() -> PostgresServer:
     return postgres_server(fsync=True)
+
+
+def start(server: PostgresServer) -> None:
+    """Start the server again, and wait until it has recovered."""
+    try:
+        server.start()
+    except subprocess.TimeoutExpired:  # after 10 s; the server itself goes on with its recovery
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                psycopg.connect(server.url("postgres")).close()
+                break
+            except psycopg.OperationalError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+        server.start()  # it finds the one that runs
 
 
 @pytest.fixture
@@ -225,7 +244,7 @@ async def test_the_work_of_a_worker_that_dies_beside_its_server_is_taken_over(
             await asyncio.sleep(before)
             gone_at = time.time()
             await asyncio.to_thread(server.crash)
-            await asyncio.to_thread(server.start)
+            await asyncio.to_thread(start, server)
             away = time.time() - gone_at
 
             async def taken_over() -> bool:
@@ -544,12 +563,12 @@ async def test_a_worker_goes_on_when_its_server_crashes_while_it_starts(
     monkeypatch.setattr(database, "write", crash_at_the_first_write)
     try:
         async with lanes_of(database, work):
-            await asyncio.to_thread(server.start)
+            await asyncio.to_thread(start, server)
             await enqueue(database, ["agent_1"])
             await asyncio.wait_for(done.wait(), 10)
             await until_idle(database)
     finally:
-        server.start()
+        start(server)
         await database.close()
 
 
@@ -570,7 +589,7 @@ async def test_a_restart_of_the_server_interrupts_nobody(
             await until(lambda: _is(bool(begun)))
             await asyncio.to_thread(way_down)
             await asyncio.sleep(1.5)
-            await asyncio.to_thread(server.start)
+            await asyncio.to_thread(start, server)
             await enqueue(database, ["short"])
             await until_idle(database)
             assert sorted(begun) == ["long", "long", "short"]
