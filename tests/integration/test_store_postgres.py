@@ -214,6 +214,27 @@ async def test_a_crash_of_the_server_loses_nothing_that_was_confirmed(
             await asyncio.sleep(0.05)
 
 
+async def test_a_topic_named_while_the_server_is_away_is_heard_when_it_is_back(
+    server: PostgresServer, database: Postgres
+) -> None:
+    heard: list[str] = []
+    back = asyncio.Event()
+    await database.listen("topic", heard.append)
+    await asyncio.to_thread(server.stop)
+    try:
+        for number in range(2):
+            await database.listen(f"other_{number}", heard.append, missed=back.set)
+    finally:
+        await asyncio.to_thread(server.start)
+    async with asyncio.timeout(10):
+        await back.wait()
+        for topic in ("other_0", "other_1", "topic"):
+            await database.write(lambda tx, topic=topic: tx.notify(topic, topic))
+        while len(heard) < 3:  # noqa: ASYNC110 - the notices are the database's
+            await asyncio.sleep(0.01)
+    assert heard == ["other_0", "other_1", "topic"]
+
+
 async def test_a_lost_connection_is_replaced_before_anybody_notices(database: Postgres) -> None:
     for id in ("a", "b", "c"):
         await asyncio.gather(*(database.write(lambda tx, n=n: note(tx, n)) for n in (id, id * 2)))

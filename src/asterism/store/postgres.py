@@ -172,6 +172,7 @@ class Postgres:
         self._listening: dict[str, asyncio.Event] = {_EAR: asyncio.Event()}
         self._missed: list[Callable[[], None]] = []
         self._ear: asyncio.Task[None] | None = None
+        self._ear_lost = False
 
     # -- opening -------------------------------------------------------------------------------
 
@@ -365,24 +366,31 @@ class Postgres:
     ) -> None:
         """Call `heard` on the event loop with each payload notified under `topic`, from now on.
 
-        `missed` is called whenever the connection that listens had to be made anew.
+        `missed` is called whenever the connection that listens had to be made anew. That this is
+        under way is no error: it is as if the connection were lost a moment later.
         """
-        await self._listen(topic, heard)
+        self._listeners.setdefault(topic, []).append(heard)
+        try:
+            await self._take_up(topic)
+        except StoreError:
+            if not (self._ear_lost or self._listening[topic].is_set()):
+                self._listeners[topic].remove(heard)
+                raise
         if missed is not None:
             self._missed.append(missed)
 
-    async def _listen(self, topic: str, heard: Callable[[str], None]) -> None:
-        self._listeners.setdefault(topic, []).append(heard)
+    async def _take_up(self, topic: str) -> None:
         listening = self._listening.setdefault(topic, asyncio.Event())
         if self._ear is None:
             self._ear = asyncio.create_task(self._hear(), name="asterism-ear")
+        elif self._ear_lost:
+            return
         elif not listening.is_set():
             # The ear waits for notices, and takes up new topics after each.
             await self._transact(_WRITE, lambda tx: tx.notify(_EAR, ""))
         try:
             await asyncio.wait_for(listening.wait(), _PATIENCE)
         except TimeoutError:
-            self._listeners[topic].remove(heard)
             raise self._out_of_reach("no answer", "Nobody listens.") from None
 
     async def _hear(self) -> None:
@@ -395,6 +403,7 @@ class Postgres:
                     await self._hear_on(raw, again=again)
             except (psycopg.Error, StoreError, ConfigError):
                 again = True
+                self._ear_lost |= self._listening[_EAR].is_set()
                 for listening in self._listening.values():
                     listening.clear()
                 await asyncio.sleep(delay * random.uniform(0.5, 1))
@@ -404,12 +413,13 @@ class Postgres:
         loop = asyncio.get_running_loop()
         taken_up: set[str] = set()
         while True:
-            fresh = self._listening.keys() - taken_up
-            for topic in fresh:
-                await raw.execute(SQL("LISTEN {}").format(Identifier(topic)))
-            taken_up |= fresh
+            while fresh := self._listening.keys() - taken_up:
+                for topic in fresh:
+                    await raw.execute(SQL("LISTEN {}").format(Identifier(topic)))
+                taken_up |= fresh
+            self._ear_lost = False
             # Whoever hears that its topic is taken up may name another one to the ear at once.
-            for topic in fresh:
+            for topic in taken_up:
                 self._listening[topic].set()
             if again:
                 again = False

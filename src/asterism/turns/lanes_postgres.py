@@ -33,7 +33,6 @@ _LOOK_AROUND = 30.0
 _RETRY_TOPIC = "lane_retry"
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 10.0
 _A_MOMENT = 0.05
-_FORGET_WORKER_AFTER = 3_600.0
 _FIND_AGAIN = 0.25
 """Seconds between tries to find a server that is away."""
 _BACK_WITHIN = 3.0
@@ -42,9 +41,11 @@ _SLACK = 1.0
 """Seconds beyond its heartbeat that a busy worker counts of the time between two looks."""
 (_CHANNEL,) = get_channel_for_queues([LANE_QUEUE])
 
+# Nothing, for a worker that others do not know of.
 _TAKE = (
-    "SELECT id, lock, attempts FROM procrastinate_fetch_job_v2(ARRAY[?]::varchar[], ?)"
-    " WHERE id IS NOT NULL"
+    "SELECT job.id, job.lock, job.attempts FROM procrastinate_workers w,"
+    " LATERAL procrastinate_fetch_job_v2(ARRAY[?]::varchar[], w.id) job"
+    " WHERE w.id = ? AND job.id IS NOT NULL"
 )
 # A worker that was taken for dead may live on: it must not settle what another holds by now.
 _HELD = " WHERE id = ? AND worker_id = ? AND attempts = ? AND status = 'doing'"
@@ -150,27 +151,31 @@ class ProcrastinateLanes:
         self._taking = asyncio.Lock()
         self._in_doubt = False
         self._woken = asyncio.Event()
+        self._look = asyncio.Event()
         self._running: dict[asyncio.Task[None], _Job] = {}
         self._stopping = False
         self._loops: list[asyncio.Task[None]] = []
 
     @property
     def worker(self) -> int | None:
-        """The id under which this worker's signs of life are known."""
-        return self._worker
+        """The id under which this worker's signs of life are known, if they are."""
+        return self._worker or None
 
     async def start(self) -> None:
-        """Begin to work, with whatever was left in the store."""
-        await self._database.write(_forget_workers)
-        self._worker = await self._database.write(_register)
-        await self._database.listen(_CHANNEL, lambda _: self._woken.set(), missed=self._woken.set)
+        """Begin to work, with whatever was left in the store.
+
+        From its first sign of life on, others may rely on this worker, so that what comes after it
+        does not fail when the server goes away: the loops wait for it.
+        """
+        await self._database.listen(_CHANNEL, lambda _: self._woken.set(), missed=self._missed)
         await self._database.listen(_RETRY_TOPIC, lambda wait: self._wake_in(float(wait)))
-        await self._look_around()
+        pause = await self._watch_others()
         self._loops = [
             asyncio.create_task(self._take_jobs(), name="asterism-lanes"),
-            asyncio.create_task(self._keep_watch(), name="asterism-lanes-watch"),
-            asyncio.create_task(self._keep_looking(), name="asterism-lanes-look"),
+            asyncio.create_task(self._keep_watch(pause), name="asterism-lanes-watch"),
         ]
+        looking = self._keep_looking(await self._look_around())
+        self._loops.append(asyncio.create_task(looking, name="asterism-lanes-look"))
 
     def wake(self, item: InboxItem) -> None:
         """Do nothing: the job was committed with the item, and is announced by the database."""
@@ -240,6 +245,7 @@ class ProcrastinateLanes:
     async def _run(self, job: _Job) -> None:
         held = (job.id, job.worker, job.attempts)
         try:
+            await self._end_earlier(job)
             await self._work(job.agent_id)
         except Exception as error:
             wait = min(_FIRST_WAIT * 2 ** min(job.attempts, 16), _LONGEST_WAIT)
@@ -250,6 +256,20 @@ class ProcrastinateLanes:
             await self._settle(lambda tx: _retry(tx, wait, held))
         else:
             await self._settle(lambda tx: self._done(tx, held))
+
+    async def _end_earlier(self, job: _Job) -> None:
+        """Let no work go on beside this in a lane that was lost to others and has come back.
+
+        For a worker that is taken for dead in the middle of its work goes on with it.
+        """
+        for task, earlier in list(self._running.items()):
+            if task is asyncio.current_task():
+                break
+            if earlier.agent_id == job.agent_id:
+                again = (earlier.id, earlier.attempts + 1) == (job.id, job.attempts)
+                if earlier.worker != job.worker and not again:
+                    task.cancel()  # another worker has had the lane: its writes are refused
+                await asyncio.wait([task])
 
     async def _settle(self, settle: Callable[[Connection], Awaitable[None]]) -> None:
         while True:
@@ -273,67 +293,82 @@ class ProcrastinateLanes:
 
     # -- watching ------------------------------------------------------------------------------
 
-    async def _keep_watch(self) -> None:
-        """Show that this worker lives, and take over from those that do not."""
-        loop = asyncio.get_running_loop()
+    async def _keep_watch(self, pause: float) -> None:
         while True:
-            pause = _FIND_AGAIN
-            try:
-                others = await self._database.write_apart(self._beat)
-                stalled = self._watch.note(others, loop.time())
-                if stalled:
-                    await self._database.write_apart(lambda tx, gone=stalled: _rescue(tx, gone))
-                pause = max(_A_MOMENT, min(self._heartbeat, self._watch.next_in()))
-            except StoreError as error:
-                if not self._watch.cut_off:
-                    log.warning("no heartbeat for now: %s", error)
-                self._watch.lose()
-            except Exception:
-                log.exception("the watch over other workers failed; trying again")
             await asyncio.sleep(pause)
+            pause = await self._watch_others()
 
-    async def _keep_looking(self) -> None:
-        """Look for what nothing has told of. It may wait for the pool; the watch must not."""
+    async def _watch_others(self) -> float:
+        """Show that this worker lives, and take over from those that do not.
+
+        Return in how many seconds to do so again.
+        """
+        try:
+            worker, others = await self._database.write_apart(self._beat)
+            if worker != self._worker:
+                self._worker = worker
+                self._woken.set()
+            stalled = self._watch.note(others, asyncio.get_running_loop().time())
+            if stalled:
+                await self._database.write_apart(lambda tx: _rescue(tx, stalled))
+                self._woken.set()  # the notice may be lost, when the server is just back
+            return max(_A_MOMENT, min(self._heartbeat, self._watch.next_in()))
+        except StoreError as error:
+            if not self._watch.cut_off:
+                log.warning("no heartbeat for now: %s", error)
+            self._watch.lose()
+        except Exception:
+            log.exception("the watch over other workers failed; trying again")
+        return _FIND_AGAIN
+
+    def _missed(self) -> None:
+        """Make up for notices that were lost with their connection."""
+        self._woken.set()
+        self._look.set()
+
+    async def _keep_looking(self, pause: float) -> None:
         while True:
-            await asyncio.sleep(_LOOK_AROUND)
-            try:
-                async with self._taking:
-                    await self._give_back()
-                await self._look_around()
-            except StoreError as error:
-                log.warning("no look around for now: %s", error)
-            except Exception:
-                log.exception("the look around failed; trying again")
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._look.wait()
+            pause = await self._look_around()
 
-    async def _look_around(self) -> None:
-        """Find lanes that have no job, and jobs that wait for their time, however that came."""
-        wait = await self._database.write(_sweep)
-        if wait is not None:
-            self._wake_in(wait)
+    async def _look_around(self) -> float:
+        """Find lanes that have no job, and jobs that wait for their time, however that came.
+
+        Return in how many seconds to do so again. It may wait for the pool; the watch must not.
+        """
+        self._look.clear()
+        try:
+            async with self._taking:
+                await self._give_back()
+            next_in = await self._database.write(_sweep)
+            if next_in is not None:
+                self._wake_in(next_in)
+            return _LOOK_AROUND
+        except StoreError as error:
+            log.warning("no look around for now: %s", error)
+        except Exception:
+            log.exception("the look around failed; trying again")
+        return _TRY_AGAIN
 
     def _wake_in(self, seconds: float) -> None:
         # A moment later, since the server's clock says when it is time.
         asyncio.get_running_loop().call_later(seconds + _A_MOMENT, self._woken.set)
 
-    async def _beat(self, tx: Connection) -> list[_Seen]:
-        """Show that this worker lives; return the others."""
+    async def _beat(self, tx: Connection) -> tuple[int, list[_Seen]]:
+        """Show that this worker lives; return its id and the others."""
+        worker = self._worker
         known = await tx.run(
-            "UPDATE procrastinate_workers SET last_heartbeat = now() WHERE id = ?", (self._worker,)
+            "UPDATE procrastinate_workers SET last_heartbeat = now() WHERE id = ?", (worker,)
         )
-        if not known:  # asleep for so long that others have taken it for dead
-            self._worker = await _register(tx)
-        return [_Seen(*row) for row in await tx.all(_OTHERS, (self._worker,))]
+        if not known:  # new, or asleep for so long that others have taken it for dead
+            worker = await _register(tx)
+        return worker, [_Seen(*row) for row in await tx.all(_OTHERS, (worker,))]
 
     async def _unregister(self, tx: Connection) -> None:
         await tx.run("DELETE FROM procrastinate_workers WHERE id = ?", (self._worker,))
         await tx.notify(_CHANNEL, "")  # whatever it has heard of and not taken
-
-
-async def _forget_workers(tx: Connection) -> None:
-    await tx.run(
-        "DELETE FROM procrastinate_workers WHERE last_heartbeat < now() - make_interval(secs => ?)",
-        (_FORGET_WORKER_AFTER,),
-    )
 
 
 async def _register(tx: Connection) -> int:
