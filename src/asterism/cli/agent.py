@@ -6,9 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from asterism.cli.commands import Options, command, group, open_home
+from asterism.cli.commands import Options, argument, command, flag, group, open_home, option
 from asterism.cli.inputs import Yes, read_text, require_yes
 from asterism.cli.output import Column, Grid, ItemTable, Result, one_line, plural
 from asterism.errors import InvalidInput
@@ -20,28 +18,21 @@ if TYPE_CHECKING:
 
 app = group("Create, show, change and delete agents.")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The agent's name or id.")]
-Model = Annotated[
-    str | None,
-    typer.Option("--model", metavar="MODEL", help="Its model, such as openai:gpt-4.1-mini."),
-]
-System = Annotated[
-    str | None, typer.Option("--system", metavar="TEXT", help="Who it is: its system prompt.")
-]
+Name = Annotated[str, argument("NAME", "The agent's name or id.")]
+Model = Annotated[str | None, option("--model", "MODEL", "Its model, such as openai:gpt-4.1-mini.")]
+System = Annotated[str | None, option("--system", "TEXT", "Who it is: its system prompt.")]
 SystemFile = Annotated[
-    Path | None,
-    typer.Option("--system-file", metavar="FILE", help="The same, from a file; - reads stdin."),
+    Path | None, option("--system-file", "FILE", "The same, from a file; - reads stdin.")
 ]
 Tools = Annotated[
-    list[str] | None,
-    typer.Option("--tool", metavar="TOOL", help="A tool it may call; give it once for each."),
+    list[str] | None, option("--tool", "TOOL", "A tool it may call; give it once for each.")
 ]
 
 
 @command(app, "create")
 async def create(
     options: Options,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A name that is free.")],
+    name: Annotated[str, argument("NAME", "A name that is free.")],
     model: Model = None,
     system: System = None,
     system_file: SystemFile = None,
@@ -95,25 +86,23 @@ async def show(home: Asterism, name: Name) -> Result:
 async def edit(
     options: Options,
     name: Name,
-    new_name: Annotated[
-        str | None, typer.Option("--name", metavar="NEW", help="Another name.")
-    ] = None,
+    new_name: Annotated[str | None, option("--name", "NEW", "Another name.")] = None,
     model: Model = None,
     system: System = None,
     system_file: SystemFile = None,
     tool: Tools = None,
-    all_tools: Annotated[
-        bool, typer.Option("--all-tools", help="Let it call every tool there is.")
-    ] = False,
+    all_tools: Annotated[bool, flag("--all-tools", "Let it call every tool there is.")] = False,
     steps: Annotated[
-        int | None, typer.Option(min=1, help="Model replies that one turn may take.")
+        int | None, option("--steps", None, "Model replies that one turn may take.", min=1)
     ] = None,
     seconds: Annotated[
-        float | None, typer.Option(min=0.001, help="Time that one turn may take.")
+        float | None, option("--seconds", None, "Time that one turn may take.", min=0.001)
     ] = None,
-    tokens: Annotated[int | None, typer.Option(min=1, help="Tokens that one turn may use.")] = None,
+    tokens: Annotated[
+        int | None, option("--tokens", None, "Tokens that one turn may use.", min=1)
+    ] = None,
     calls: Annotated[
-        int | None, typer.Option(min=1, help="Tool calls that one turn may make.")
+        int | None, option("--calls", None, "Tool calls that one turn may make.", min=1)
     ] = None,
 ) -> Result:
     """Change an agent; what is not given stays. It counts from its next turn on."""

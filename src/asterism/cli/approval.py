@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from asterism.cli.commands import Options, command, group, open_home
+from asterism.cli.commands import Options, argument, command, flag, group, open_home, option
 from asterism.cli.inputs import read_since, read_text
 from asterism.cli.output import Column, Grid, ItemTable, Result
 from asterism.cli.turn import outcome_result
@@ -35,42 +33,29 @@ ONCE = "once"
 """What a yes is for that grants nothing beyond its call."""
 
 
-ApprovalId = Annotated[
-    str, typer.Argument(metavar="ID", help="The approval's id, or the end of it.")
-]
-Note = Annotated[
-    str | None, typer.Option("--note", metavar="TEXT", help="A message to the agent with it.")
-]
+ApprovalId = Annotated[str, argument("ID", "The approval's id, or the end of it.")]
+Note = Annotated[str | None, option("--note", "TEXT", "A message to the agent with it.")]
 Extent = Annotated[
-    str,
-    typer.Option(
-        "--for", metavar="HOW", help="What the yes is for: once, recipient, turn or always."
-    ),
+    str, option("--for", "HOW", "What the yes is for: once, recipient, turn or always.")
 ]
 Limits = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--limit",
-        metavar="LIMIT",
-        help="With --for always: an amount each (50) or calls a day (3/day); several times.",
+        "LIMIT",
+        "With --for always: an amount each (50) or calls a day (3/day); several times.",
     ),
 ]
-Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="When the grant ends.")]
+Until = Annotated[str | None, option("--until", "TIME", "When the grant ends.")]
 Patterns = Annotated[
     list[str] | None,
-    typer.Option(
-        "--pattern", metavar="ARGUMENT=GLOB", help="Which calls the grant means; several times."
-    ),
+    option("--pattern", "ARGUMENT=GLOB", "Which calls the grant means; several times."),
 ]
 Arguments = Annotated[
     str | None,
-    typer.Option(
-        "--arguments", metavar="JSON", help="Make the call with these instead; @FILE reads a file."
-    ),
+    option("--arguments", "JSON", "Make the call with these instead; @FILE reads a file."),
 ]
-Answered = Annotated[
-    bool, typer.Option("--answered", help="Those that were answered, the latest first.")
-]
+Answered = Annotated[bool, flag("--answered", "Those that were answered, the latest first.")]
 
 
 @command(app, "list", readonly=True)

@@ -7,9 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
-import typer
 
-from asterism.cli.commands import Options, command, group, note_if_stopped, open_home
+from asterism.cli.commands import (
+    Options,
+    argument,
+    command,
+    flag,
+    group,
+    note_if_stopped,
+    open_home,
+    option,
+)
 from asterism.cli.inputs import (
     AgentOption,
     Limit,
@@ -44,21 +52,15 @@ if TYPE_CHECKING:
 
 app = group("Look at what agents keep, add to it, search and forget.")
 
-PassageId = Annotated[str, typer.Argument(metavar="ID", help="The passage's id.")]
+PassageId = Annotated[str, argument("ID", "The passage's id.")]
 NewTags = Annotated[
-    list[str] | None,
-    typer.Option("--tag", metavar="TAG", help="A word to find it by; give it once for each."),
+    list[str] | None, option("--tag", "TAG", "A word to find it by; give it once for each.")
 ]
 Audience = Annotated[
-    str,
-    typer.Option("--audience", metavar="WHO", help="Who may see it: owner, public, person:NAME …"),
+    str, option("--audience", "WHO", "Who may see it: owner, public, person:NAME …")
 ]
-Text = Annotated[
-    str | None, typer.Argument(metavar="TEXT", help="What is to be known; - reads stdin.")
-]
-TextFile = Annotated[
-    Path | None, typer.Option("--file", metavar="FILE", help="The text is in this file.")
-]
+Text = Annotated[str | None, argument("TEXT", "What is to be known; - reads stdin.")]
+TextFile = Annotated[Path | None, option("--file", "FILE", "The text is in this file.")]
 
 
 # -- looking ---------------------------------------------------------------------------------------
@@ -68,15 +70,9 @@ TextFile = Annotated[
 async def list_passages(
     options: Options,
     agent: AgentOption = None,
-    tag: Annotated[
-        str | None, typer.Option("--tag", metavar="TAG", help="Only those with this tag.")
-    ] = None,
-    moment: Annotated[
-        str | None, typer.Option("--at", metavar="MOMENT", help="What held then, not now.")
-    ] = None,
-    before: Annotated[
-        str | None, typer.Option("--before", metavar="ID", help="Only those before this one.")
-    ] = None,
+    tag: Annotated[str | None, option("--tag", "TAG", "Only those with this tag.")] = None,
+    moment: Annotated[str | None, option("--at", "MOMENT", "What was true then, not now.")] = None,
+    before: Annotated[str | None, option("--before", "ID", "Only those before this one.")] = None,
     limit: Limit = 20,
 ) -> Result:
     """Show the passages of an agent that hold, the newest first."""
@@ -144,7 +140,7 @@ def _facts(passage: Passage, names: dict[str, str]) -> Iterator[tuple[str, str]]
 @command(app, "search")
 async def search(
     options: Options,
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="Any text is a query.")],
+    query: Annotated[str, argument("QUERY", "Any text is a query.")],
     agent: AgentOption = None,
     within: Within = None,
     tag: Tags = None,
@@ -183,10 +179,10 @@ async def add(
     tag: NewTags = None,
     audience: Audience = "owner",
     true_from: Annotated[
-        str | None, typer.Option("--true-from", metavar="MOMENT", help="Since when it holds.")
+        str | None, option("--true-from", "MOMENT", "Since when it holds.")
     ] = None,
     supersedes: Annotated[
-        str | None, typer.Option("--supersedes", metavar="ID", help="The passage it replaces.")
+        str | None, option("--supersedes", "ID", "The passage it replaces.")
     ] = None,
 ) -> Result:
     """Store a passage; what is there already is not stored twice."""
@@ -219,10 +215,8 @@ async def append(
 async def tag_passage(
     options: Options,
     passage: PassageId,
-    tags: Annotated[
-        list[str] | None, typer.Argument(metavar="TAG", help="The tags it has from now on.")
-    ] = None,
-    none: Annotated[bool, typer.Option("--none", help="Take all tags away.")] = False,
+    tags: Annotated[list[str] | None, argument("TAG", "The tags it has from now on.")] = None,
+    none: Annotated[bool, flag("--none", "Take all tags away.")] = False,
 ) -> Result:
     """Give a passage these tags and no others."""
     if bool(tags) == none:
@@ -240,7 +234,7 @@ async def retract(home: Asterism, passage: PassageId) -> Result:
 @command(app, "forget")
 async def forget(
     options: Options,
-    passages: Annotated[list[str], typer.Argument(metavar="ID", help="The passages' ids.")],
+    passages: Annotated[list[str], argument("ID", "The passages' ids.")],
     reason: ForgetReason = "",
     yes: Yes = False,
 ) -> Result:
@@ -273,9 +267,7 @@ def _written_result(written: Written) -> Result:
 @command(app, "import")
 async def import_file(
     options: Options,
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A passage on each line, or JSONL; - is stdin.")
-    ],
+    file: Annotated[Path, argument("FILE", "A passage on each line, or JSONL; - is stdin.")],
     agent: AgentOption = None,
     tag: NewTags = None,
     audience: Audience = "owner",

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import orjson
-import typer
 
-from asterism.cli.commands import FAILED, Options, command, group, open_home
+from asterism.cli.commands import FAILED, Options, argument, command, group, open_home, option
 from asterism.cli.inputs import Limit, read_since, read_until
 from asterism.cli.output import Column, Grid, ItemTable, Result, one_line, plural, printable
 from asterism.errors import InvalidInput
@@ -35,10 +34,8 @@ app = group("See what was done, by whom and why; verify and export the audit log
 _FORGOTTEN = "(forgotten)"
 _ABOUT = ("what", "verdict", "reason", "because")
 
-Since = Annotated[
-    str | None, typer.Option("--since", metavar="TIME", help='From then on: "2 hours ago".')
-]
-Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Up to then.")]
+Since = Annotated[str | None, option("--since", "TIME", 'From then on: "2 hours ago".')]
+Until = Annotated[str | None, option("--until", "TIME", "Up to then.")]
 
 
 def _read_span(since: str | None, until: str | None) -> tuple[int | None, int | None]:
@@ -48,21 +45,12 @@ def _read_span(since: str | None, until: str | None) -> tuple[int | None, int | 
 @command(app, "list")
 async def list_events(
     options: Options,
-    agent: Annotated[
-        str | None, typer.Option("--agent", metavar="NAME", help="Only those of this agent.")
-    ] = None,
+    agent: Annotated[str | None, option("--agent", "NAME", "Only those of this agent.")] = None,
     kind: Annotated[
-        str | None,
-        typer.Option(
-            "--kind", metavar="KIND", help="Only these, such as call.denied, or all of call."
-        ),
+        str | None, option("--kind", "KIND", "Only these, such as call.denied, or all of call.")
     ] = None,
-    actor: Annotated[
-        str | None, typer.Option("--actor", metavar="WHO", help="Only what they did.")
-    ] = None,
-    turn: Annotated[
-        str | None, typer.Option("--turn", metavar="TURN", help="Only those of this turn.")
-    ] = None,
+    actor: Annotated[str | None, option("--actor", "WHO", "Only what they did.")] = None,
+    turn: Annotated[str | None, option("--turn", "TURN", "Only those of this turn.")] = None,
     since: Since = None,
     until: Until = None,
     limit: Limit = 50,
@@ -89,9 +77,7 @@ async def list_events(
 @command(app, "autonomy")
 async def autonomy(
     options: Options,
-    agent: Annotated[
-        str | None, typer.Option("--agent", metavar="NAME", help="Only calls of this agent.")
-    ] = None,
+    agent: Annotated[str | None, option("--agent", "NAME", "Only calls of this agent.")] = None,
     since: Since = None,
     until: Until = None,
 ) -> Result:
@@ -125,9 +111,7 @@ async def autonomy(
 @command(app, "show", readonly=True)
 async def show(
     home: Asterism,
-    event: Annotated[
-        str, typer.Argument(metavar="EVENT", help="CHAIN:NUMBER, such as aria:12 or home:3.")
-    ],
+    event: Annotated[str, argument("EVENT", "CHAIN:NUMBER, such as aria:12 or home:3.")],
 ) -> Result:
     """Show one event, with what led to it."""
     found, names = await home.audit.get(event), await home.audit.names()
@@ -158,10 +142,10 @@ async def verify(
     options: Options,
     head: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--head",
-            metavar="EVENT:HASH",
-            help="An event that was written down elsewhere, such as home:120:9f86d081…",
+            "EVENT:HASH",
+            "An event that was written down elsewhere, such as home:120:9f86d081…",
         ),
     ] = None,
 ) -> Result:
@@ -202,11 +186,9 @@ def _verification(found: Verified, names: Mapping[str, str]) -> Iterator[Part | 
 async def export(
     options: Options,
     file: Annotated[
-        Path | None, typer.Option("--file", metavar="FILE", help="Where to; else standard output.")
+        Path | None, option("--file", "FILE", "Where to; else standard output.")
     ] = None,
-    form: Annotated[
-        str, typer.Option("--format", metavar="FORMAT", help="jsonl or csv.")
-    ] = "jsonl",
+    form: Annotated[str, option("--format", "FORMAT", "jsonl or csv.")] = "jsonl",
 ) -> Result | None:
     """Write the whole log with its hashes, which can be verified without asterism."""
     if form not in {"jsonl", "csv"}:

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from asterism.cli.commands import Options, command, group, open_home
+from asterism.cli.commands import Options, argument, command, flag, group, open_home, option
 from asterism.cli.inputs import (
     AgentOption,
     Constellation,
@@ -62,65 +60,43 @@ _DIFF_STYLES = {"@": "cyan", "+": "green", "-": "red"}
 _DIFF_HEAD = 2
 """Lines that name the two versions."""
 
-Label = Annotated[
-    str, typer.Argument(metavar="LABEL", help="The block's label; OWNER/LABEL for one of another.")
-]
+Label = Annotated[str, argument("LABEL", "The block's label; OWNER/LABEL for one of another.")]
 Schema = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--schema",
-        metavar="SCHEMA",
-        help="What it is made of: text, tasks, partner, observations, scratchpad, or JSON.",
+        "SCHEMA",
+        "What it is made of: text, tasks, partner, observations, scratchpad, or JSON.",
     ),
 ]
 Audience = Annotated[
-    str | None,
-    typer.Option("--audience", metavar="WHO", help="Who may see it: public, owner, person:NAME …"),
+    str | None, option("--audience", "WHO", "Who may see it: public, owner, person:NAME …")
 ]
 Description = Annotated[
-    str | None,
-    typer.Option("--description", metavar="TEXT", help="What it is for; agents read it."),
+    str | None, option("--description", "TEXT", "What it is for; agents read it.")
 ]
-Kind = Annotated[BlockType | None, typer.Option("--type", help="When agents see it.")]
-MaxLength = Annotated[
-    int | None, typer.Option("--limit", metavar="N", help="The most characters it may hold.")
-]
+Kind = Annotated[BlockType | None, option("--type", None, "When agents see it.")]
+MaxLength = Annotated[int | None, option("--limit", "N", "The most characters it may hold.")]
 Permitted = Annotated[
-    Permission | None, typer.Option("--permission", help="What its owner may do to it.")
+    Permission | None, option("--permission", None, "What its owner may do to it.")
 ]
-Text = Annotated[str | None, typer.Option("--text", metavar="TEXT", help="Write the whole anew.")]
-TextFile = Annotated[
-    Path | None,
-    typer.Option("--file", metavar="FILE", help="The same, from a file; - reads stdin."),
-]
-Append = Annotated[
-    str | None, typer.Option("--append", metavar="TEXT", help="Add a line, item or entry.")
-]
+Text = Annotated[str | None, option("--text", "TEXT", "Write the whole anew.")]
+TextFile = Annotated[Path | None, option("--file", "FILE", "The same, from a file; - reads stdin.")]
+Append = Annotated[str | None, option("--append", "TEXT", "Add a line, item or entry.")]
 Replace = Annotated[
-    tuple[str, str] | None,
-    typer.Option("--replace", metavar="OLD NEW", help="Put one text in another's place."),
+    tuple[str, str] | None, option("--replace", "OLD NEW", "Put one text in another's place.")
 ]
-Everywhere = Annotated[
-    bool, typer.Option("--all", help="With --replace: in every place, not only the first.")
-]
+Everywhere = Annotated[bool, flag("--all", "With --replace: in every place, not only the first.")]
 PatchFile = Annotated[
-    Path | None,
-    typer.Option("--patch", metavar="FILE", help="Apply a unified diff; - reads stdin."),
+    Path | None, option("--patch", "FILE", "Apply a unified diff; - reads stdin.")
 ]
-SetField = Annotated[
-    str | None, typer.Option("--set", metavar="FIELD=VALUE", help="Give a field a value.")
-]
-AddField = Annotated[str | None, typer.Option("--add", metavar="FIELD=N", help="Add to a counter.")]
+SetField = Annotated[str | None, option("--set", "FIELD=VALUE", "Give a field a value.")]
+AddField = Annotated[str | None, option("--add", "FIELD=N", "Add to a counter.")]
 SetItem = Annotated[
-    str | None,
-    typer.Option("--item", metavar="N=VALUE", help="Change an item of a list; JSON or text."),
+    str | None, option("--item", "N=VALUE", "Change an item of a list; JSON or text.")
 ]
-RemoveItem = Annotated[
-    int | None, typer.Option("--remove", metavar="N", help="Take an item out of a list.")
-]
-Section = Annotated[
-    str | None, typer.Option("--section", metavar="NAME", help="Which part of a composite.")
-]
+RemoveItem = Annotated[int | None, option("--remove", "N", "Take an item out of a list.")]
+Section = Annotated[str | None, option("--section", "NAME", "Which part of a composite.")]
 
 
 # -- looking ---------------------------------------------------------------------------------------
@@ -159,14 +135,10 @@ async def show(
     label: Label,
     agent: AgentOption = None,
     constellation: Constellation = False,
-    version: Annotated[
-        int | None, typer.Option("--version", min=1, metavar="N", help="As of this version.")
-    ] = None,
-    moment: Annotated[
-        str | None, typer.Option("--at", metavar="MOMENT", help='As of then: "1 hour ago" …')
-    ] = None,
+    version: Annotated[int | None, option("--version", "N", "As of this version.", min=1)] = None,
+    moment: Annotated[str | None, option("--at", "MOMENT", 'As of then: "1 hour ago" …')] = None,
     lines: Annotated[
-        bool, typer.Option("--lines", help="Show of each line who may see it and which edits.")
+        bool, flag("--lines", "Show of each line who may see it and which edits.")
     ] = False,
 ) -> Result:
     """Show a block: what it says, who may see it, and what may be done to it."""
@@ -250,12 +222,10 @@ def _type(seen: VisibleBlock) -> str:
 @command(app, "create")
 async def create(
     options: Options,
-    label: Annotated[str, typer.Argument(metavar="LABEL", help="A label that is free.")],
+    label: Annotated[str, argument("LABEL", "A label that is free.")],
     agent: AgentOption = None,
     constellation: Constellation = False,
-    text: Annotated[
-        str | None, typer.Option("--text", metavar="TEXT", help="What it says at first.")
-    ] = None,
+    text: Annotated[str | None, option("--text", "TEXT", "What it says at first.")] = None,
     file: TextFile = None,
     kind: Kind = None,
     schema: Schema = None,
@@ -263,13 +233,12 @@ async def create(
     limit: MaxLength = None,
     permission: Permitted = None,
     audience: Audience = None,
-    pin: Annotated[bool, typer.Option("--pin", help="Show a working block always.")] = False,
+    pin: Annotated[bool, flag("--pin", "Show a working block always.")] = False,
     shared: Annotated[
-        list[str] | None,
-        typer.Option("--share", metavar="NAME=PERMISSION", help="Another agent that sees it."),
+        list[str] | None, option("--share", "NAME=PERMISSION", "Another agent that sees it.")
     ] = None,
     existing: Annotated[
-        bool, typer.Option("--existing", help="Take the one that is there, if there is one.")
+        bool, flag("--existing", "Take the one that is there, if there is one.")
     ] = False,
 ) -> Result:
     """Create a block for an agent, or with --constellation one that all agents see."""
@@ -303,16 +272,14 @@ async def describe(
     label: Label,
     agent: AgentOption = None,
     constellation: Constellation = False,
-    new_label: Annotated[
-        str | None, typer.Option("--label", metavar="NEW", help="Another label.")
-    ] = None,
+    new_label: Annotated[str | None, option("--label", "NEW", "Another label.")] = None,
     description: Description = None,
     kind: Kind = None,
     limit: MaxLength = None,
     permission: Permitted = None,
     audience: Audience = None,
     pin: Annotated[
-        bool | None, typer.Option("--pin/--no-pin", help="Whether a working block is always shown.")
+        bool | None, flag("--pin/--no-pin", "Whether a working block is always shown.")
     ] = None,
     schema: Schema = None,
     reason: Reason = "",
@@ -348,11 +315,11 @@ async def describe(
 async def share(
     home: Asterism,
     label: Label,
-    other: Annotated[str, typer.Argument(metavar="AGENT", help="The agent that is to see it.")],
+    other: Annotated[str, argument("AGENT", "The agent that is to see it.")],
     agent: AgentOption = None,
     constellation: Constellation = False,
     permission: Annotated[
-        Permission, typer.Option("--permission", help="What that agent may do to it.")
+        Permission, option("--permission", None, "What that agent may do to it.")
     ] = Permission.APPEND,
     reason: Reason = "",
 ) -> Result:
@@ -369,7 +336,7 @@ async def share(
 async def unshare(
     home: Asterism,
     label: Label,
-    other: Annotated[str, typer.Argument(metavar="AGENT", help="The agent that sees it.")],
+    other: Annotated[str, argument("AGENT", "The agent that sees it.")],
     agent: AgentOption = None,
     constellation: Constellation = False,
     reason: Reason = "",
@@ -592,7 +559,7 @@ async def redo(
 async def revert(
     home: Asterism,
     label: Label,
-    edit: Annotated[int, typer.Argument(metavar="EDIT", help="The number of the edit.")],
+    edit: Annotated[int, argument("EDIT", "The number of the edit.")],
     agent: AgentOption = None,
     constellation: Constellation = False,
     reason: Reason = "",
@@ -619,9 +586,7 @@ async def _step(
 async def restore(
     home: Asterism,
     label: Label,
-    point: Annotated[
-        str, typer.Argument(metavar="POINT", help='A version, or a moment such as "1 hour ago".')
-    ],
+    point: Annotated[str, argument("POINT", 'A version, or a moment such as "1 hour ago".')],
     agent: AgentOption = None,
     constellation: Constellation = False,
     reason: Reason = "",
@@ -661,7 +626,7 @@ async def history(
     constellation: Constellation = False,
     limit: Limit = 20,
     before: Annotated[
-        int | None, typer.Option("--before", min=1, metavar="EDIT", help="Only edits before this.")
+        int | None, option("--before", "EDIT", "Only edits before this.", min=1)
     ] = None,
 ) -> Result:
     """Show the edits of a block, the newest first."""
@@ -689,12 +654,8 @@ def _standing(edit: EditRecord) -> str:
 async def diff(
     home: Asterism,
     label: Label,
-    first: Annotated[
-        str, typer.Argument(metavar="A", help='A version, or a moment such as "1 hour ago".')
-    ],
-    second: Annotated[
-        str | None, typer.Argument(metavar="B", help="Another; if not given, now.")
-    ] = None,
+    first: Annotated[str, argument("A", 'A version, or a moment such as "1 hour ago".')],
+    second: Annotated[str | None, argument("B", "Another; if not given, now.")] = None,
     agent: AgentOption = None,
     constellation: Constellation = False,
 ) -> Result:
@@ -758,9 +719,7 @@ def _authors(edits: Sequence[EditRecord]) -> str:
 async def merge(
     options: Options,
     label: Label,
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Updates of another replica; - reads stdin.")
-    ],
+    file: Annotated[Path, argument("FILE", "Updates of another replica; - reads stdin.")],
     agent: AgentOption = None,
     constellation: Constellation = False,
     reason: Reason = "",
@@ -779,9 +738,7 @@ async def merge(
 async def export_updates(
     home: Asterism,
     label: Label,
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A file that is not there yet; - is stdout.")
-    ],
+    file: Annotated[Path, argument("FILE", "A file that is not there yet; - is stdout.")],
     agent: AgentOption = None,
     constellation: Constellation = False,
 ) -> Result | None:

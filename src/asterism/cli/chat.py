@@ -17,11 +17,10 @@ from signal import SIGHUP, SIGTERM
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Self, TypeVar, cast
 
 import orjson
-import typer
 
 from asterism.cli import log
 from asterism.cli.approval import read_limits
-from asterism.cli.commands import Options, open_home
+from asterism.cli.commands import Options, flag, open_home, option
 from asterism.cli.inputs import Play, Record, read_bytes
 from asterism.cli.output import Column, ItemTable, Output, note, one_line, plural, printable
 from asterism.cli.screen import Prompt, Screen
@@ -54,28 +53,18 @@ _MAX_LINES = 60
 _log = logging.getLogger(__name__)
 
 AgentName = Annotated[
-    str | None,
-    typer.Option("--agent", metavar="NAME", help="Whom to talk to; else the first agent."),
+    str | None, option("--agent", "NAME", "Whom to talk to; else the first agent.")
 ]
 Once = Annotated[
-    str | None,
-    typer.Option(
-        "--once", metavar="TEXT", help="Ask this, print the answer and end; - reads stdin."
-    ),
+    str | None, option("--once", "TEXT", "Ask this, print the answer and end; - reads stdin.")
 ]
 Images = Annotated[
-    list[Path] | None,
-    typer.Option("--image", metavar="FILE", help="Show this image too, with --once; repeatable."),
+    list[Path] | None, option("--image", "FILE", "Show this image too, with --once; repeatable.")
 ]
 Schema = Annotated[
-    Path | None,
-    typer.Option(
-        "--schema", metavar="FILE", help="With --once: answer in JSON that fulfils this schema."
-    ),
+    Path | None, option("--schema", "FILE", "With --once: answer in JSON that fulfils this schema.")
 ]
-Yes = Annotated[
-    bool, typer.Option("--yes", "-y", help="Ask nothing at a first start; take what is there.")
-]
+Yes = Annotated[bool, flag("--yes -y", "Ask nothing at a first start; take what is there.")]
 
 
 def chat(

@@ -6,10 +6,9 @@ A command is an async function that takes the home and returns a `Result`:
     async def list_agents(home: Asterism) -> Result:
 
 Parameters named `home` and `options` are filled in; all others become arguments and options. The
-home is opened for the command, which is told nothing of tables, JSON, exit codes and the options
-that every command has. A command that opens the home itself, or needs none, leaves `home` out. One
-that waits for a person to type is a plain function: a running event loop would keep Ctrl-C to
-itself.
+home is opened for the command, and what it returns is printed as text or JSON; errors become
+sentences and exit codes. A command that checks its arguments before anything is opened takes
+`options` and calls `open_home` itself. One that talks with a person is a plain function.
 """
 
 from __future__ import annotations
@@ -176,6 +175,22 @@ async def stored_keys(
 
 
 # -- commands --------------------------------------------------------------------------------------
+
+
+def argument(metavar: str, about: str) -> Any:
+    """Describe an argument: what it is called in help, and what it is."""
+    return typer.Argument(metavar=metavar, help=about)
+
+
+def option(flags: str, metavar: str | None, about: str, **limits: float) -> Any:
+    """Describe an option with a value, such as `--agent -a`; `limits` are `min` and `max`."""
+    bounds: dict[str, Any] = limits
+    return typer.Option(*flags.split(), metavar=metavar, help=about, **bounds)
+
+
+def flag(flags: str, about: str) -> Any:
+    """Describe an option without a value, such as `--yes -y`."""
+    return typer.Option(*flags.split(), help=about)
 
 
 def group(about: str) -> typer.Typer:

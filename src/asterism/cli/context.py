@@ -6,9 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from asterism.cli.commands import Options, command, group, open_home
+from asterism.cli.commands import Options, command, flag, group, open_home, option
 from asterism.cli.inputs import AgentArgument
 from asterism.cli.output import Column, Grid, ItemTable, Result, first_words, plural
 from asterism.errors import InvalidInput, NotFound
@@ -29,18 +27,14 @@ app = group("See what a model is shown, and why; make what is old shorter.")
 async def show(
     options: Options,
     agent: AgentArgument,
-    turn: Annotated[
-        str | None, typer.Option("--turn", metavar="ID", help="What it saw in this turn.")
-    ] = None,
+    turn: Annotated[str | None, option("--turn", "ID", "What it saw in this turn.")] = None,
     step: Annotated[
-        int | None,
-        typer.Option("--step", min=0, metavar="N", help="In this step of it; else the last."),
+        int | None, option("--step", "N", "In this step of it; else the last.", min=0)
     ] = None,
     present: Annotated[
-        list[str] | None,
-        typer.Option("--present", metavar="NAME", help="As if this person were there, too."),
+        list[str] | None, option("--present", "NAME", "As if this person were there, too.")
     ] = None,
-    full: Annotated[bool, typer.Option("--full", help="Print the whole text.")] = False,
+    full: Annotated[bool, flag("--full", "Print the whole text.")] = False,
 ) -> Result:
     """Show what a model would be shown now, or was shown in a turn, line by line."""
     if turn is None and step is not None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from asterism.cli.archive import hits_result, list_passages
 from asterism.cli.block import blocks_result
-from asterism.cli.commands import Options, command, group
+from asterism.cli.commands import Options, argument, command, group
 from asterism.cli.context import context_result
 from asterism.cli.inputs import AgentArgument
 from asterism.cli.search import SearchOptions
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
 
 app = group("Other spellings of commands about memory.")
 
-Query = Annotated[str, typer.Argument(metavar="QUERY", help="Any text is a query.")]
+Query = Annotated[str, argument("QUERY", "Any text is a query.")]
 
 
 @command(app, "list-core", readonly=True)

@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from asterism.cli import log
-from asterism.cli.commands import FAILED, Options, stored_keys
+from asterism.cli.commands import FAILED, Options, flag, stored_keys
 from asterism.cli.output import Result, console, plural, printable
 from asterism.errors import AsterismError, Conflict, StoreMissing
 from asterism.private import others_may
@@ -49,7 +47,7 @@ class CheckResult:
 async def doctor(
     options: Options,
     offline: Annotated[
-        bool, typer.Option("--offline", help="Do not ask the models, only look at what is here.")
+        bool, flag("--offline", "Do not ask the models, only look at what is here.")
     ] = False,
 ) -> Result:
     """Say what is wrong and how to put it right, and ask each model for one token.

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from asterism.cli.approval import grant_text, read_limits, read_pattern
-from asterism.cli.commands import Options, command, group, open_home
+from asterism.cli.commands import Options, argument, command, flag, group, open_home, option
 from asterism.cli.inputs import read_since
 from asterism.cli.output import Column, ItemTable, Result
 from asterism.errors import InvalidInput
@@ -20,18 +18,14 @@ if TYPE_CHECKING:
 
 app = group("See what agents may do without asking each time, and change it.")
 
-AgentName = Annotated[
-    str | None, typer.Option("--agent", "-a", metavar="NAME", help="Whose calls are meant.")
-]
+AgentName = Annotated[str | None, option("--agent -a", "NAME", "Whose calls are meant.")]
 
 
 @command(app, "list", readonly=True)
 async def list_grants(
     home: Asterism,
     agent: AgentName = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Also those that ended or were revoked.")
-    ] = False,
+    everything: Annotated[bool, flag("--all", "Also those that ended or were revoked.")] = False,
 ) -> Result:
     """Show the grants that still count."""
     grants = await home.grants.list(agent, everything=everything)
@@ -55,26 +49,17 @@ async def list_grants(
 @command(app, "give")
 async def give(
     options: Options,
-    tool: Annotated[str, typer.Argument(metavar="TOOL", help="The tool, or a glob: file*.")],
+    tool: Annotated[str, argument("TOOL", "The tool, or a glob: file*.")],
     agent: AgentName = None,
-    everybody: Annotated[bool, typer.Option("--everybody", help="Calls of all agents.")] = False,
+    everybody: Annotated[bool, flag("--everybody", "Calls of all agents.")] = False,
     pattern: Annotated[
-        list[str] | None,
-        typer.Option("--pattern", metavar="ARGUMENT=GLOB", help="Which calls; several times."),
+        list[str] | None, option("--pattern", "ARGUMENT=GLOB", "Which calls; several times.")
     ] = None,
-    until: Annotated[
-        str | None, typer.Option("--until", metavar="TIME", help="When it ends.")
-    ] = None,
-    uses: Annotated[
-        int | None, typer.Option("--uses", metavar="COUNT", help="For how many calls.")
-    ] = None,
+    until: Annotated[str | None, option("--until", "TIME", "When it ends.")] = None,
+    uses: Annotated[int | None, option("--uses", "COUNT", "For how many calls.")] = None,
     limit: Annotated[
         list[str] | None,
-        typer.Option(
-            "--limit",
-            metavar="LIMIT",
-            help="An amount each (50) or calls a day (3/day); several times.",
-        ),
+        option("--limit", "LIMIT", "An amount each (50) or calls a day (3/day); several times."),
     ] = None,
 ) -> Result:
     """Let an agent call a tool without asking."""
@@ -102,7 +87,7 @@ async def give(
 @command(app, "revoke")
 async def revoke(
     home: Asterism,
-    grant: Annotated[str, typer.Argument(metavar="ID", help="The grant's id.")],
+    grant: Annotated[str, argument("ID", "The grant's id.")],
 ) -> Result:
     """Take a grant back; from the next call on the agent asks again."""
     revoked = await home.grants.revoke(grant)

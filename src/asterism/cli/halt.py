@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from asterism.cli.commands import argument
 from asterism.cli.output import Result
 from asterism.times import local_text
 
@@ -15,9 +14,7 @@ if TYPE_CHECKING:
 
 async def halt(
     home: Asterism,
-    reason: Annotated[
-        str, typer.Argument(metavar="REASON", help="Why; it is shown until they go on.")
-    ],
+    reason: Annotated[str, argument("REASON", "Why; it is shown until they go on.")],
 ) -> Result:
     """Stop all agents until "asterism resume"; what comes in meanwhile waits."""
     halted = await home.halts.halt(reason)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import orjson
 import typer
 
+from asterism.cli.commands import argument, flag, option
 from asterism.cli.output import printable
 from asterism.cli.terminal import ctrl_c_interrupts
 from asterism.errors import InvalidInput
@@ -26,27 +27,20 @@ MAX_DIGITS = 18
 _MAX_NAMES = 10
 _SHARED = "constellation"
 
-AgentArgument = Annotated[str, typer.Argument(metavar="AGENT", help="The agent's name or id.")]
-AgentOption = Annotated[
-    str | None, typer.Option("--agent", "-a", metavar="NAME", help="Whose memory is meant.")
-]
+AgentArgument = Annotated[str, argument("AGENT", "The agent's name or id.")]
+AgentOption = Annotated[str | None, option("--agent -a", "NAME", "Whose memory is meant.")]
 Constellation = Annotated[
-    bool, typer.Option("--constellation", help="A block that belongs to all agents together.")
+    bool, flag("--constellation", "A block that belongs to all agents together.")
 ]
-Limit = Annotated[int, typer.Option("--limit", min=1, help="How many at most.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; the history keeps it.")]
+Limit = Annotated[int, option("--limit", None, "How many at most.", min=1)]
+Yes = Annotated[bool, flag("--yes -y", "Do not ask.")]
+Reason = Annotated[str, option("--reason", "TEXT", "Why; the history keeps it.")]
 Record = Annotated[
     Path | None,
-    typer.Option(
-        "--record", metavar="FILE", help="Append what goes over the wire to models to this tape."
-    ),
+    option("--record", "FILE", "Append what goes over the wire to models to this tape."),
 ]
 Play = Annotated[
-    Path | None,
-    typer.Option(
-        "--play", metavar="FILE", help="Let models answer from this tape, without any network."
-    ),
+    Path | None, option("--play", "FILE", "Let models answer from this tape, without any network.")
 ]
 
 
@@ -229,7 +223,10 @@ def require_yes(question: str, *, yes: bool) -> None:
             f"{question} That takes a yes, and there is no terminal to ask at. Add --yes. "
             "Nothing was done."
         )
-    with ctrl_c_interrupts():
-        answer = typer.confirm(printable(question), err=True)
+    try:
+        with ctrl_c_interrupts():
+            answer = typer.confirm(printable(question), err=True)
+    except typer.Abort:  # Ctrl-C, or the end of input
+        raise KeyboardInterrupt from None
     if not answer:
         raise typer.Exit(1)

@@ -6,9 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from asterism.cli.commands import Options, command, group, open_home
+from asterism.cli.commands import Options, argument, command, flag, group, open_home, option
 from asterism.cli.output import Column, ItemTable, Result, plural
 from asterism.cli.terminal import ask_secret
 from asterism.errors import InvalidInput
@@ -20,10 +18,7 @@ if TYPE_CHECKING:
 
 app = group("Store the keys of vendors and tools, encrypted; they are never shown.")
 
-Name = Annotated[
-    str,
-    typer.Argument(metavar="NAME", help="A vendor's name, such as openai, or one of your own."),
-]
+Name = Annotated[str, argument("NAME", "A vendor's name, such as openai, or one of your own.")]
 _SHORT = 8
 
 
@@ -31,12 +26,9 @@ _SHORT = 8
 async def set_key(
     options: Options,
     name: Name,
-    stdin: Annotated[
-        bool, typer.Option("--stdin", help="Read the key from standard input.")
-    ] = False,
+    stdin: Annotated[bool, flag("--stdin", "Read the key from standard input.")] = False,
     from_env: Annotated[
-        str | None,
-        typer.Option("--from-env", metavar="VAR", help="Take it from this environment variable."),
+        str | None, option("--from-env", "VAR", "Take it from this environment variable.")
     ] = None,
 ) -> Result:
     """Store a key; it is asked for, and not shown while it is typed."""

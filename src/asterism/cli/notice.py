@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from asterism.cli.commands import command, group
+from asterism.cli.commands import command, flag, group
 from asterism.cli.output import Column, ItemTable, Result
 from asterism.times import local_short
 
@@ -20,7 +18,7 @@ app = group("Read what agents could not settle by themselves.")
 @command(app, "list", readonly=True)
 async def list_notices(
     home: Asterism,
-    every: Annotated[bool, typer.Option("--all", help="Also those that were seen.")] = False,
+    every: Annotated[bool, flag("--all", "Also those that were seen.")] = False,
 ) -> Result:
     """Show notices, oldest first; a chat shows them too and marks them as seen."""
     notices = await home.notices(unseen=not every)

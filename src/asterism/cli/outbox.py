@@ -5,9 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from asterism.cli.commands import command, group
+from asterism.cli.commands import argument, command, group, option
 from asterism.cli.output import Column, ItemTable, Result
 
 if TYPE_CHECKING:
@@ -29,8 +27,7 @@ class DeliveryState(StrEnum):
 async def list_deliveries(
     home: Asterism,
     state: Annotated[
-        DeliveryState | None,
-        typer.Option("--state", help="Only those; else all that are not sent."),
+        DeliveryState | None, option("--state", None, "Only those; else all that are not sent.")
     ] = None,
 ) -> Result:
     """Show deliveries, oldest first."""
@@ -51,7 +48,7 @@ async def list_deliveries(
 @command(app, "retry")
 async def retry(
     home: Asterism,
-    key: Annotated[str, typer.Argument(metavar="KEY", help="The delivery's key.")],
+    key: Annotated[str, argument("KEY", "The delivery's key.")],
 ) -> Result:
     """Put a dead delivery back on its way; the next process at work tries it."""
     await home.retry_delivery(key)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from asterism.cli.commands import Options, command, group, open_home
+from asterism.cli.commands import Options, argument, command, flag, group, open_home, option
 from asterism.cli.inputs import Yes, require_yes
 from asterism.cli.output import Column, Grid, ItemTable, Result, one_line
 from asterism.errors import InvalidInput
@@ -19,16 +17,11 @@ if TYPE_CHECKING:
 
 app = group("Say who people are, where they write from, and how far they are trusted.")
 
-Who = Annotated[
-    str, typer.Argument(metavar="WHO", help="The person's name, id or account (CHANNEL:SENDER).")
-]
-Account = Annotated[
-    str, typer.Argument(metavar="ACCOUNT", help="CHANNEL:SENDER, such as discord:4711.")
-]
-FreeName = Annotated[str, typer.Argument(metavar="NAME", help="A name that is free.")]
+Who = Annotated[str, argument("WHO", "The person's name, id or account (CHANNEL:SENDER).")]
+Account = Annotated[str, argument("ACCOUNT", "CHANNEL:SENDER, such as discord:4711.")]
+FreeName = Annotated[str, argument("NAME", "A name that is free.")]
 Roles = Annotated[
-    list[str] | None,
-    typer.Option("--role", metavar="ROLE", help="A role, such as family; once for each."),
+    list[str] | None, option("--role", "ROLE", "A role, such as family; once for each.")
 ]
 
 
@@ -81,7 +74,7 @@ async def add(
     home: Asterism,
     name: FreeName,
     trust: Annotated[
-        PersonTrust, typer.Option("--trust", help="How far they are trusted.")
+        PersonTrust, option("--trust", None, "How far they are trusted.")
     ] = PersonTrust.KNOWN,
     role: Roles = None,
 ) -> Result:
@@ -103,7 +96,7 @@ async def rename(home: Asterism, who: Who, name: FreeName) -> Result:
 async def set_trust(
     home: Asterism,
     who: Who,
-    trust: Annotated[PersonTrust, typer.Argument(metavar="LEVEL", help="known or stranger.")],
+    trust: Annotated[PersonTrust, argument("LEVEL", "known or stranger.")],
 ) -> Result:
     """Say how far a person is trusted."""
     from asterism.types.people import Trust
@@ -116,10 +109,8 @@ async def set_trust(
 async def set_roles(
     options: Options,
     who: Who,
-    roles: Annotated[
-        list[str] | None, typer.Argument(metavar="ROLE", help="The roles from now on.")
-    ] = None,
-    none: Annotated[bool, typer.Option("--none", help="Take all roles away.")] = False,
+    roles: Annotated[list[str] | None, argument("ROLE", "The roles from now on.")] = None,
+    none: Annotated[bool, flag("--none", "Take all roles away.")] = False,
 ) -> Result:
     """Give a person these roles and no others."""
     if bool(roles) == none:
@@ -146,8 +137,8 @@ async def unlink(home: Asterism, account: Account) -> Result:
 @command(app, "merge")
 async def merge(
     options: Options,
-    remaining: Annotated[str, typer.Argument(metavar="KEPT", help="Who stays.")],
-    merged: Annotated[str, typer.Argument(metavar="GONE", help="Who is the same person.")],
+    remaining: Annotated[str, argument("KEPT", "Who stays.")],
+    merged: Annotated[str, argument("GONE", "Who is the same person.")],
     yes: Yes = False,
 ) -> Result:
     """Make one person of two, with the accounts of both and all that either may see."""

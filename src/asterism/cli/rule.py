@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from asterism.cli.commands import Options, command, group, open_home
+from asterism.cli.commands import Options, argument, command, group, open_home, option
 from asterism.cli.inputs import AgentArgument
 from asterism.cli.output import Column, ItemTable, Result, plural
 from asterism.errors import InvalidInput
@@ -38,23 +36,14 @@ async def list_rules(home: Asterism, agent: AgentArgument) -> Result:
 async def add(
     options: Options,
     agent: AgentArgument,
-    tool: Annotated[
-        str | None, typer.Argument(metavar="TOOL", help="A tool, or a pattern such as 'web_*'.")
-    ] = None,
-    kind: Annotated[
-        str | None, typer.Argument(metavar="KIND", help="The kind, such as max_calls.")
-    ] = None,
+    tool: Annotated[str | None, argument("TOOL", "A tool, or a pattern such as 'web_*'.")] = None,
+    kind: Annotated[str | None, argument("KIND", "The kind, such as max_calls.")] = None,
     values: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="VALUE", help="A number, a time such as 10m, other tools, or operations."
-        ),
+        argument("VALUE", "A number, a time such as 10m, other tools, or operations."),
     ] = None,
     file: Annotated[
-        Path | None,
-        typer.Option(
-            "--file", metavar="FILE", help="Add all rules of a TOML or JSON file instead."
-        ),
+        Path | None, option("--file", "FILE", "Add all rules of a TOML or JSON file instead.")
     ] = None,
 ) -> Result:
     """Give an agent a rule; it counts from its next turn on."""
@@ -81,9 +70,7 @@ async def add(
 async def remove(
     home: Asterism,
     agent: AgentArgument,
-    number: Annotated[
-        int, typer.Argument(metavar="NUMBER", help='The number that "rule list" shows.')
-    ],
+    number: Annotated[int, argument("NUMBER", 'The number that "rule list" shows.')],
 ) -> Result:
     """Take a rule from an agent."""
     rule = await home.rules.remove(agent, number)

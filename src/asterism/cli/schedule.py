@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from asterism.cli.commands import command, group
+from asterism.cli.commands import command, group, option
 from asterism.cli.output import Column, ItemTable, Result
 from asterism.times import local_text
 from asterism.views import schedule_view
@@ -21,9 +19,7 @@ app = group("See what agents have planned.")
 @command(app, "list", readonly=True)
 async def list_schedules(
     home: Asterism,
-    agent: Annotated[
-        str | None, typer.Option("--agent", metavar="NAME", help="Only this agent's.")
-    ] = None,
+    agent: Annotated[str | None, option("--agent", "NAME", "Only this agent's.")] = None,
 ) -> Result:
     """Show schedules, the next of each agent first."""
     agents = await home.agents() if agent is None else [await home.agent(agent)]

@@ -38,7 +38,7 @@ class Screen:
         self._console = console()
         self._text = _Typewriter(lambda text: self._write(text, ""), lambda: self.width)
         self._thought = _Typewriter(lambda text: self._write(text, _DIM), lambda: self.width)
-        self._said = ""
+        self._streamed = ""
         """What was streamed since the last step."""
         self._calls: dict[str, str] = {}
         self._open_call: str | None = None
@@ -99,7 +99,7 @@ class Screen:
     def _show_text(self, data: dict[str, Any]) -> None:
         self._end_call()
         self._thought.end()
-        self._said += data["text"]
+        self._streamed += data["text"]
         self._text.put(printable(data["text"]))
 
     def _show_reasoning(self, data: dict[str, Any]) -> None:
@@ -109,7 +109,7 @@ class Screen:
 
     def _show_call(self, data: dict[str, Any]) -> None:
         self._finish_line()
-        self._said = ""
+        self._streamed = ""
         self._calls[data["key"]] = data["name"]
         self._open_call = data["key"]
         arguments = one_line(data["arguments"], max(20, self.width // 2 - len(data["name"])))
@@ -127,7 +127,7 @@ class Screen:
             self._line(f"· {name} → {one_line(data['text'], max(20, self.width - 20))}", _DIM)
 
     def _show_again(self, data: dict[str, Any]) -> None:
-        self._said = ""
+        self._streamed = ""
         self._line(
             f"(The model was cut off and is asked again: {one_line(data['why'], 200)})", _DIM
         )
@@ -139,7 +139,7 @@ class Screen:
 
     def _show_parked(self, data: dict[str, Any]) -> None:
         self.show_questions(data["text"])
-        self._said = ""
+        self._streamed = ""
 
     def show_questions(self, questions: str) -> None:
         """Show questions that wait for an answer, and how to give it."""
@@ -153,7 +153,7 @@ class Screen:
     def _show_ended(self, data: dict[str, Any]) -> None:
         text = data["text"]
         if data["state"] == "done":
-            if text != self._said:  # nobody was watching when it was said
+            if text != self._streamed:  # nobody watched while it was written
                 self._finish_line()
                 self._text.put(printable(text))
             self._finish_line()
@@ -161,7 +161,7 @@ class Screen:
             self.note(f"({text})")
         else:
             self.fail(text)
-        self._said = self._waits_for = ""
+        self._streamed = self._waits_for = ""
         self._calls.clear()
 
     def _line(self, text: str, style: str) -> None:

@@ -8,9 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from asterism.cli.commands import Options, open_home
+from asterism.cli.commands import Options, argument, flag, open_home, option
 from asterism.cli.inputs import (
     AgentOption,
     choose_agent,
@@ -34,24 +32,16 @@ if TYPE_CHECKING:
 
 Within = Annotated[
     list[str] | None,
-    typer.Option(
-        "--in",
-        metavar="WHERE",
-        help="messages, passages, documents, blocks or summaries; several with commas.",
+    option(
+        "--in", "WHERE", "messages, passages, documents, blocks or summaries; several with commas."
     ),
 ]
 Tags = Annotated[
-    list[str] | None,
-    typer.Option("--tag", metavar="TAG", help="Only passages with this tag; once for each."),
+    list[str] | None, option("--tag", "TAG", "Only passages with this tag; once for each.")
 ]
-Present = Annotated[
-    list[str] | None,
-    typer.Option("--present", metavar="NAME", help="Only what this person may see."),
-]
-Moment = Annotated[
-    str | None, typer.Option("--at", metavar="MOMENT", help="Memory as it was then.")
-]
-SearchLimit = Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many at most.")]
+Present = Annotated[list[str] | None, option("--present", "NAME", "Only what this person may see.")]
+Moment = Annotated[str | None, option("--at", "MOMENT", "Memory as it was then.")]
+SearchLimit = Annotated[int, option("--limit", None, "How many at most.", min=1, max=1000)]
 
 _PLAIN_WIDTH = 300
 _MATCH = "bold underline"
@@ -107,39 +97,28 @@ class SearchOptions:
 async def search(
     options: Options,
     query: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="QUERY", help="Any text; without one, the newest are shown."),
+        list[str] | None, argument("QUERY", "Any text; without one, the newest are shown.")
     ] = None,
     agent: AgentOption = None,
-    everyone: Annotated[bool, typer.Option("--all", help="The memory of all agents.")] = False,
+    everyone: Annotated[bool, flag("--all", "The memory of all agents.")] = False,
     within: Within = None,
     speaker: Annotated[
-        str | None,
-        typer.Option(
-            "--speaker", metavar="NAME", help="Only what this person, account or agent said."
-        ),
+        str | None, option("--speaker", "NAME", "Only what this person, account or agent said.")
     ] = None,
     role: Annotated[
-        str | None,
-        typer.Option("--role", metavar="ROLE", help="Only messages of user or assistant."),
+        str | None, option("--role", "ROLE", "Only messages of user or assistant.")
     ] = None,
-    since: Annotated[
-        str | None, typer.Option("--since", metavar="WHEN", help="Nothing older than this.")
-    ] = None,
-    until: Annotated[
-        str | None, typer.Option("--until", metavar="WHEN", help="Nothing newer than this.")
-    ] = None,
+    since: Annotated[str | None, option("--since", "WHEN", "Nothing older than this.")] = None,
+    until: Annotated[str | None, option("--until", "WHEN", "Nothing newer than this.")] = None,
     tag: Tags = None,
     source: Annotated[
-        str | None,
-        typer.Option("--source", metavar="NAME", help="Only documents of this source."),
+        str | None, option("--source", "NAME", "Only documents of this source.")
     ] = None,
     moment: Moment = None,
     limit: SearchLimit = 10,
-    page: Annotated[int, typer.Option("--page", min=1, help="Which page, from 1.")] = 1,
+    page: Annotated[int, option("--page", None, "Which page, from 1.", min=1)] = 1,
     near: Annotated[
-        int,
-        typer.Option("--near", min=0, max=50, help="How many texts before and after each hit."),
+        int, option("--near", None, "How many texts before and after each hit.", min=0, max=50)
     ] = 0,
     present: Present = None,
 ) -> Result:

@@ -9,10 +9,8 @@ import time
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from asterism.cli import log
-from asterism.cli.commands import Options, open_home
+from asterism.cli.commands import Options, open_home, option
 from asterism.cli.inputs import Play, Record
 from asterism.cli.output import note
 from asterism.cli.terminal import until_stopped
@@ -31,9 +29,9 @@ _log = logging.getLogger(__name__)
 
 async def serve(
     options: Options,
-    host: Annotated[str, typer.Option(help="The address to listen at.")] = "127.0.0.1",
+    host: Annotated[str, option("--host", None, "The address to listen at.")] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")
+        int, option("--port", None, "The port; 0 takes a free one.", min=0, max=65535)
     ] = 8283,
     record: Record = None,
     play: Play = None,

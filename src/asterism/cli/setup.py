@@ -10,9 +10,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from asterism.cli.commands import Options, open_home
+from asterism.cli.commands import Options, flag, open_home, option
 from asterism.cli.inputs import number_of
 from asterism.cli.model import fetch
 from asterism.cli.output import Grid, Output, Result, console, one_line
@@ -44,23 +42,11 @@ _DEMO_HINT = (
 _USUAL_CAP = 5.0
 _WIDE = 72
 
-Model = Annotated[
-    str | None,
-    typer.Option("--model", metavar="MODEL", help="The model, such as ollama:llama3.2."),
-]
-AgentName = Annotated[
-    str | None, typer.Option("--agent", metavar="NAME", help="The name of the first agent.")
-]
-Persona = Annotated[
-    str | None, typer.Option("--persona", metavar="TEXT", help="Who it is: its system prompt.")
-]
-Cap = Annotated[
-    str | None,
-    typer.Option("--cap", metavar="USD", help="Dollars that may be spent in a day, or none."),
-]
-Yes = Annotated[
-    bool, typer.Option("--yes", "-y", help="Ask nothing: what is not given stays as it is.")
-]
+Model = Annotated[str | None, option("--model", "MODEL", "The model, such as ollama:llama3.2.")]
+AgentName = Annotated[str | None, option("--agent", "NAME", "The name of the first agent.")]
+Persona = Annotated[str | None, option("--persona", "TEXT", "Who it is: its system prompt.")]
+Cap = Annotated[str | None, option("--cap", "USD", "Dollars that may be spent in a day, or none.")]
+Yes = Annotated[bool, flag("--yes -y", "Ask nothing: what is not given stays as it is.")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from asterism.cli.commands import Options, command, group, note_if_stopped, open_home
+from asterism.cli.commands import (
+    Options,
+    argument,
+    command,
+    flag,
+    group,
+    note_if_stopped,
+    open_home,
+    option,
+)
 from asterism.cli.inputs import Limit, Yes, require_yes
 from asterism.cli.output import (
     Column,
@@ -31,8 +38,8 @@ if TYPE_CHECKING:
 
 app = group("Let agents search folders of documents.")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The source's name.")]
-Reader = Annotated[str, typer.Argument(metavar="AGENT", help="The agent's name.")]
+Name = Annotated[str, argument("NAME", "The source's name.")]
+Reader = Annotated[str, argument("AGENT", "The agent's name.")]
 _MB = 1_000_000
 MAX_PROBLEMS = 20
 
@@ -41,25 +48,17 @@ MAX_PROBLEMS = 20
 async def add(
     home: Asterism,
     options: Options,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A name that is free.")],
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the documents are.")],
+    name: Annotated[str, argument("NAME", "A name that is free.")],
+    folder: Annotated[Path, argument("FOLDER", "Where the documents are.")],
     agent: Annotated[
-        list[str] | None,
-        typer.Option("--agent", "-a", metavar="NAME", help="An agent that can search it."),
+        list[str] | None, option("--agent -a", "NAME", "An agent that can search it.")
     ] = None,
     include: Annotated[
-        list[str] | None,
-        typer.Option("--include", metavar="GLOB", help='Only these, such as "notes/**/*.md".'),
+        list[str] | None, option("--include", "GLOB", 'Only these, such as "notes/**/*.md".')
     ] = None,
-    exclude: Annotated[
-        list[str] | None, typer.Option("--exclude", metavar="GLOB", help="Not these.")
-    ] = None,
-    audience: Annotated[
-        str, typer.Option("--audience", metavar="WHO", help="Who may see what they say.")
-    ] = "owner",
-    later: Annotated[
-        bool, typer.Option("--later", help='Do not read it now; "sync" does.')
-    ] = False,
+    exclude: Annotated[list[str] | None, option("--exclude", "GLOB", "Not these.")] = None,
+    audience: Annotated[str, option("--audience", "WHO", "Who may see what they say.")] = "owner",
+    later: Annotated[bool, flag("--later", 'Do not read it now; "sync" does.')] = False,
 ) -> Result:
     """Make a source of a folder, and read it."""
     await home.sources.add(
@@ -114,9 +113,7 @@ async def _state(home: Asterism, name: str) -> SourceState:
 async def show(
     home: Asterism,
     name: Name,
-    after: Annotated[
-        str, typer.Option("--after", metavar="PATH", help="Only documents after this one.")
-    ] = "",
+    after: Annotated[str, option("--after", "PATH", "Only documents after this one.")] = "",
     limit: Limit = 50,
 ) -> Result:
     """Show a source and what became of its documents."""

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from asterism.cli.commands import option
 from asterism.cli.output import Column, ItemTable, Result, console, plural, printable
 from asterism.views import SpendBy, SpendSum, spend_by_day, spend_sums, spend_view
 
@@ -31,14 +30,10 @@ _WARN, _FULL = 80, 100
 async def spend(
     home: Asterism,
     days: Annotated[
-        int, typer.Option("--days", min=1, max=3660, help="How many days, today among them.")
+        int, option("--days", None, "How many days, today among them.", min=1, max=3660)
     ] = 30,
-    agent: Annotated[
-        str | None, typer.Option("--agent", metavar="NAME", help="Only this agent's calls.")
-    ] = None,
-    by: Annotated[
-        SpendBy, typer.Option("--by", help="What calls are added up by.")
-    ] = SpendBy.AGENT,
+    agent: Annotated[str | None, option("--agent", "NAME", "Only this agent's calls.")] = None,
+    by: Annotated[SpendBy, option("--by", None, "What calls are added up by.")] = SpendBy.AGENT,
 ) -> Result:
     """Show what models have cost, and how much of each cap is used."""
     found = await home.spend(days, agent=agent)

@@ -112,7 +112,7 @@ def _input(question: str) -> str:
         say(question.rstrip())
         question = "> "
     try:
-        with noticing_ctrl_c():
+        with ctrl_c_interrupts():
             return input(question).strip()
     except (EOFError, KeyboardInterrupt):
         print()  # noqa: T201
@@ -202,22 +202,6 @@ def editor_command() -> list[str]:
 # -- signals ---------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def ctrl_c_interrupts() -> Generator[None, None, None]:
-    """Let Ctrl-C end what waits for a person inside a command that is async.
-
-    The event loop would only take a note of it, and `input` would wait on.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    former = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, former)
-
-
 async def until_stopped() -> None:
     """Return at the first SIGINT or SIGTERM; a second one ends the process at once."""
     loop = asyncio.get_running_loop()
@@ -249,14 +233,18 @@ def _wake_main_thread() -> None:
 
 
 @contextlib.contextmanager
-def noticing_ctrl_c() -> Generator[None, None, None]:
-    """Let a Ctrl-C within end the waiting for a line, however shortly before that it came."""
+def ctrl_c_interrupts() -> Generator[None, None, None]:
+    """Let a Ctrl-C within end the waiting for a person, however shortly before that it came.
+
+    An event loop that runs would only take a note of it, and `input` would wait on.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
-    former = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    former_file = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    former_handler = signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def wait() -> None:
         while number := os.read(reading, 1):
@@ -268,7 +256,8 @@ def noticing_ctrl_c() -> Generator[None, None, None]:
     try:
         yield
     finally:
-        signal.set_wakeup_fd(former)
+        signal.signal(signal.SIGINT, former_handler)
+        signal.set_wakeup_fd(former_file)
         os.close(writing)
         thread.join()
         os.close(reading)

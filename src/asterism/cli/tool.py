@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
-import typer
-
-from asterism.cli.commands import Options, command, group, open_home
+from asterism.cli.commands import Options, argument, command, flag, group, open_home, option
 from asterism.cli.inputs import read_json, read_pair, read_text
 from asterism.cli.output import Column, ItemTable, Result
 from asterism.errors import InvalidInput
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
 
 app = group("See the tools there are, and register your own.")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The tool's name.")]
+Name = Annotated[str, argument("NAME", "The tool's name.")]
 
 
 @command(app, "list", readonly=True)
@@ -41,45 +39,27 @@ async def list_tools(home: Asterism) -> Result:
 async def add(
     options: Options,
     name: Name,
-    schema: Annotated[
-        Path, typer.Option("--schema", metavar="FILE", help="A JSON schema of its parameters.")
-    ],
-    description: Annotated[
-        str, typer.Option("--description", metavar="TEXT", help="What it does, for models.")
-    ] = "",
+    schema: Annotated[Path, option("--schema", "FILE", "A JSON schema of its parameters.")],
+    description: Annotated[str, option("--description", "TEXT", "What it does, for models.")] = "",
     python: Annotated[
-        Path | None,
-        typer.Option("--python", metavar="FILE", help="Source with a function run."),
+        Path | None, option("--python", "FILE", "Source with a function run.")
     ] = None,
-    http: Annotated[
-        str | None, typer.Option("--http", metavar="URL", help="An address, instead of source.")
-    ] = None,
-    method: Annotated[
-        str, typer.Option("--method", metavar="WORD", help="GET, POST, PUT, PATCH or DELETE.")
-    ] = "POST",
+    http: Annotated[str | None, option("--http", "URL", "An address, instead of source.")] = None,
+    method: Annotated[str, option("--method", "WORD", "GET, POST, PUT, PATCH or DELETE.")] = "POST",
     header: Annotated[
-        list[str] | None,
-        typer.Option("--header", metavar="NAME=VALUE", help='Such as "X-Key=secret:shop".'),
+        list[str] | None, option("--header", "NAME=VALUE", 'Such as "X-Key=secret:shop".')
     ] = None,
     effect: Annotated[
         list[str] | None,
-        typer.Option(
-            "--effect", metavar="JSON", help='Such as {"kind": "send", "recipients": "to"}.'
-        ),
+        option("--effect", "JSON", 'Such as {"kind": "send", "recipients": "to"}.'),
     ] = None,
-    trust: Annotated[
-        str, typer.Option("--trust", metavar="LEVEL", help="How far its results are trusted.")
-    ] = "tool",
+    trust: Annotated[str, option("--trust", "LEVEL", "How far its results are trusted.")] = "tool",
     retry_safety: Annotated[
-        str, typer.Option("--retry-safety", metavar="WORD", help="unknown or repeatable.")
+        str, option("--retry-safety", "WORD", "unknown or repeatable.")
     ] = "unknown",
-    ask: Annotated[bool, typer.Option("--ask", help="Ask a person before each call.")] = False,
-    seconds: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", help="How long a call may take.")
-    ] = 30.0,
-    audience: Annotated[
-        str, typer.Option("--audience", metavar="WHO", help="Who may see its results.")
-    ] = "owner",
+    ask: Annotated[bool, flag("--ask", "Ask a person before each call.")] = False,
+    seconds: Annotated[float, option("--timeout", "SECONDS", "How long a call may take.")] = 30.0,
+    audience: Annotated[str, option("--audience", "WHO", "Who may see its results.")] = "owner",
 ) -> Result:
     """Register a tool, or a new version of one: Python that runs in the sandbox, or a request."""
     from asterism.types.agents import HttpCall

@@ -9,9 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from asterism.cli.commands import FAILED, INTERRUPTED, PARKED, command, group
+from asterism.cli.commands import FAILED, INTERRUPTED, PARKED, argument, command, group, option
 from asterism.cli.inputs import Limit
 from asterism.cli.output import Column, Grid, ItemTable, Result, one_line, plural
 from asterism.errors import Conflict
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
 
 app = group("Look at turns; replay, fork and stop them.")
 
-TurnId = Annotated[str, typer.Argument(metavar="TURN", help="The turn's id.")]
+TurnId = Annotated[str, argument("TURN", "The turn's id.")]
 _STOP_WITHIN, _CHECK_EVERY = 10.0, 0.1
 _NOT_ENDED = frozenset({"waiting", "open"})
 _HOW_TO_DECIDE = '"asterism approval approve ID" or "asterism approval deny ID" answers.'
@@ -41,9 +39,7 @@ _CODES = {"done": 0, "parked": PARKED, "stopped": INTERRUPTED}
 @command(app, "list", readonly=True)
 async def list_turns(
     home: Asterism,
-    agent: Annotated[
-        str | None, typer.Option("--agent", metavar="NAME", help="Only this agent's.")
-    ] = None,
+    agent: Annotated[str | None, option("--agent", "NAME", "Only this agent's.")] = None,
     limit: Limit = 20,
 ) -> Result:
     """Show the latest turns, newest first; those that wait come before."""
@@ -87,10 +83,7 @@ async def replay(
     home: Asterism,
     turn: TurnId,
     wire: Annotated[
-        Path | None,
-        typer.Option(
-            "--wire", metavar="FILE", help="Models answer from this tape; compare requests too."
-        ),
+        Path | None, option("--wire", "FILE", "Models answer from this tape; compare requests too.")
     ] = None,
 ) -> Result:
     """Run a recorded turn again, offline, and compare it with what was recorded."""
@@ -106,15 +99,9 @@ async def replay(
 async def fork(
     home: Asterism,
     turn: TurnId,
-    model: Annotated[
-        str | None, typer.Option("--model", metavar="MODEL", help="Another model.")
-    ] = None,
-    system: Annotated[
-        str | None, typer.Option("--system", metavar="TEXT", help="Another system prompt.")
-    ] = None,
-    name: Annotated[
-        str | None, typer.Option("--name", metavar="NAME", help="The name of the copy.")
-    ] = None,
+    model: Annotated[str | None, option("--model", "MODEL", "Another model.")] = None,
+    system: Annotated[str | None, option("--system", "TEXT", "Another system prompt.")] = None,
+    name: Annotated[str | None, option("--name", "NAME", "The name of the copy.")] = None,
 ) -> Result:
     """Let a copy of the agent, as it stood before a turn, answer the same message anew."""
     copy, outcome = await home.fork(turn, name=name, model=model, system=system)
@@ -131,7 +118,7 @@ async def stop(home: Asterism, turn: TurnId) -> Result:
 
 
 def outcome_result(outcome: Outcome, agent: str) -> Result:
-    """Return the answer of a turn; anything else than an answer is told on standard error."""
+    """Return the answer of a turn; anything else goes to standard error."""
     shape, state = outcome_view(outcome, agent), outcome.state.value
     if state == "done":
         return Result(shape, outcome.text)
