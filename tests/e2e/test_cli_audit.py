@@ -99,7 +99,7 @@ def test_keys_are_set_listed_and_removed(keyed: Command, tmp_path: Path):
     assert two["used_by"] == []
     assert keyed.json("key", "remove", "pin") == {"name": "pin"}
     assert keyed.json("key", "rotate") == {"keys": 1}
-    assert "encrypted anew" in keyed.ok("key", "rotate")
+    assert "encrypted again" in keyed.ok("key", "rotate")
     with keyed.terminal("key", "set", "typed") as person:
         person.expect("Key of typed")
         person.type(CANARY)

@@ -68,7 +68,7 @@ def test_blocks_are_listed_shown_and_described(aria: Command):
     assert "person:Anna" in aria.ok("block", "show", "human")
     aria.ok("block", "describe", "human", "--label", "owner", "--type", "working", "--pin")
     assert "working, pinned" in aria.ok("block", "list")
-    assert "Put block" in refused(aria, "block", "retire", "owner", code=2)
+    assert "Retire block" in refused(aria, "block", "retire", "owner", code=2)
     aria.ok("block", "retire", "owner", "--yes")
     assert aria.json("block", "list") == []
 

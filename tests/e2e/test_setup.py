@@ -480,6 +480,6 @@ def test_a_link_stays_a_link_and_a_variable_that_wins_is_told(asterism: Command,
     (asterism.data / "asterism.toml").symlink_to(real)
     asterism.env["ASTERISM_MODEL"] = "demo:other"
     told = asterism.ok("setup", "--model", "demo:guide", "--yes")
-    assert "ASTERISM_MODEL is set in the environment and wins" in told
+    assert "ASTERISM_MODEL is set in the environment and overrides" in told
     assert (asterism.data / "asterism.toml").is_symlink()
     assert real.read_text("utf-8") == '# real\nmodel = "demo:guide"\n'

@@ -78,7 +78,7 @@ async def list_approvals(home: Asterism, answered: Answered = False) -> Result:
 
 @command(app, "show", readonly=True)
 async def show(home: Asterism, approval: ApprovalId) -> Result:
-    """Show a question whole: the exact call, why it is asked, who may answer, and its history."""
+    """Show all of a question: the exact call, why it is asked, who may answer, and its history."""
     details, agents = await home.approvals.show(approval), await agent_names(home)
     agent_id = details.approval.agent_id
     rows = _rows(details, agents.get(agent_id, agent_id))

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from asterism.store.passages import PassageEdit
     from asterism.types.memory import Passage
 
-app = group("Look at what agents keep, add to it, search and forget.")
+app = group("See what agents keep, add to it, search and forget.")
 
 PassageId = Annotated[str, argument("ID", "The passage's id.")]
 NewTags = Annotated[
@@ -100,7 +100,7 @@ def _audience(passage: Passage, names: dict[str, str]) -> str:
 
 @command(app, "show", readonly=True)
 async def show(home: Asterism, passage: PassageId) -> Result:
-    """Show a passage whole, where it comes from, and what was done to it."""
+    """Show all of a passage, where it comes from, and what was done to it."""
     found = await home.archive.get(passage)
     edits = await home.archive.history(passage)
     parts: list[Part | str] = [Grid(list(_facts(found, await person_names(home))))]
@@ -254,7 +254,7 @@ def _read_content(text: str | None, file: Path | None) -> str:
 def _written_result(written: Written) -> Result:
     what = {
         "merged": "It was there already, and keeps this source too",
-        "superseded": "Stored, in the place of another",
+        "superseded": "Stored; it replaces another",
         "contradicts": "Stored, though it contradicts another",
     }.get(written.kind, written.kind.capitalize())
     more = f" {written.note}" if written.note else ""

@@ -149,7 +149,7 @@ async def verify(
         ),
     ] = None,
 ) -> Result:
-    """Go through the whole log and tell whether every event is as it was written."""
+    """Check that every event of the log is as it was written."""
     if head is not None and head.count(":") < 2:
         raise InvalidInput(
             f"{head!r} is not an event with its hash. Write CHAIN:NUMBER:HASH, as this command "

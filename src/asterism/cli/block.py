@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from asterism.memory.blocks import VisibleBlock
     from asterism.types.memory import Block, BlockWrite, EditRecord, Line
 
-app = group("Look at blocks, edit and share them, and go back in their history.")
+app = group("See, edit and share blocks, and go back in their history.")
 
 _VERSION = re.compile(r"v?(\d{1,11})")
 _DIFF_STYLES = {"@": "cyan", "+": "green", "-": "red"}
@@ -76,15 +76,17 @@ Description = Annotated[
     str | None, option("--description", "TEXT", "What it is for; agents read it.")
 ]
 Kind = Annotated[BlockType | None, option("--type", None, "When agents see it.")]
-MaxLength = Annotated[int | None, option("--limit", "N", "The most characters it may hold.")]
+MaxLength = Annotated[
+    int | None, option("--limit", "N", "How many characters it may hold at most.")
+]
 Permitted = Annotated[
     Permission | None, option("--permission", None, "What its owner may do to it.")
 ]
-Text = Annotated[str | None, option("--text", "TEXT", "Write the whole anew.")]
+Text = Annotated[str | None, option("--text", "TEXT", "Replace the whole text.")]
 TextFile = Annotated[Path | None, option("--file", "FILE", "The same, from a file; - reads stdin.")]
 Append = Annotated[str | None, option("--append", "TEXT", "Add a line, item or entry.")]
 Replace = Annotated[
-    tuple[str, str] | None, option("--replace", "OLD NEW", "Put one text in another's place.")
+    tuple[str, str] | None, option("--replace", "OLD NEW", "Replace one text with another.")
 ]
 Everywhere = Annotated[bool, flag("--all", "With --replace: in every place, not only the first.")]
 PatchFile = Annotated[
@@ -359,14 +361,14 @@ async def retire(
     reason: Reason = "",
     yes: Yes = False,
 ) -> Result:
-    """Put a block away: no agent sees it any more, and its history stays."""
+    """Retire a block: no agent sees it any more, and its history stays."""
     from asterism.types.memory import Retire
 
-    require_yes(f"Put block {one_line(label)!r} away? No agent will see it any more.", yes=yes)
+    require_yes(f"Retire block {one_line(label)!r}? No agent will see it any more.", yes=yes)
     which = block_reference(agent, label, constellation=constellation)
     async with open_home(options) as home:
         block = await home.blocks.write(*which, Retire(), reason=reason, by="cli")
-    return Result(block, f"Block {block.label!r} is put away. Its history stays.")
+    return Result(block, f"Block {block.label!r} is retired. Its history stays.")
 
 
 def _read_share(text: str) -> tuple[str, Permission]:
@@ -426,8 +428,8 @@ async def edit(
     if way is None:
         if section is not None:
             raise InvalidInput(
-                "--section goes with an option such as --append; in the editor you see the whole. "
-                "Nothing was changed."
+                "--section goes with an option such as --append; in the editor you see the whole "
+                "block. Nothing was changed."
             )
         return await _edit_in_editor(options, which, reason)
     change = _read_edit(way, ways[way], section, everywhere=everywhere)
@@ -724,7 +726,7 @@ async def merge(
     constellation: Constellation = False,
     reason: Reason = "",
 ) -> Result:
-    """Take in what another replica of this block has written."""
+    """Merge what another replica of this block has written."""
     from asterism.types.memory import Merge
 
     change = Merge(read_bytes(file))

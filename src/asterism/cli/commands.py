@@ -20,12 +20,10 @@ import inspect
 import logging
 import os
 import sys
-import typing
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -250,20 +248,22 @@ def command(
 
 def _own_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     """Return the parameters that are arguments and options; types of others are not imported."""
-    annotations: dict[str, Any] = {
+
+    def described() -> None:
+        """Carry the annotations that can be read."""
+
+    described.__annotations__ = {
         name: annotation
         for name, annotation in function.__annotations__.items()
         if name not in (*_FILLED_IN, "return")
     }
-    hints = typing.get_type_hints(
-        SimpleNamespace(__annotations__=annotations),
-        vars(sys.modules[function.__module__]),
-        include_extras=True,
+    types = inspect.get_annotations(
+        described, globals=vars(sys.modules[function.__module__]), eval_str=True
     )
     return [
-        parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=hints[parameter.name])
+        parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=types[parameter.name])
         for parameter in inspect.signature(function).parameters.values()
-        if parameter.name not in _FILLED_IN
+        if parameter.name in types
     ]
 
 

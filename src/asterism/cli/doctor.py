@@ -1,4 +1,4 @@
-"""`asterism doctor`: what is wrong, and how to put it right."""
+"""`asterism doctor`: what is wrong, and how to fix it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def doctor(
         bool, flag("--offline", "Do not ask the models, only look at what is here.")
     ] = False,
 ) -> Result:
-    """Say what is wrong and how to put it right, and ask each model for one token.
+    """Show what is wrong and how to fix it, and ask each model for one token.
 
     Of what is at rest it only reads, and so works beside a running process.
     """

@@ -220,7 +220,7 @@ def require_yes(question: str, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise InvalidInput(
-            f"{question} That takes a yes, and there is no terminal to ask at. Add --yes. "
+            f"{question} This needs a confirmation, and there is no terminal to ask at. Add --yes. "
             "Nothing was done."
         )
     try:

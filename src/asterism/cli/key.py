@@ -98,9 +98,9 @@ async def remove(home: Asterism, name: Name) -> Result:
 
 @command(app, "rotate")
 async def rotate(home: Asterism) -> Result:
-    """Encrypt all keys anew, with a new master key where it is kept in a file or a keyring."""
+    """Encrypt all keys again, with a new master key where it is kept in a file or a keyring."""
     count = await home.keys.rotate(by="cli")
     place = home.keys.place()
     return Result(
-        {"keys": count}, f"{plural(count, 'key')} encrypted anew. The master key is in {place}."
+        {"keys": count}, f"{plural(count, 'key')} encrypted again. The master key is in {place}."
     )

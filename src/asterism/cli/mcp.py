@@ -152,13 +152,11 @@ async def add(
     prefix: Annotated[
         str | None, option("--prefix", "TEXT", "What its tools' names begin with here.")
     ] = None,
-    ask: Annotated[
-        bool, flag("--ask", "Have each call of its tools approved by a person.")
-    ] = False,
+    ask: Annotated[bool, flag("--ask", "Ask a person before each call of its tools.")] = False,
     trust_annotations: Annotated[
         bool, flag("--trust-annotations", "Believe what the server says its tools do.")
     ] = False,
-    replace: Annotated[bool, flag("--replace", "Take the place of a server of this name.")] = False,
+    replace: Annotated[bool, flag("--replace", "Replace a server of this name.")] = False,
 ) -> Result:
     """Add a server to the configuration. It is asked for its tools when asterism runs."""
     from asterism.app.mcp import check_server
@@ -236,11 +234,9 @@ async def import_servers(
         Path, argument("FILE", "Such as .mcp.json, claude_desktop_config.json, .vscode/mcp.json.")
     ],
     dry_run: Annotated[bool, flag("--dry-run", "Only show what would be imported.")] = False,
-    replace: Annotated[
-        bool, flag("--replace", "Take the place of servers of the same names.")
-    ] = False,
+    replace: Annotated[bool, flag("--replace", "Replace servers of the same names.")] = False,
 ) -> Result:
-    """Take over the servers that another program is configured for.
+    """Import the servers that another program is configured for.
 
     Tokens and keys in the file are stored encrypted; the configuration only names them.
     """
@@ -279,7 +275,7 @@ def _checked(server: ImportedServer, configured: Any, *, replace: bool) -> Impor
     if server.refused:
         return server
     if server.name in configured and not replace:
-        taken = "not imported: there is one of this name already; --replace takes its place"
+        taken = "not imported: there is one of this name already; --replace replaces it"
         return dataclasses.replace(server, refused=taken)
     try:
         check_server(server.table)

@@ -279,7 +279,7 @@ def _branch(trace: Trace, indent: str) -> Iterator[str]:
 
 @command(app, "health", readonly=True)
 async def health(home: Asterism, agent: AgentArgument) -> Result:
-    """Show what is wrong with an agent's memory, and the next move; nothing is changed."""
+    """Show what is wrong with an agent's memory, and what to do; nothing is changed."""
     found = await home.memory.health(agent)
     parts: list[Part | str] = [
         Grid([(name, f"{count:,}") for name, count in found.counts.items()]),
@@ -431,7 +431,7 @@ def _receipt(receipt: ForgetReceipt) -> Iterator[Part | str]:
 @command(app, "receipts", readonly=True)
 async def receipts(
     home: Asterism,
-    receipt: Annotated[str | None, argument("RECEIPT", "Show this one whole.")] = None,
+    receipt: Annotated[str | None, argument("RECEIPT", "Show all of this one.")] = None,
 ) -> Result:
     """Show the receipts of all that was forgotten, the newest first; never what it was."""
     found = await home.memory.receipts()
@@ -473,7 +473,7 @@ async def export(
     participants = await home.people.participants(present) if present else OWNER_ALONE
     document = await home.memory.export(agent, participants=participants)
     if file is None:
-        return Result(document, _Document(document))
+        return Result(document, as_json(document))
     write_bytes(file, as_json(document).encode() + b"\n")
     blocks, passages = len(document["blocks"]), len(document["passages"])
     what = f"{plural(blocks, 'block')} and {plural(passages, 'passage')}"
@@ -483,17 +483,6 @@ async def export(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Document:
-    """A document that is JSON for people, too."""
-
-    document: dict[str, Any]
-
-    def show(self, out: Output) -> None:
-        del out
-        print(as_json(self.document))  # noqa: T201
-
-
 @command(app, "import")
 async def import_memory(
     options: Options,
@@ -501,7 +490,7 @@ async def import_memory(
     file: Annotated[Path, argument("FILE", "What export has written; - reads stdin.")],
     dry_run: Annotated[bool, flag("--dry-run", "Only say what would be done.")] = False,
 ) -> Result:
-    """Take a memory in that was exported, and say what was not carried over."""
+    """Import a memory that was exported, and say what was not carried over."""
     document = read_json(read_text(file), str(file), "Nothing was imported.")
     if not isinstance(document, dict):
         raise InvalidInput(f"{file} is not an export of a memory. Nothing was imported.")

@@ -72,7 +72,7 @@ async def pull(
     options: Options,
     name: Name,
     file: Annotated[
-        Path | None, option("--file", "PATH", "Take this local file; with a new name, as your own.")
+        Path | None, option("--file", "PATH", "Use this local file; with a new name, as your own.")
     ] = None,
     place: Annotated[
         str | None, option("--place", "KIND", "Use only this place: packages or hub.")
@@ -111,7 +111,7 @@ async def use(
     default = ", ".join(chain)
     file = save(options.place, options.config, os.environ, {("model",): default})
     if overriding := os.environ.get("ASTERISM_MODEL"):
-        hints.append(f"ASTERISM_MODEL is set to {overriding} and goes before the file.")
+        hints.append(f"ASTERISM_MODEL is set to {overriding} and overrides the file.")
     return Result(
         {"model": default, "file": str(file), "hints": hints},
         f"The default is {default} now, by {file}.",

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from asterism.app import Asterism
     from asterism.types.turns import Notice
 
-app = group("Read what agents could not settle by themselves.")
+app = group("Read what agents could not resolve by themselves.")
 
 
 @command(app, "list", readonly=True)

@@ -221,7 +221,7 @@ class FoundHits:
 
 def _nothing_found(options: SearchOptions) -> str:
     if options.page > 1:
-        return f"There is nothing on page {options.page}. The pages before it have all."
+        return f"There is nothing on page {options.page}; the pages before it have all hits."
     on = f" on {one_line(options.words, 80)!r}" if options.words.strip() else ""
     if options.is_narrow:
         return f"Nothing was found{on}. Try other words, or search more widely with fewer options."

@@ -347,7 +347,7 @@ def _warn(plan: _Plan, current: _Current) -> None:
     for key in plan.changes:
         variable = "ASTERISM_" + "__".join(map(str, key)).upper()
         if os.environ.get(variable):
-            say(f"{variable} is set in the environment and wins over the file.", WARNING_STYLE)
+            say(f"{variable} is set in the environment and overrides the file.", WARNING_STYLE)
     cap = plan.changes.get(("budget", "day"), current.settings.budget.day)
     if cap is not None and _costs(current.settings, plan.model) is None:
         say(

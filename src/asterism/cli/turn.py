@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from asterism.app import Asterism
     from asterism.types.turns import Entry, Outcome, TurnRecord
 
-app = group("Look at turns; replay, fork and stop them.")
+app = group("See turns; replay, fork and stop them.")
 
 TurnId = Annotated[str, argument("TURN", "The turn's id.")]
 _STOP_WITHIN, _CHECK_EVERY = 10.0, 0.1
@@ -103,7 +103,7 @@ async def fork(
     system: Annotated[str | None, option("--system", "TEXT", "Another system prompt.")] = None,
     name: Annotated[str | None, option("--name", "NAME", "The name of the copy.")] = None,
 ) -> Result:
-    """Let a copy of the agent, as it stood before a turn, answer the same message anew."""
+    """Let a copy of the agent, as it stood before a turn, answer the same message again."""
     copy, outcome = await home.fork(turn, name=name, model=model, system=system)
     result = outcome_result(outcome, copy.name)
     result.notes = [f"The copy is {copy.name}.", *result.notes]
