@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from asterism.types.effects import Declared, Effect, ToolEffect
+from asterism.types.permissions import Declared, Effect, ToolEffect
 
 BANKING: Mapping[str, Declared] = {
     # One bare string, one bare float.

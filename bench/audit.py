@@ -15,10 +15,9 @@ from typing import Any
 from asterism import Asterism, tool
 from asterism.store import events
 from asterism.store.database import Connection, Database, Values
-from asterism.store.events import verify
+from asterism.store.events import Event, verify
 from asterism.store.sqlite import open_sqlite
 from asterism.testing.scripted import ScriptedModel
-from asterism.types.events import Event
 from asterism.types.turns import Call, Reply
 
 _WARM = 20
@@ -86,15 +85,15 @@ async def turn_costs(place: Path, turns: int) -> dict[str, float]:
     async with Asterism.open(
         place, tools=[record], models=models, environ={}, settings=settings
     ) as home:
-        await home.create_agent("aria", model="scripted:one")
+        await home.agents.create("aria", model="scripted:one")
         for number in range(_WARM):
-            await home.ask("aria", f"Please write down item {number}.")
+            await home.agents.ask("aria", f"Please write down item {number}.")
         for batch in range(_BATCHES):
             written = batch % 2 == 0
             setattr(events, "append", append if written else nothing)  # noqa: B010 - for the bench
             began = cpu()
             for number in range(turns):
-                await home.ask("aria", f"Please write down item {number}.")
+                await home.agents.ask("aria", f"Please write down item {number}.")
             spent.setdefault(written, []).append((cpu() - began) / turns)
         setattr(events, "append", append)  # noqa: B010
 

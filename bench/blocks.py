@@ -16,9 +16,8 @@ from asterism.memory.gate.writer import Writer
 from asterism.store import agents
 from asterism.store.database import Connection
 from asterism.store.sqlite import SQLite, open_sqlite
-from asterism.types.agents import Agent, new_id, now_ms
+from asterism.types.agents import OWNER_ONLY, AgentRecord, Trust, new_id, now_ms
 from asterism.types.memory import Append, Block, EditRange, Origin, OriginKind, Source
-from asterism.types.people import OWNER_ONLY, Trust
 
 HOME = "bench"
 LINES = 40
@@ -107,7 +106,7 @@ def _size(directory: Path) -> int:
 
 
 async def _measure(place: Path, edits: int) -> None:
-    agent = Agent("agent_b", "bench", "none", "", now_ms())
+    agent = AgentRecord("agent_b", "bench", "none", "", now_ms())
     database = await open_sqlite(place)
     await database.write(lambda tx: agents.create(tx, HOME, agent))
     few, many = await _block(database, "few"), await _block(database, "many")

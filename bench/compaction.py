@@ -18,7 +18,7 @@ from asterism.turns.compaction import (
     facts_leaving,
     rule_digest,
 )
-from asterism.types.people import PUBLIC, Trust
+from asterism.types.agents import PUBLIC, Trust
 from asterism.types.turns import Call, EntryKind, Reply, Summary, message_wire, result_wire
 
 _START = 1_777_766_400_000  # 2026-05-03 00:00 UTC

@@ -19,9 +19,8 @@ from asterism.permissions import (
     Situation,
     decide,
 )
-from asterism.types.approvals import Grant
-from asterism.types.effects import ToolEffect, effects_of
-from asterism.types.people import Trust
+from asterism.types.agents import Trust
+from asterism.types.permissions import Grant, ToolEffect, effects_of
 
 POLICIES, GRANTS, CALLS, LEAST = 200, 1_000, 50_000, 50_000
 

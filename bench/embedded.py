@@ -110,11 +110,11 @@ class Bench:
         with tempfile.TemporaryDirectory() as data:
             settings = {"model": f"embedded:{self._model}"}
             async with Asterism.open(data, settings=settings) as home:
-                await home.create_agent("aria", system=SYSTEM)
+                await home.agents.create("aria", system=SYSTEM)
                 figures = self.figures
                 figures.first_token_1, figures.hello = await _first(home, "Hello, who are you?")
                 figures.first_token_2, _ = await _first(home, "What can you do for me?")
-                turn = (await home.turns("aria"))[0]
+                turn = (await home.turns.list("aria"))[0]
                 figures.cached_2 = turn.usage.cached / max(1, turn.usage.input)
 
     async def _speed(self, port: Embedded) -> None:
@@ -225,7 +225,7 @@ class Bench:
 async def _first(home: Asterism, text: str) -> tuple[float, str]:
     """Return seconds to the first piece of an answer, and the answer."""
     began, first, said = time.monotonic(), 0.0, ""
-    async for signal in home.stream("aria", text):
+    async for signal in home.agents.stream("aria", text):
         if signal.kind == "text":
             first = first or time.monotonic() - began
             said += signal.data["text"]

@@ -25,7 +25,7 @@ import time
 def resident():
     with open('/proc/self/statm') as file:
         return int(file.read().split()[1]) * 4096
-from asterism.memory.words import embed
+from asterism.memory.encode import embed
 before, start = resident(), time.perf_counter()
 embed(['hello'])
 print(time.perf_counter() - start, (resident() - before) / 1e6)

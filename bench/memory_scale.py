@@ -22,7 +22,7 @@ from asterism.memory.gate import blocks as gate
 from asterism.memory.gate.writer import Writer
 from asterism.store import agents
 from asterism.store.database import Connection
-from asterism.types.agents import Agent, new_id, now_ms
+from asterism.types.agents import AgentRecord, new_id, now_ms
 from bench.harness import resident_kb
 
 LABELS = ("persona", "human", "notes")
@@ -78,13 +78,13 @@ async def build(place: Path, count: int) -> None:
         constellation = home.settings.constellation
         for first in range(0, count, TOGETHER):
             made = [
-                Agent(new_id("agent"), f"agent-{number:05}", MODEL, "Be kind.", now_ms())
+                AgentRecord(new_id("agent"), f"agent-{number:05}", MODEL, "Be kind.", now_ms())
                 for number in range(first, min(first + TOGETHER, count))
             ]
             await home.database.write(lambda tx, made=made: _put(tx, constellation, made))
 
 
-async def _put(tx: Connection, constellation: str, made: list[Agent]) -> None:
+async def _put(tx: Connection, constellation: str, made: list[AgentRecord]) -> None:
     writer = Writer.owner(constellation, now_ms(), by="bench")
     for agent in made:
         assert await agents.create(tx, constellation, agent)
@@ -108,7 +108,7 @@ async def _listing(home: Asterism, count: int) -> dict[str, float]:
     cpu: list[float] = []
     for _ in range(CALLS):
         begun, before = time.perf_counter(), time.process_time()
-        found = await home.agents()
+        found = await home.agents.list()
         spans.append(_ms(begun))
         cpu.append((time.process_time() - before) * 1_000)
         assert len(found) == count

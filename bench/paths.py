@@ -87,23 +87,23 @@ async def _home() -> AsyncGenerator[Asterism]:
             tools=[pay],
             environ={},
         ) as home:
-            await home.create_agent("aria")
+            await home.agents.create("aria")
             await home.blocks.create("aria", "human", "Likes tea.")
-            await home.ask("aria", "We have a red bicycle.")
+            await home.agents.ask("aria", "We have a red bicycle.")
             yield home
 
 
 async def _approve(home: Asterism) -> None:
     """Ask for a call that needs an approval, give it, and wait for the answer."""
-    receipt = await home.send("aria", "pay 5")
-    while not (waiting := await home.approvals()):  # noqa: ASYNC110 - nothing tells that it waits
+    receipt = await home.agents.send("aria", "pay 5")
+    while not (waiting := await home.approvals.list()):  # noqa: ASYNC110 - nothing tells that it waits
         await asyncio.sleep(0.002)
-    await home.decide(waiting[0].id, approved=True)
-    await home.wait(receipt)
+    await home.approvals.decide(waiting[0].id, approved=True)
+    await home.turns.wait(receipt)
 
 
 PATHS: dict[str, Callable[[Asterism], Awaitable[object]]] = {
-    "message": lambda home: home.ask("aria", "Hello!"),
+    "message": lambda home: home.agents.ask("aria", "Hello!"),
     "approval": _approve,
     "block": lambda home: home.blocks.write("aria", "human", Append("Has a cat.")),
     "search": lambda home: home.search("aria", "bicycle"),

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from asterism.app.engine import make_encoder
 from asterism.search.encode import encode_question, names_for
 from asterism.search.search import QueryVector, prepare
-from asterism.types.people import OWNER_ALONE
+from asterism.types.agents import OWNER_ALONE
 from asterism.types.search import Query
 from bench.adapters.memory import Memory, milliseconds
 from bench.dialogues import APART, Conversation, load

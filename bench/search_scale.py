@@ -25,8 +25,7 @@ from asterism.store import agents
 from asterism.store.database import Connection
 from asterism.store.search_index import JOURNAL
 from asterism.store.sqlite import SQLite, open_sqlite
-from asterism.types.agents import Agent, now_ms
-from asterism.types.people import OWNER_ALONE
+from asterism.types.agents import OWNER_ALONE, AgentRecord, now_ms
 from asterism.types.search import Query
 from asterism.types.turns import message_wire
 
@@ -185,7 +184,9 @@ async def _timed_places(
 
 
 async def _agent(tx: Connection, agent_id: str) -> None:
-    made = await agents.create(tx, HOME, Agent(agent_id, agent_id, "mock:model", "", now_ms()))
+    made = await agents.create(
+        tx, HOME, AgentRecord(agent_id, agent_id, "mock:model", "", now_ms())
+    )
     assert made
 
 

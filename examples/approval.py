@@ -24,16 +24,16 @@ async def main() -> None:
     """Ask for a payment, restart while it waits, approve it, and see it carried out."""
     with tempfile.TemporaryDirectory() as data:
         async with Asterism.open(data, tools=[pay]) as home:
-            await home.create_agent("aria")
-            parked = await home.ask("aria", 'call pay {"amount": 5, "to": "Ada"}')
+            await home.agents.create("aria")
+            parked = await home.agents.ask("aria", 'call pay {"amount": 5, "to": "Ada"}')
             print(parked.state.value, "-", parked.text)
 
         async with Asterism.open(data, tools=[pay]) as home:
-            [question] = await home.approvals()
-            receipt = await home.decide(question.id, approved=True, note="Go ahead.")
-            outcome = await home.wait(receipt)
+            [question] = await home.approvals.list()
+            receipt = await home.approvals.decide(question.id, approved=True, note="Go ahead.")
+            outcome = await home.turns.wait(receipt)
             print(outcome.state.value, "-", outcome.text)
-            _, entries = await home.turn(outcome.turn_id)
+            _, entries = await home.turns.get(outcome.turn_id)
             print(next(entry.body.decode() for entry in entries if b"approved" in entry.body))
 
 

@@ -12,17 +12,17 @@ async def main() -> None:
     """Ask, watch an answer stream in, and find both again after a restart."""
     with tempfile.TemporaryDirectory() as data:
         async with Asterism.open(data) as home:
-            aria = await home.create_agent("aria")
-            outcome = await home.ask(aria, "Hello, who are you?")
+            aria = await home.agents.create("aria")
+            outcome = await home.agents.ask(aria, "Hello, who are you?")
             print(outcome.text)
-            async for signal in home.stream(aria, "Say it again, slowly."):
+            async for signal in home.agents.stream(aria, "Say it again, slowly."):
                 if signal.kind == "text":
                     print(signal.data["text"], end="", flush=True)
             print()
 
         # Another process, another day: everything is still there.
         async with Asterism.open(data) as home:
-            turns = await home.turns("aria")
+            turns = await home.turns.list("aria")
             print(f"aria has answered {len(turns)} messages.")
 
 

@@ -6,8 +6,7 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from asterism import NOT_HAPPENED, Asterism, ToolContext, tool
-from asterism.types.effects import ToolEffect
+from asterism import NOT_HAPPENED, Asterism, ToolContext, ToolEffect, tool
 
 SENT = Path(tempfile.mkdtemp()) / "sent.txt"
 
@@ -57,13 +56,13 @@ async def main() -> None:
     """Let the demo model call each of them; a real model decides by itself when to."""
     with tempfile.TemporaryDirectory() as data:
         async with Asterism.open(data, tools=[word_count, send_letter, ring_bell]) as home:
-            await home.create_agent("aria")
+            await home.agents.create("aria")
             for said in (
                 'call word_count {"text": "to be or not to be"}',
                 'call send_letter {"to": "Ada", "text": "Hello!"}',
                 'call ring_bell {"times": 2}',
             ):
-                print((await home.ask("aria", said)).text)
+                print((await home.agents.ask("aria", said)).text)
 
 
 if __name__ == "__main__":

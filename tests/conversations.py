@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from asterism.turns.compaction import ContextEntry
-from asterism.types.people import PUBLIC, Audience, Trust
+from asterism.types.agents import PUBLIC, Audience, Trust
 from asterism.types.turns import Call, EntryKind, Reply, message_wire, result_wire
 
 MAY_3 = 1_777_766_400_000  # 2026-05-03 00:00 UTC

@@ -10,9 +10,9 @@ from typing import Any, cast
 
 from asterism import Asterism
 from asterism.memory.forgetting import Forgetting
-from asterism.types.approvals import Approval
+from asterism.types.agents import OWNER_ALONE, Account, Trust
 from asterism.types.memory import Append
-from asterism.types.people import OWNER_ALONE, Account, Trust
+from asterism.types.permissions import ApprovalRecord
 from asterism.types.search import Query
 
 ENDLESS: dict[str, Any] = {}
@@ -49,11 +49,12 @@ OF_ANY_ENGINE = [told for told, value in HOSTILE.items() if isinstance(value, st
 
 NOUNS = (
     *("blocks", "archive", "people", "grants", "approvals", "keys", "search", "memory", "contexts"),
-    *("audit", "sources", "rules", "tools", "halts", "mcp"),
+    *("audit", "sources", "rules", "tools", "halts", "mcp", "agents", "turns", "notices"),
+    *("outbox", "schedules", "spending"),
 )
 WAITING = (
-    *("home.ask", "home.wait", "home.stream"),
-    *("home.stream_decision", "home.follow", "home.watch"),
+    *("agents.ask", "turns.wait", "agents.stream"),
+    *("approvals.stream_decision", "turns.follow", "agents.watch"),
 )
 LEFT_OUT = {
     # A server of others, and a browser to log in with.
@@ -123,12 +124,12 @@ class Scene:
     async def make(cls, home: Asterism) -> "Scene":
         """Fill a home."""
         # By their ids, since names may change on the way.
-        aria, bo = (await home.create_agent("aria")).id, (await home.create_agent("bo")).id
+        aria, bo = (await home.agents.create("aria")).id, (await home.agents.create("bo")).id
         await home.blocks.create("aria", "human", "A person.", existing=True)
         written = await home.archive.add("aria", "The spare key is with the neighbour.")
         anna, ben = (await home.people.create("anna")).id, (await home.people.create("ben")).id
         grant = await home.grants.give("shell", agent="aria")
-        receipt = await home.send("aria", "hello")
+        receipt = await home.agents.send("aria", "hello")
         await home.keys.set("stored", "value-of-a-key-1")
         fits: dict[str, Any] = {
             "agent": aria,
@@ -147,7 +148,9 @@ class Scene:
             "turn_id": receipt.turn_id,
             "receipt": receipt,
             "approval_id": "ap_1",
-            "approval": Approval("ap_1", receipt.agent_id, receipt.turn_id, "0/call/0", "Hm?", 0),
+            "approval": ApprovalRecord(
+                "ap_1", receipt.agent_id, receipt.turn_id, "0/call/0", "Hm?", 0
+            ),
             "trust": Trust.KNOWN,
             "by": Account("discord", "anna"),
             "agent_id": receipt.agent_id,

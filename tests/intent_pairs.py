@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from asterism.gate import Allow, Gate, Reader
-from asterism.types.effects import Declared, Effect, ToolEffect
+from asterism.types.permissions import Declared, Effect, ToolEffect
 
 DATA = Path(__file__).parent / "data"
 _MAIL = ToolEffect("read", source="mail", fields=("id", "date", "sender"))

@@ -10,8 +10,8 @@ import orjson
 
 from asterism import Asterism, TurnState
 from asterism.testing.clock import ManualClock
+from asterism.types.agents import Trust
 from asterism.types.memory import BlockType, Permission
-from asterism.types.people import Trust
 from tests.redteam import OWNER, Gossip, Judge, Present, Reach, read_rule
 from tests.scenes import open_home, until
 
@@ -202,7 +202,7 @@ class Scene:
 
     async def _build(self) -> None:
         for agent in self.agents:
-            await self.home.create_agent(agent, system="You are kind.")
+            await self.home.agents.create(agent, system="You are kind.")
         await self.home.people.link(OWNER, "chat:s_owner")
         for number in range(self.chance.randint(3, 5)):
             await self._arrive(f"p{number}", known=self.chance.random() < 0.6)
@@ -325,14 +325,14 @@ class Scene:
         text = f"{canary} of {named} {self.words(2)} {calls}"
         self.note(f"{note or 'said'} to {agent} by {speaker} in {present}: {text}")
         everybody = frozenset(self.judge.everybody(present))
-        outcome = await self.home.ask(agent, text, **given)
+        outcome = await self.home.agents.ask(agent, text, **given)
         assert outcome.state is TurnState.DONE, (self.tally.seed, outcome)
         await until(self._is_quiet)
         self.judge.reach[canary] = Reach(frozenset({agent}), Present(everybody, present.room))
         return canary, self.gossip.results[canary]
 
     async def _is_quiet(self) -> bool:
-        return not await self.home.unfinished()
+        return not await self.home.turns.unfinished()
 
     def _one_of(self, ids: list[str]) -> str:
         return self.chance.choice(ids) if ids else "none"

@@ -6,8 +6,8 @@ from typing import Any
 import orjson
 
 from asterism.memory import people
+from asterism.types.agents import Participants
 from asterism.types.memory import Append, BlockType, Describe
-from asterism.types.people import Participants
 from tests.redteam import GOSSIP, OWNER, Present, Reach, read_rule, same_but_for
 from tests.redteam_scene import ROLES, ROOMS, WORDS, Scene, Someone, Tally, call_to
 from tests.scenes import until
@@ -214,14 +214,14 @@ class World(Scene):
 
         async def nothing_due() -> bool:
             for agent in self.agents:
-                if any(one.due_at <= self.clock.now for one in await home.schedules(agent)):
+                if any(one.due_at <= self.clock.now for one in await home.schedules.list(agent)):
                     return False
             return await self._is_quiet()
 
         await home.database.write(lambda tx: tx.notify("schedule", ""))
         await until(nothing_due)
         for turn_id, whole in self.gossip.withheld:
-            _, entries = await home.turn(turn_id)
+            _, entries = await home.turns.get(turn_id)
             opening = next(entry for entry in entries if entry.key == "in")
             told = orjson.loads(orjson.loads(opening.meta or "{}")["participants"])
             keys = {one.id: one.key for one in self.people.values()} | {OWNER: OWNER}
@@ -372,7 +372,7 @@ class World(Scene):
             return
         one, home = self.people[key or self.chance.choice(there)], self.home
         await home.database.write(
-            lambda tx: people.leave(tx, home.settings.constellation, room, one.id)
+            lambda tx: people.leave_room(tx, home.settings.constellation, room, one.id)
         )
         self.judge.members[room].discard(one.key)
         self.note(f"{one.key} leaves {room}")

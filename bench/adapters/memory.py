@@ -96,7 +96,7 @@ class Memory:
             past.append(PastMessage(role, one.text, speaker, self._last))
         if past:
             self._now = max(self._now, self._last)
-            imported = self.run(self.home.import_messages(self.agent, past))
+            imported = self.run(self.home.agents.import_messages(self.agent, past))
             self._own |= dict(zip(imported.messages, (one.id for one in said), strict=True))
 
     def finish(self) -> None:
@@ -147,7 +147,7 @@ class Memory:
                 clock=lambda: self._now or now_ms(),
             )
         )
-        self.agent: Agent = await self.home.ensure_agent("aria", tools=[])
+        self.agent: Agent = await self.home.agents.ensure("aria", tools=[])
 
     async def _let_go(self) -> None:
         if self._exit is not None:

@@ -51,11 +51,11 @@ class A(Adapter):
     async def agent(self, key: str, tool: bool = False) -> Agent:
         """Return the agent of that name, created if there is none."""
         tools = ["record_event"] if tool else []
-        return await self._home.ensure_agent(key, system=SYSTEM, tools=tools)
+        return await self._home.agents.ensure(key, system=SYSTEM, tools=tools)
 
     async def turn(self, h: Agent, text: str) -> str:
         """Ask, and return the answer, which is durable by then."""
-        outcome = await self._home.ask(h, text)
+        outcome = await self._home.agents.ask(h, text)
         if outcome.state is not TurnState.DONE:
             raise RuntimeError(outcome.text)
         return outcome.text
@@ -63,22 +63,22 @@ class A(Adapter):
     async def seed(self, h: Agent, pairs: Sequence[tuple[str, str]]) -> None:
         """Put questions and their answers in the agent's past."""
         said = [one for ask, answer in pairs for one in (("user", ask), ("assistant", answer))]
-        await self._home.import_messages(h, said)
+        await self._home.agents.import_messages(h, said)
 
     async def inspect(self, key: str) -> list[str]:
         """Return the kinds of the journal's entries, in order."""
         kinds: list[str] = []
-        for record in reversed(await self._home.turns(key, limit=1000)):
-            _, entries = await self._home.turn(record.id)
+        for record in reversed(await self._home.turns.list(key, limit=1000)):
+            _, entries = await self._home.turns.get(record.id)
             kinds += [entry.kind.value for entry in entries]
         return kinds
 
     async def resume(self, key: str) -> str:
         """Wait for the answer of the turn that was interrupted."""
-        latest = (await self._home.turns(key, limit=1))[0]
+        latest = (await self._home.turns.list(key, limit=1))[0]
         # As for a message that is handed in again: the answer may be there already.
         receipt = Receipt("", latest.id, latest.agent_id, duplicate=True)
-        return (await self._home.wait(receipt)).text
+        return (await self._home.turns.wait(receipt)).text
 
     async def close(self) -> None:
         """Let go of everything."""

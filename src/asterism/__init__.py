@@ -4,65 +4,187 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from asterism.app import Asterism
-    from asterism.errors import AsterismError, NotAllowed, ToolError
-    from asterism.gate import Gate
+    from asterism.app.agents import Agent
+    from asterism.app.approvals import Approval
+    from asterism.app.blocks import AgentBlock
+    from asterism.app.home import Asterism, Home
+    from asterism.errors import (
+        AsterismError,
+        BudgetReached,
+        ConfigError,
+        Conflict,
+        InvalidInput,
+        ModelError,
+        NotAllowed,
+        NotFound,
+        StoreError,
+        ToolError,
+    )
+    from asterism.gate import Allow, Ask, Gate
+    from asterism.models.cassette import settings_to_play
+    from asterism.permissions import Actor
+    from asterism.ports import Channel, Emit, Model, ModelRequest
+    from asterism.telemetry.logs import JsonLines, TurnFilter
+    from asterism.telemetry.redaction import RedactingStream, add_secret
     from asterism.tools.tool import NOT_HAPPENED, Decision, Tool, ToolContext, tool
-    from asterism.types.agents import Agent, Limits
-    from asterism.types.approvals import Approval, Grant
-    from asterism.types.effects import Effect, ToolEffect
-    from asterism.types.turns import Delivery, Outcome, Receipt, RetrySafety, Signal, TurnState
+    from asterism.types.agents import (
+        Account,
+        AgentRecord,
+        Audience,
+        Limits,
+        Participants,
+        Person,
+        Rule,
+        RuleKind,
+        Schedule,
+        Trust,
+    )
+    from asterism.types.memory import (
+        Append,
+        Block,
+        BlockType,
+        Describe,
+        Passage,
+        Patch,
+        Permission,
+        Replace,
+        Restore,
+        SetField,
+        SetText,
+        Share,
+        Undo,
+    )
+    from asterism.types.permissions import Effect, Grant, ToolEffect
+    from asterism.types.search import Hit, SearchResult
+    from asterism.types.spending import Spend
+    from asterism.types.turns import (
+        Call,
+        Delivery,
+        Message,
+        MessageOrigin,
+        Notice,
+        Outcome,
+        PastMessage,
+        Receipt,
+        Reply,
+        RetrySafety,
+        Signal,
+        TurnRecord,
+        TurnState,
+        Usage,
+    )
+
+_MODULES = {
+    "app.agents": "Agent",
+    "app.approvals": "Approval",
+    "app.blocks": "AgentBlock",
+    "app.home": "Asterism Home",
+    "errors": "AsterismError BudgetReached ConfigError Conflict InvalidInput ModelError NotAllowed"
+    " NotFound StoreError ToolError",
+    "gate": "Allow Ask Gate",
+    "models.cassette": "settings_to_play",
+    "permissions": "Actor",
+    "ports": "Channel Emit Model ModelRequest",
+    "telemetry.logs": "JsonLines TurnFilter",
+    "telemetry.redaction": "RedactingStream add_secret",
+    "tools.tool": "NOT_HAPPENED Decision Tool ToolContext tool",
+    "types.agents": "Account AgentRecord Audience Limits Participants Person Rule RuleKind"
+    " Schedule Trust",
+    "types.memory": "Append Block BlockType Describe Passage Patch Permission Replace Restore"
+    " SetField SetText Share Undo",
+    "types.permissions": "Effect Grant ToolEffect",
+    "types.search": "Hit SearchResult",
+    "types.spending": "Spend",
+    "types.turns": "Call Delivery Message MessageOrigin Notice Outcome PastMessage Receipt Reply"
+    " RetrySafety Signal TurnRecord TurnState Usage",
+}
+_HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 __all__ = [
     "NOT_HAPPENED",
+    "Account",
+    "Actor",
     "Agent",
+    "AgentBlock",
+    "AgentRecord",
+    "Allow",
+    "Append",
     "Approval",
+    "Ask",
     "Asterism",
     "AsterismError",
+    "Audience",
+    "Block",
+    "BlockType",
+    "BudgetReached",
+    "Call",
+    "Channel",
+    "ConfigError",
+    "Conflict",
     "Decision",
     "Delivery",
+    "Describe",
     "Effect",
+    "Emit",
     "Gate",
     "Grant",
+    "Hit",
+    "Home",
+    "InvalidInput",
+    "JsonLines",
     "Limits",
+    "Message",
+    "MessageOrigin",
+    "Model",
+    "ModelError",
+    "ModelRequest",
     "NotAllowed",
+    "NotFound",
+    "Notice",
     "Outcome",
+    "Participants",
+    "Passage",
+    "PastMessage",
+    "Patch",
+    "Permission",
+    "Person",
     "Receipt",
+    "RedactingStream",
+    "Replace",
+    "Reply",
+    "Restore",
     "RetrySafety",
+    "Rule",
+    "RuleKind",
+    "Schedule",
+    "SearchResult",
+    "SetField",
+    "SetText",
+    "Share",
     "Signal",
+    "Spend",
+    "StoreError",
     "Tool",
     "ToolContext",
     "ToolEffect",
     "ToolError",
+    "Trust",
+    "TurnFilter",
+    "TurnRecord",
     "TurnState",
+    "Undo",
+    "Usage",
+    "add_secret",
+    "settings_to_play",
     "tool",
 ]
 __version__ = "0.1.0"
 
-_HOMES = {
-    "asterism.app": {"Asterism"},
-    "asterism.errors": {"AsterismError", "NotAllowed", "ToolError"},
-    "asterism.gate": {"Gate"},
-    "asterism.tools.tool": {"NOT_HAPPENED", "Decision", "Tool", "ToolContext", "tool"},
-    "asterism.types.agents": {"Agent", "Limits"},
-    "asterism.types.effects": {"Effect", "ToolEffect"},
-    "asterism.types.approvals": {"Approval", "Grant"},
-    "asterism.types.turns": {
-        "Delivery",
-        "Outcome",
-        "Receipt",
-        "RetrySafety",
-        "Signal",
-        "TurnState",
-    },
-}
-
 
 def __getattr__(name: str) -> object:
     """Import a public name when it is first used, so that the command line starts at once."""
-    for module, names in _HOMES.items():
-        if name in names:
-            value: object = getattr(import_module(module), name)
-            globals()[name] = value
-            return value
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value

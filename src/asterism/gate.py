@@ -41,7 +41,8 @@ from asterism.permissions.intent import (
     verified,
 )
 from asterism.permissions.provenance import Evidence, judge, reading_of
-from asterism.types.effects import (
+from asterism.types.agents import Trust
+from asterism.types.permissions import (
     Declared,
     Doubt,
     Effect,
@@ -50,7 +51,6 @@ from asterism.types.effects import (
     effects_of,
     results_of,
 )
-from asterism.types.people import Trust
 
 _log = logging.getLogger(__name__)
 

@@ -26,16 +26,15 @@ if TYPE_CHECKING:
     from asterism.app.mcp import ImportedServer
     from asterism.app.sources import SourceState
     from asterism.memory.blocks import VisibleBlock
+    from asterism.store.events import Recorded, Verified
     from asterism.tools.mcp.clients import McpServerStatus
     from asterism.tools.mcp.tools import McpTool
     from asterism.tools.tool import Tool
     from asterism.turns.shown import ShownContext
-    from asterism.types.agents import Agent, Schedule
-    from asterism.types.approvals import Approval, Grant
+    from asterism.types.agents import AgentRecord, Rule, Schedule
     from asterism.types.documents import SourceDocument
-    from asterism.types.events import Recorded, Verified
     from asterism.types.memory import EditRecord, Line
-    from asterism.types.rules import Rule
+    from asterism.types.permissions import ApprovalRecord, Grant
     from asterism.types.spending import Spend, SpendLine
     from asterism.types.turns import Entry, Outcome, TurnRecord
 
@@ -63,6 +62,7 @@ def view(value: Any) -> Any:
 
 def _object_view(value: Any) -> Any:
     from asterism.memory.schemas import schema_wire
+    from asterism.types.agents import Audience
     from asterism.types.memory import (
         CompositeSchema,
         ListSchema,
@@ -70,14 +70,15 @@ def _object_view(value: Any) -> Any:
         MapSchema,
         TextSchema,
     )
-    from asterism.types.people import Audience
 
     if isinstance(value, Audience):
         return str(value)
     if isinstance(value, TextSchema | MapSchema | ListSchema | LogSchema | CompositeSchema):
         return schema_wire(value)
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: view(getattr(value, field.name)) for field in fields(value)}
+        # What begins with an underscore belongs to the object, such as the home behind an agent.
+        names = (field.name for field in fields(value) if not field.name.startswith("_"))
+        return {name: view(getattr(value, name)) for name in names}
     return value
 
 
@@ -117,7 +118,7 @@ def page_of(items: Sequence[T], limit: int, cursor: Callable[[T], str]) -> Page[
 
 async def agent_names(home: Asterism) -> dict[str, str]:
     """Return the names of agents by id."""
-    return {agent.id: agent.name for agent in await home.agents()}
+    return {agent.id: agent.name for agent in await home.agents.list()}
 
 
 async def person_names(home: Asterism) -> dict[str, str]:
@@ -171,7 +172,7 @@ def outcome_view(outcome: Outcome, agent: str) -> Shape:
     }
 
 
-def approval_view(approval: Approval, agents: Mapping[str, str]) -> Shape:
+def approval_view(approval: ApprovalRecord, agents: Mapping[str, str]) -> Shape:
     """Return a question to a person with the name of the agent that asks."""
     return {**view(approval), "agent": agents.get(approval.agent_id), "state": approval.verdict}
 
@@ -187,7 +188,7 @@ def grant_view(grant: Grant, agents: Mapping[str, str]) -> Shape:
     return {**view(grant), "agent": agents.get(grant.agent_id or "")}
 
 
-def schedule_view(agent: Agent, schedule: Schedule) -> Shape:
+def schedule_view(agent: AgentRecord, schedule: Schedule) -> Shape:
     """Return a schedule with the name of its agent."""
     return {**view(schedule), "agent": agent.name}
 

@@ -29,11 +29,11 @@ from asterism.memory.gate import blocks, passages, replicas
 from asterism.memory.gate.writer import Writer
 from asterism.store import agents, events
 from asterism.store.database import Connection, Database
+from asterism.store.events import Event
 from asterism.store.postgres import open_postgres
 from asterism.store.sqlite import open_sqlite
 from asterism.testing.postgres import postgres_server
-from asterism.types.agents import Agent
-from asterism.types.events import Event
+from asterism.types.agents import AgentRecord
 from asterism.types.memory import (
     Append,
     AppendPassage,
@@ -187,7 +187,7 @@ def new_canary() -> str:
 
 async def people_and_agents(tx: Connection) -> None:
     for name in ("aria", "bela"):
-        agent = Agent(f"agent_{name}", name, "demo:demo", "Be.", 0)
+        agent = AgentRecord(f"agent_{name}", name, "demo:demo", "Be.", 0)
         assert await agents.create(tx, HOME, agent)
     await tx.run("INSERT INTO persons VALUES (?, 'person_1', 'Anna', 'known', '[]', 0)", (HOME,))
     await tx.run("INSERT INTO accounts VALUES (?, 'mail', 'anna', 'person_1')", (HOME,))

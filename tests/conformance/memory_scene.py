@@ -16,9 +16,8 @@ from asterism.store.journal import Draft
 from asterism.store.postgres import open_postgres
 from asterism.store.sqlite import open_sqlite
 from asterism.testing.postgres import postgres_server
-from asterism.types.agents import Agent
+from asterism.types.agents import OWNER_ALONE, AgentRecord, Participants, Trust
 from asterism.types.memory import Origin, OriginKind, Source
-from asterism.types.people import OWNER_ALONE, Participants, Trust
 from asterism.types.turns import Entry, EntryKind, TurnRecord, TurnState, message_wire
 from tests.conftest import TORTURE
 
@@ -50,7 +49,7 @@ async def opened(engine: str, place: Path) -> AsyncGenerator[Database, None]:
 
 async def put_agent(tx: Connection, name: str, constellation: str = HOME) -> str:
     """Put an agent at rest; return its id."""
-    agent = Agent(f"agent_{constellation}_{name}", name, "scripted:one", "", NOW)
+    agent = AgentRecord(f"agent_{constellation}_{name}", name, "scripted:one", "", NOW)
     assert await agents.create(tx, constellation, agent)
     return agent.id
 

@@ -7,8 +7,8 @@ from asterism.memory.gate import passages as gate
 from asterism.memory.gate.passages import NewPassage
 from asterism.search.search import search
 from asterism.store.database import Connection, Database
+from asterism.types.agents import OWNER, OWNER_ALONE, PUBLIC, Participant, Participants, Trust
 from asterism.types.memory import Insert, Origin, OriginKind, Source
-from asterism.types.people import OWNER, OWNER_ALONE, PUBLIC, Participant, Participants, Trust
 from asterism.types.search import Hit, Query, SearchResult
 from tests.conformance.memory_scene import HOME, HOUR, NOW, as_agent, as_owner
 

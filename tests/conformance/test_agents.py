@@ -6,14 +6,16 @@ import pytest
 
 from asterism.store import agents
 from asterism.store.database import Connection
-from asterism.types.agents import Agent, Limits
+from asterism.types.agents import AgentRecord, Limits
 from tests.conformance.memory_scene import ENGINES, HOME, NOW, opened
 
 STORED = [
-    Agent("agent_1", "zora", "scripted:one", "Be kind.", NOW),
-    Agent("agent_2", "aria", "default", "", NOW + 1, tools=("recall", "send")),
-    Agent("agent_3", "mila", "a:b, c:d", "Be brief.", NOW + 2, tools=(), limits=Limits(steps=3)),
-    Agent("agent_4", "gone", "scripted:one", "", NOW + 3),
+    AgentRecord("agent_1", "zora", "scripted:one", "Be kind.", NOW),
+    AgentRecord("agent_2", "aria", "default", "", NOW + 1, tools=("recall", "send")),
+    AgentRecord(
+        "agent_3", "mila", "a:b, c:d", "Be brief.", NOW + 2, tools=(), limits=Limits(steps=3)
+    ),
+    AgentRecord("agent_4", "gone", "scripted:one", "", NOW + 3),
 ]
 
 
@@ -24,7 +26,9 @@ async def test_all_agents_are_read_as_each_of_them_is(engine: str, tmp_path: Pat
             assert await agents.create(tx, HOME, agent)
         assert await agents.delete(tx, "agent_4", NOW + 4)
 
-    async def read(tx: Connection) -> tuple[list[Agent], list[Agent | None], list[Agent]]:
+    async def read(
+        tx: Connection,
+    ) -> tuple[list[AgentRecord], list[AgentRecord | None], list[AgentRecord]]:
         alone = [await agents.by_id(tx, agent.id) for agent in STORED[:3]]
         return await agents.everyone(tx, HOME), alone, await agents.everyone(tx, "elsewhere")
 

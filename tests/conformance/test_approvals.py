@@ -15,7 +15,7 @@ from asterism.store import approvals
 from asterism.testing.channel import MemoryChannel
 from asterism.testing.clock import ManualClock
 from asterism.testing.postgres import postgres_server
-from asterism.types.approvals import Grant
+from asterism.types.permissions import Grant
 from asterism.types.turns import Delivery, Outcome
 from tests.conformance.memory_scene import ENGINES, HOME, NOW, opened, put_agent
 from tests.scenes import obedient, open_home, until
@@ -88,49 +88,49 @@ def world(
 
 async def outcome_of(home: Asterism, turn_id: str) -> Outcome:
     async def ended() -> bool:
-        return (await home.outcome(turn_id)).state in (TurnState.DONE, TurnState.FAILED)
+        return (await home.turns.outcome(turn_id)).state in (TurnState.DONE, TurnState.FAILED)
 
     await until(ended, 20)
-    return await home.outcome(turn_id)
+    return await home.turns.outcome(turn_id)
 
 
 @pytest.mark.promise("H1", "H2", "T2")
 async def test_asked_here_answered_elsewhere_after_a_month_and_carried_out_once(world: World):
     async with world.open("here") as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         await home.people.create("anna")
-        parked = await home.ask("aria", ASK, channel="room", sender="anna", reply_to="anna")
+        parked = await home.agents.ask("aria", ASK, channel="room", sender="anna", reply_to="anna")
         assert parked.state is TurnState.PARKED
-        (question,) = await home.approvals()
+        (question,) = await home.approvals.list()
         assert (question.tool, question.arguments) == ("act", '{"word": "go"}')
     world.clock.forward(seconds=MONTH)
     world.move("here", "there")
     async with world.open("there") as home:
-        (question,) = await home.approvals()
+        (question,) = await home.approvals.list()
         assert world.done == []
-        receipt = await home.decide(question.id, approved=True)
+        receipt = await home.approvals.decide(question.id, approved=True)
         outcome = await outcome_of(home, receipt.turn_id)
         assert outcome.state is TurnState.DONE
         assert "Result: done: go" in outcome.text
     async with world.open("there") as home:
         with pytest.raises(Conflict, match="was approved by owner before"):
-            await home.decide(question.id, approved=False)
-        assert (await home.outcome(parked.turn_id)).state is TurnState.DONE
-        assert await home.waiting() == []
+            await home.approvals.decide(question.id, approved=False)
+        assert (await home.turns.outcome(parked.turn_id)).state is TurnState.DONE
+        assert await home.turns.waiting() == []
     assert world.done == [f"{parked.turn_id}/0/call/0"]
 
 
 @pytest.mark.promise("H2")
 async def test_of_many_who_answer_at_once_one_wins_and_each_other_hears_who(world: World):
     async with world.open("here") as one, one_more(world, one) as other:
-        await one.create_agent("aria")
+        await one.agents.create("aria")
         names = ["anna", "bob", "cleo", "dora"]
         for name in names:
             await one.people.create(name, roles=["admin"])
-        parked = await one.ask("aria", ASK)
-        (question,) = await one.approvals()
+        parked = await one.agents.ask("aria", ASK)
+        (question,) = await one.approvals.list()
         tries = [
-            home.decide(question.id, approved=name in ("anna", "bob"), by=name)
+            home.approvals.decide(question.id, approved=name in ("anna", "bob"), by=name)
             for name in names
             for home in (one, other)
         ]
@@ -142,7 +142,7 @@ async def test_of_many_who_answer_at_once_one_wins_and_each_other_hears_who(worl
         assert all(words in answer.message for answer in refused)
         await outcome_of(one, parked.turn_id)
         assert len(world.done) == (stands.approval.verdict == "approved")
-        assert await one.waiting() == []
+        assert await one.turns.waiting() == []
 
 
 @asynccontextmanager
@@ -158,12 +158,12 @@ async def one_more(world: World, first: Asterism) -> AsyncGenerator[Asterism, No
 @pytest.mark.promise("H1")
 async def test_workers_side_by_side_announce_a_question_once(world: World):
     async with world.open("here") as one, one_more(world, one) as other:
-        await one.create_agent("aria")
+        await one.agents.create("aria")
         await one.people.create("anna", roles=["admin"])
-        parked = await other.ask("aria", ASK)
-        (question,) = await one.approvals()
+        parked = await other.agents.ask("aria", ASK)
+        (question,) = await one.approvals.list()
         await until(lambda: len(world.delivered) > 0, 20)
-        receipt = await other.decide(question.id, approved=True, by="anna")
+        receipt = await other.approvals.decide(question.id, approved=True, by="anna")
         await outcome_of(one, receipt.turn_id)
         assert receipt.turn_id == parked.turn_id
 

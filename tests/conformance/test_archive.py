@@ -18,6 +18,15 @@ from asterism.memory.likeness import Relation
 from asterism.memory.why import Trace, why
 from asterism.store.database import Connection, Database
 from asterism.store.journal import Draft
+from asterism.types.agents import (
+    OWNER,
+    OWNER_ONLY,
+    PUBLIC,
+    Audience,
+    Participant,
+    Participants,
+    Trust,
+)
 from asterism.types.memory import (
     AppendPassage,
     Insert,
@@ -28,15 +37,6 @@ from asterism.types.memory import (
     Retract,
     Source,
     Tag,
-)
-from asterism.types.people import (
-    OWNER,
-    OWNER_ONLY,
-    PUBLIC,
-    Audience,
-    Participant,
-    Participants,
-    Trust,
 )
 from asterism.types.turns import Call, EntryKind, Reply, result_wire
 from tests.conformance.memory_scene import (

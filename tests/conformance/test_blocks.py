@@ -17,6 +17,16 @@ from asterism.memory.gate import replicas
 from asterism.memory.gate.replicas import Replica
 from asterism.memory.gate.writer import NeedsConsent, Writer
 from asterism.store.database import Database
+from asterism.types.agents import (
+    OWNER,
+    OWNER_ALONE,
+    OWNER_ONLY,
+    PUBLIC,
+    Audience,
+    Participant,
+    Participants,
+    Trust,
+)
 from asterism.types.memory import (
     CONSTELLATION,
     Add,
@@ -53,16 +63,6 @@ from asterism.types.memory import (
     Undo,
     Unshare,
     Which,
-)
-from asterism.types.people import (
-    OWNER,
-    OWNER_ALONE,
-    OWNER_ONLY,
-    PUBLIC,
-    Audience,
-    Participant,
-    Participants,
-    Trust,
 )
 from tests.conformance.memory_scene import ENGINES, HOME, NOW, as_agent, as_owner, opened, put_agent
 

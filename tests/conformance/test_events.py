@@ -20,11 +20,10 @@ from hypothesis import strategies as st
 from asterism.memory.forgetting import Forgetting, forget
 from asterism.store import events
 from asterism.store.database import Connection, Database
-from asterism.store.events import verify
+from asterism.store.events import Event, Verified, home_chain, verify
 from asterism.store.forgetting import ForgetRequest, empty_events
 from asterism.store.sqlite import open_sqlite
 from asterism.telemetry import redaction
-from asterism.types.events import Event, Verified, home_chain
 from tests.conformance.memory_scene import ENGINES, HOME, NOW, as_owner, opened, put_agent
 
 HOME_CHAIN = home_chain(HOME)

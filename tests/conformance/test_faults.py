@@ -119,23 +119,23 @@ async def said(home: Asterism, text: str, *, streamed: bool) -> tuple[Outcome, l
     given = {"channel": "room", "reply_to": "here", "external_id": text}
     async with asyncio.timeout(TURN_SECONDS + 5):
         if not streamed:
-            return await home.ask("aria", text, **given), []
-        signals = [one async for one in home.stream("aria", text, **given)]
-        return await home.outcome(signals[-1].turn_id), signals
+            return await home.agents.ask("aria", text, **given), []
+        signals = [one async for one in home.agents.stream("aria", text, **given)]
+        return await home.turns.outcome(signals[-1].turn_id), signals
 
 
 async def check_once(home: Asterism, channel: MemoryChannel, outcomes: list[Outcome]) -> None:
     """One turn for each message, one delivery for each turn, no entry twice, nothing left over."""
     await until(lambda: len(channel.delivered) == len(outcomes))
     assert [one.text for one in channel.delivered] == [one.text for one in outcomes]
-    turns = await home.turns("aria")
+    turns = await home.turns.list("aria")
     assert [one.id for one in reversed(turns)] == [one.turn_id for one in outcomes]
     for turn in turns:
-        _, entries = await home.turn(turn.id)
+        _, entries = await home.turns.get(turn.id)
         kinds = [entry.kind for entry in entries]
         answered = turn.state is TurnState.DONE
         assert kinds == [EntryKind.MESSAGE] + [EntryKind.REPLY] * answered
-    assert await home.unfinished() == []
+    assert await home.turns.unfinished() == []
 
 
 def shown(signals: list[Signal]) -> str:
@@ -194,7 +194,7 @@ class Seats:
     async def say(self, home: Asterism, agent: str, text: str) -> Outcome:
         self.unanswered[agent] += 1
         try:
-            return await home.ask(agent, text)
+            return await home.agents.ask(agent, text)
         finally:
             self.unanswered[agent] -= 1
 
@@ -236,7 +236,7 @@ async def test_alone_it_ends_in_a_clear_sentence_and_the_lane_is_free(
         AsyncExitStack() as stack,
         opened(tmp_path, configured(wire, place.address, name), channel) as home,
     ):
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         began = time.monotonic()
         outcome, _ = await said(home, "hello", streamed=streamed)
         assert time.monotonic() - began < TURN_SECONDS + 2
@@ -281,7 +281,7 @@ async def test_what_passes_is_mended_by_another_try(
     channel = MemoryChannel()
     server.next(FAULTS[name], None)
     async with opened(tmp_path, configured(wire, server.base_url), channel) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         outcome, signals = await said(home, "hello", streamed=streamed)
         assert (outcome.state, outcome.text) == (TurnState.DONE, server.text)
         assert not streamed or shown(signals) == outcome.text
@@ -303,7 +303,7 @@ async def test_in_a_chain_the_next_model_answers(
             "models.second.base_url": second.base_url,
         }
         async with opened(tmp_path, settings, channel) as home:
-            await home.create_agent("aria")
+            await home.agents.create("aria")
             outcomes: list[Outcome] = []
             own = is_answer(name, streamed=streamed)
             # Those that take a second of waiting are met once.
@@ -314,10 +314,10 @@ async def test_in_a_chain_the_next_model_answers(
                 if name != "empty":
                     assert outcome.text == (server.text if own else second.text)
                     assert not streamed or shown(signals) == outcome.text
-                _, entries = await home.turn(outcome.turn_id)
+                _, entries = await home.turns.get(outcome.turn_id)
                 assert ('"model":"second:n"' in (entries[-1].meta or "")) is not own
             await check_once(home, channel, outcomes)
-            told = [notice.text for notice in await home.notices()]
+            told = [notice.text for notice in await home.notices.list()]
             # The owner is told once, not with every message.
             assert len(told) == (0 if own else 1), told
             assert own or "Meanwhile the next model of the chain is asked." in told[0]
@@ -335,7 +335,7 @@ async def test_the_next_key_is_used_when_one_fails(
 ):
     settings = configured(wire, server.base_url) | {"models.first.key": "sk-one-123, sk-two-456"}
     async with opened(tmp_path, settings) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         server.next(FAULTS[name])
         for text in ("one", "two", "three"):
             outcome, _ = await said(home, text, streamed=False)
@@ -351,7 +351,7 @@ async def test_wrong_keys_fail_at_once_with_the_next_move(
 ):
     server.refuses = {"sk-first-0123456789"}
     async with opened(tmp_path, configured(wire, server.base_url)) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         outcome, _ = await said(home, "hello", streamed=False)
         assert outcome.state is TurnState.FAILED
         assert outcome.text == (
@@ -360,7 +360,7 @@ async def test_wrong_keys_fail_at_once_with_the_next_move(
             "kept."
         )
         assert len(server.requests) == 1
-        (notice,) = await home.notices()
+        (notice,) = await home.notices.list()
         assert "Put a valid one into models.first.key." in notice.text
 
 
@@ -375,7 +375,7 @@ async def test_a_server_that_keeps_failing_is_left_alone(
 ):
     server.stays = FAULTS["500"]
     async with opened(tmp_path, configured(wire, server.base_url)) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         texts = [(await said(home, str(n), streamed=False))[0].text for n in range(12)]
     assert len(server.requests) <= 6, "12 messages, each tried twice, would be 24 requests"
     assert "has failed several times in a row and is left alone for another" in texts[-1]
@@ -390,13 +390,13 @@ async def test_many_agents_together_do_not_hammer_a_server_that_is_down(
     server.stays = FAULTS["529"]
     async with opened(tmp_path, configured(wire, server.base_url)) as home:
         for number in range(30):
-            await home.create_agent(f"agent{number}")
+            await home.agents.create(f"agent{number}")
         for _ in range(3):
-            await asyncio.gather(*(home.ask(f"agent{n}", "hello") for n in range(30)))
+            await asyncio.gather(*(home.agents.ask(f"agent{n}", "hello") for n in range(30)))
         hammered = len(server.requests)
         # All were under way when it was noticed; after that it is left alone.
         assert hammered <= 60
-        await asyncio.gather(*(home.ask(f"agent{n}", "hello") for n in range(30)))
+        await asyncio.gather(*(home.agents.ask(f"agent{n}", "hello") for n in range(30)))
         assert len(server.requests) == hammered
 
 
@@ -412,13 +412,13 @@ async def test_after_its_rest_one_request_tries_a_failing_server(
     async with opened(tmp_path, configured(OPENAI, server.base_url)) as home:
         names = [f"agent{n}" for n in range(10)]
         for name in ("aria", *names):
-            await home.create_agent(name)
+            await home.agents.create(name)
         for text in ("one", "two", "three"):
             await said(home, text, streamed=False)
         assert len(server.requests) == 5
         clock.now += 15
         # Ten at once: one of them tries, the others are told.
-        outcomes = await asyncio.gather(*(home.ask(name, "hello") for name in names))
+        outcomes = await asyncio.gather(*(home.agents.ask(name, "hello") for name in names))
         assert {one.state for one in outcomes} == {TurnState.FAILED}
         assert len(server.requests) == 6
         server.stays = None
@@ -429,7 +429,7 @@ async def test_after_its_rest_one_request_tries_a_failing_server(
         clock.now += 1
         outcome, _ = await said(home, "five", streamed=False)
         assert (outcome.state, outcome.text) == (TurnState.DONE, server.text)
-        outcomes = await asyncio.gather(*(home.ask(name, "again") for name in names))
+        outcomes = await asyncio.gather(*(home.agents.ask(name, "again") for name in names))
         assert {one.state for one in outcomes} == {TurnState.DONE}
 
 
@@ -442,7 +442,7 @@ async def test_the_servers_wish_is_honoured(
     monkeypatch.setattr("asterism.app.engine.Chain", Chain)
     server.next(FAULTS[name], None)
     async with opened(tmp_path, configured(wire, server.base_url)) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         outcome, _ = await said(home, "hello", streamed=False)
         assert outcome.state is TurnState.DONE
     first, second = server.requests
@@ -461,7 +461,7 @@ async def test_watchers_see_that_pieces_are_void_and_read_the_answer_once(
             "models.second.base_url": second.base_url
         }
         async with opened(tmp_path, settings) as home:
-            await home.create_agent("aria")
+            await home.agents.create("aria")
             outcome, signals = await said(home, "hello", streamed=True)
     assert outcome.text == shown(signals) == "said by the second"
     kinds = [one.kind for one in signals]
@@ -481,7 +481,7 @@ async def test_too_long_a_past_is_shortened_and_answered(
     server: FaultServer, tmp_path: Path, wire: str
 ):
     async with opened(tmp_path, configured(wire, server.base_url)) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         for number in range(8):
             await said(home, f"message {number} " + "x" * 400, streamed=False)
         server.next(FAULTS["400-too-long"])
@@ -505,7 +505,7 @@ async def test_agents_that_wait_for_a_rate_limit_take_turns(
     names = ("busy", "calm", "late")
     async with opened(tmp_path, settings) as home:
         for name in names:
-            await home.create_agent(name, system=name, limits=Limits(seconds=30))
+            await home.agents.create(name, system=name, limits=Limits(seconds=30))
         waiting = [seats.say(home, "busy", f"message {n}") for n in range(12)]
         waiting += [seats.say(home, name, f"message {n}") for name in names[1:] for n in range(4)]
         outcomes = await asyncio.gather(*waiting)

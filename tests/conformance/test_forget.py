@@ -40,7 +40,7 @@ from asterism.store import agents, postgres
 from asterism.store.database import Connection, Database
 from asterism.store.events import verify
 from asterism.store.sqlite import open_sqlite
-from asterism.types.agents import Agent
+from asterism.types.agents import AgentRecord
 from asterism.types.memory import (
     Add,
     Append,
@@ -445,7 +445,7 @@ async def test_others_keep_theirs(engine: Engine, database: Database, canary: st
     """Another constellation in the same database is not touched."""
 
     async def elsewhere(tx: Connection) -> None:
-        agent = Agent("agent_far", "far", "demo:demo", f"Know {canary}.", 0)
+        agent = AgentRecord("agent_far", "far", "demo:demo", f"Know {canary}.", 0)
         assert await agents.create(tx, "away", agent)
         await passages.write(
             tx, Writer.owner("away", 1), "agent_far", Insert(f"the secret is {canary} for all")

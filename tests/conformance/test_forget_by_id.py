@@ -14,6 +14,7 @@ from asterism.memory.gate import blocks, passages
 from asterism.memory.gate.passages import NewPassage
 from asterism.permissions import Actor
 from asterism.store.database import Connection, Database
+from asterism.types.agents import Audience
 from asterism.types.memory import (
     Append,
     Insert,
@@ -22,7 +23,6 @@ from asterism.types.memory import (
     Source,
     Tag,
 )
-from asterism.types.people import Audience
 from asterism.types.turns import text_of
 from tests.conformance.forget_scene import (
     ENGINES,

@@ -11,8 +11,8 @@ from asterism.memory.gate import passages as gate
 from asterism.memory.gate.passages import NewPassage
 from asterism.memory.health import Health, health
 from asterism.store.database import Connection, Database
+from asterism.types.agents import Trust
 from asterism.types.memory import Retract
-from asterism.types.people import Trust
 from tests.conformance.memory_scene import (
     ENGINES,
     HOME,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from asterism import Agent, Asterism, AsterismError
+from asterism import AgentRecord, Asterism, AsterismError
 from asterism.testing.scripted import ScriptedModel
 from asterism.types.search import Hit
 from asterism.types.turns import PastMessage
@@ -42,18 +42,18 @@ async def home(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 
 
 @pytest.fixture
-async def aria(home: Asterism) -> Agent:
-    agent = await home.create_agent("aria")
+async def aria(home: Asterism) -> AgentRecord:
+    agent = await home.agents.create("aria")
     # Some of it is in the index, some is not yet.
-    await home.import_messages(agent, PAST[:3])
+    await home.agents.import_messages(agent, PAST[:3])
     await home.indexing.catch_up()
-    await home.import_messages(agent, PAST[3:])
+    await home.agents.import_messages(agent, PAST[3:])
     await home.archive.add(agent, "The spare key is under the cat's cushion.", tags=["house"])
     await home.blocks.create(agent, "human", "Likes cats.\nHas a dog?\n'; DROP TABLE blocks; --")
     return agent
 
 
-async def answer(home: Asterism, agent: Agent, query: str) -> list[tuple[str, float]]:
+async def answer(home: Asterism, agent: AgentRecord, query: str) -> list[tuple[str, float]]:
     """Return what is found, twice the same."""
     try:
         first, second = [await home.search(agent, query, limit=5) for _ in range(2)]
@@ -64,7 +64,7 @@ async def answer(home: Asterism, agent: Agent, query: str) -> list[tuple[str, fl
     return [(hit.id, hit.score) for hit in first.hits]
 
 
-async def ask_all(home: Asterism, agent: Agent, asked: Iterable[str]) -> int:
+async def ask_all(home: Asterism, agent: AgentRecord, asked: Iterable[str]) -> int:
     """Ask everything, and a usual question last; return how many found something."""
     usual = await answer(home, agent, "Where is the spare key?")
     assert usual
@@ -75,32 +75,32 @@ async def ask_all(home: Asterism, agent: Agent, asked: Iterable[str]) -> int:
             await asyncio.sleep(0)
     # Nothing was broken on the way.
     assert await answer(home, agent, "Where is the spare key?") == usual
-    assert len(await home.turns(agent)) == 3
+    assert len(await home.turns.list(agent)) == 3
     return found
 
 
 @pytest.mark.promise("M6")
-async def test_any_text_is_a_query(home: Asterism, aria: Agent):
+async def test_any_text_is_a_query(home: Asterism, aria: AgentRecord):
     # The ranking is one for both engines, so that the slower one need not see them all.
     count = 500 if home.database.distributed else 1_500
     assert await ask_all(home, aria, queries(count)) > 100
 
 
 @pytest.mark.promise("M6")
-async def test_a_query_of_a_megabyte_is_answered(home: Asterism, aria: Agent):
+async def test_a_query_of_a_megabyte_is_answered(home: Asterism, aria: AgentRecord):
     assert await ask_all(home, aria, extremes())
 
 
 @pytest.mark.promise("M6")
 @pytest.mark.torture
 @pytest.mark.timeout(900)
-async def test_ten_thousand_queries(home: Asterism, aria: Agent):
+async def test_ten_thousand_queries(home: Asterism, aria: AgentRecord):
     assert await ask_all(home, aria, itertools.islice(queries(11_500, seed=7), 1_500, None))
 
 
 @pytest.mark.parametrize("name", ["\x00'\ud800", "';--", "%", ""])
 async def test_a_filter_that_names_nothing_finds_nothing_or_says_so(
-    home: Asterism, aria: Agent, name: str
+    home: Asterism, aria: AgentRecord, name: str
 ):
     hits: list[Hit] = []
     with contextlib.suppress(AsterismError):

@@ -14,17 +14,17 @@ import pytest
 
 from asterism import Asterism
 from asterism.errors import ConfigError, ModelUnavailable
+from asterism.memory import people
 from asterism.ports import Encoder
-from asterism.runtime.indexing import Indexing
 from asterism.search import index
 from asterism.search.encode import encoder_in_use
-from asterism.store import agents, people, search_index
+from asterism.store import agents, search_index
 from asterism.store.database import Connection, Database
 from asterism.store.sqlite import open_sqlite
 from asterism.testing.clock import ManualClock
 from asterism.testing.scripted import ScriptedModel
-from asterism.types.agents import now_ms
-from asterism.types.people import Person, Trust
+from asterism.turns.indexing import Indexing
+from asterism.types.agents import Person, Trust, now_ms
 from asterism.types.turns import Reply
 from tests.conformance.index_scene import say
 from tests.conformance.memory_scene import ENGINES, HOME, opened, put_agent
@@ -129,7 +129,7 @@ async def test_names_of_those_who_spoke_are_not_encoded(database: Database, cloc
     assert encoder.seen[0] == "Message 0 of Caroline to"
 
     caroline = Person("person_c", "Caroline Lee", Trust.KNOWN)
-    assert await database.write(lambda tx: people.put(tx, HOME, caroline))
+    assert await database.write(lambda tx: people.put_person(tx, HOME, caroline))
     other = Counting("other")
     await made(database, other, clock).catch_up()
     assert other.seen[0] == "Message 0 of to"
@@ -313,9 +313,9 @@ async def test_a_home_encodes_with_the_server_that_is_configured(
         async with Asterism.open(
             tmp_path / "home", settings=given, models={"scripted": model}, environ={}
         ) as home:
-            agent = await home.create_agent("aria", model="scripted:one")
+            agent = await home.agents.create("aria", model="scripted:one")
             said = [("user", "I row on Sundays"), ("assistant", "Where?")] * 50
-            await home.import_messages(agent, said)
+            await home.agents.import_messages(agent, said)
             assert home.indexing.due == {agent.id}
             server.next(status(404, "no such model"))
             await home.indexing.catch_up()
@@ -326,7 +326,7 @@ async def test_a_home_encodes_with_the_server_that_is_configured(
             assert await home.indexing.progress() == (100, 100)
             assert home.indexing.problem is None
             assert not home.indexing.due
-            await home.ask(agent, "Hello")
+            await home.agents.ask(agent, "Hello")
             assert home.indexing.due == {agent.id}
             await home.indexing.catch_up()
             passage = (await home.archive.add(agent, "The rent is 900 euros")).passage.id
@@ -342,7 +342,7 @@ CHILD = """
 import asyncio, sys, time
 from pathlib import Path
 import numpy as np
-from asterism.runtime.indexing import Indexing
+from asterism.turns.indexing import Indexing
 from asterism.store.sqlite import open_sqlite
 
 class Slow:

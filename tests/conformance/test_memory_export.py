@@ -21,6 +21,7 @@ from asterism.memory.gate.passages import NewPassage
 from asterism.memory.gate.writer import Writer
 from asterism.store import summaries
 from asterism.store.database import Connection, Database
+from asterism.types.agents import OWNER, OWNER_ALONE, Audience, Participant, Participants, Trust
 from asterism.types.memory import (
     Append,
     BlockType,
@@ -40,14 +41,6 @@ from asterism.types.memory import (
     Share,
     Source,
     TextSchema,
-)
-from asterism.types.people import (
-    OWNER,
-    OWNER_ALONE,
-    Audience,
-    Participant,
-    Participants,
-    Trust,
 )
 from asterism.types.turns import Strategy, Summary
 from tests.conformance.memory_scene import ENGINES, HOME, NOW, as_agent, as_owner, opened, put_agent

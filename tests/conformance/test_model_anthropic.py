@@ -621,11 +621,11 @@ async def test_thinking_comes_back_unmodified_through_a_whole_turn(
         options = options.replace(", budget_tokens = 2048", "")
     configure(tmp_path, server, options)
     async with Asterism.open(tmp_path, environ={}, tools=[look]) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         calls = '[[call:look {"at": "sky"}]] [[call:look {"at": "sea"}]]'
-        outcome = await home.ask("aria", calls)
+        outcome = await home.agents.ask("aria", calls)
         assert outcome.state is TurnState.DONE, outcome.text
-        later = await home.ask("aria", "And now?")
+        later = await home.agents.ask("aria", "And now?")
         assert later.state is TurnState.DONE, later.text
     # A block that is not as it was sent is refused by the double, and would have ended the turn.
     second, third, last = (seen.body["messages"] for seen in server.requests[1:])
@@ -676,9 +676,11 @@ async def test_the_vendors_cache_is_hit_over_twenty_turns(tmp_path: Path, server
     configure(tmp_path, server)
     cached = read_in = 0
     async with Asterism.open(tmp_path, environ={}, tools=[look]) as home:
-        await home.create_agent("aria", system="You look after a house by the sea. " * 500)
+        await home.agents.create("aria", system="You look after a house by the sea. " * 500)
         for turn in range(20):
-            outcome = await home.ask("aria", f'Turn {turn}: [[call:look {{"at": "room {turn}"}}]]')
+            outcome = await home.agents.ask(
+                "aria", f'Turn {turn}: [[call:look {{"at": "room {turn}"}}]]'
+            )
             assert outcome.state is TurnState.DONE, outcome.text
             cached, read_in = cached + outcome.usage.cached, read_in + outcome.usage.input
     assert len(server.requests) == 40

@@ -11,15 +11,7 @@ import pytest
 from asterism.errors import Conflict, InvalidInput, NotFound
 from asterism.memory import people
 from asterism.store.database import Connection, Database
-from asterism.types.people import (
-    OWNER,
-    OWNER_ALONE,
-    Account,
-    Audience,
-    Participants,
-    Person,
-    Trust,
-)
+from asterism.types.agents import OWNER, OWNER_ALONE, Account, Audience, Participants, Person, Trust
 from tests.conformance.memory_scene import ENGINES, HOME, NOW, opened, put_agent, put_turn
 
 ANNA = Account("discord", "anna#1")
@@ -61,7 +53,7 @@ async def test_senders_that_arrive_at_once_are_one_person(database: Database):
         *(database.write(lambda tx: people.person_for(tx, HOME, ANNA, NOW)) for _ in range(8))
     )
     assert len({one.id for one in found}) == 1
-    everyone = await database.read(lambda tx: people.everyone(tx, HOME))
+    everyone = await database.read(lambda tx: people.list_people(tx, HOME))
     assert [one.name for one in everyone] == ["owner", "discord:anna#1"]
 
 
@@ -74,7 +66,7 @@ async def test_senders_whose_names_would_be_the_same_stay_apart(database: Databa
     ]
     for account in odd:
         await meet(database, account, None)
-    everyone = await database.read(lambda tx: people.everyone(tx, HOME))
+    everyone = await database.read(lambda tx: people.list_people(tx, HOME))
     assert len({one.name for one in everyone}) == len({one.id for one in everyone}) == 5
 
 
@@ -99,7 +91,7 @@ async def test_in_a_room_everybody_who_is_known_to_be_in_it_is_present(database:
     alone = await company_of(database, await meet(database, ANNA, None))
     assert alone.can_see(Audience.read("room:discord:home"))
     assert alone.can_see(Audience.read(f"person:{anna.id}"))
-    left = await database.write(lambda tx: people.leave(tx, HOME, "discord:home", ben.id))
+    left = await database.write(lambda tx: people.leave_room(tx, HOME, "discord:home", ben.id))
     assert left
     after = await company_of(database, told)
     assert [one.person_id for one in after.people] == [anna.id]
@@ -202,7 +194,9 @@ async def test_a_name_that_cannot_be_is_refused(database: Database):
     for name in ("", "owner", "Public", "a|b", "a&b", "person_1", "x" * 81, "a\x00"):
         with pytest.raises(InvalidInput, match="cannot be a person's name"):
             await create(database, name)
-    assert [one.id for one in await database.read(lambda tx: people.everyone(tx, HOME))] == [OWNER]
+    assert [one.id for one in await database.read(lambda tx: people.list_people(tx, HOME))] == [
+        OWNER
+    ]
 
 
 async def test_bad_roles_trust_levels_accounts_and_taken_names_are_refused(database: Database):

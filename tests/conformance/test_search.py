@@ -13,8 +13,8 @@ from asterism.memory.gate.passages import NewPassage
 from asterism.memory.why import why
 from asterism.search import clear_caches
 from asterism.store.database import Connection, Database
+from asterism.types.agents import Participant, Participants, Trust
 from asterism.types.memory import Retract
-from asterism.types.people import Participant, Participants, Trust
 from asterism.types.search import HitKind, ReasonKind
 from tests.conformance.index_scene import fold_all, say
 from tests.conformance.memory_scene import (

@@ -14,8 +14,8 @@ from asterism.memory.gate import passages as gate
 from asterism.memory.gate.passages import NewPassage
 from asterism.search import index, rank
 from asterism.store.database import Connection, Database
+from asterism.types.agents import OWNER_ALONE, Account, Participant, Participants
 from asterism.types.memory import AppendPassage, Insert, Retract
-from asterism.types.people import OWNER_ALONE, Account, Participant, Participants
 from asterism.types.search import DOMAINS, SearchResult
 from tests.conformance.index_scene import fold_all, say
 from tests.conformance.memory_scene import HOME, HOUR, NOW, as_agent, as_owner, opened, put_agent

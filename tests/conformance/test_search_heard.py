@@ -15,8 +15,8 @@ from asterism.memory.gate import passages as gate
 from asterism.memory.gate.passages import NewPassage
 from asterism.search import rank
 from asterism.store.database import Connection, Database
+from asterism.types.agents import OWNER, PUBLIC, Account, Audience, Participant, Participants, Trust
 from asterism.types.memory import Append, Origin, OriginKind, Source
-from asterism.types.people import OWNER, PUBLIC, Account, Audience, Participant, Participants, Trust
 from asterism.types.search import SearchResult
 from tests.conformance.index_scene import fold_all, say
 from tests.conformance.memory_scene import (

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from asterism.memory import people
 from asterism.memory.forgetting import Forgetting, forget
 from asterism.memory.forgetting.retention import RetentionKind, RetentionRule, enforce_retention
 from asterism.search import build, index
-from asterism.store import people, search_index
+from asterism.store import search_index
 from asterism.store.database import Database
 from tests.conformance.forget_scene import OnSQLite, files_with
 from tests.conformance.index_scene import (
@@ -207,7 +208,7 @@ async def test_persons_who_are_one_hear_what_either_may_hear(database: Database,
     await fold_all(database, JOURNAL, aria)
     await database.write(lambda tx: say(tx, aria, "turn_l", "Late.", audience=for_ben))
     await loaded(database, JOURNAL, aria)
-    await database.write(lambda tx: people.move(tx, HOME, "person_ben", "person_benjamin"))
+    await database.write(lambda tx: people.move_memories(tx, HOME, "person_ben", "person_benjamin"))
     texts = seen((await loaded(database, JOURNAL, aria)).texts)
     assert {one.audience for one in texts} == {"person:person_benjamin"}
     await agree(database, [(JOURNAL, aria)])

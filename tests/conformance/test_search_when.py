@@ -14,8 +14,8 @@ from asterism.memory.gate import passages as gate
 from asterism.memory.gate.passages import NewPassage
 from asterism.search.search import search
 from asterism.store.database import Connection, Database
+from asterism.types.agents import OWNER_ALONE, Account
 from asterism.types.memory import Append, AppendPassage, Insert, Retract
-from asterism.types.people import OWNER_ALONE, Account
 from asterism.types.search import HitKind, Query, ReasonKind
 from tests.conformance.index_scene import fold_all, say
 from tests.conformance.memory_scene import (

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from asterism import Agent
+from asterism import AgentRecord
 from asterism.errors import Conflict
 from asterism.store import agents, journal, summaries
 from asterism.store.database import Connection, Database
@@ -16,10 +16,10 @@ from asterism.store.journal import Draft
 from asterism.store.postgres import open_postgres
 from asterism.store.sqlite import open_sqlite
 from asterism.testing.postgres import postgres_server
-from asterism.types.people import OWNER_ONLY, PUBLIC, Audience, Participant, Participants, Trust
+from asterism.types.agents import OWNER_ONLY, PUBLIC, Audience, Participant, Participants, Trust
 from asterism.types.turns import EntryKind, Strategy, Summary, message_wire
 
-ARIA = Agent("agent_1", "aria", "a:b", "Be aria.", 0)
+ARIA = AgentRecord("agent_1", "aria", "a:b", "Be aria.", 0)
 ANNA = Audience.read("person:anna")
 FAMILY = Audience.read("person:anna|person:ben")
 OWNER = Participants()

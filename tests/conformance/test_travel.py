@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asterism.errors import Conflict, InvalidInput, NotAllowed, NotFound
+from asterism.memory import blocks as rows
 from asterism.memory import history
 from asterism.memory.archive import listing
 from asterism.memory.blocks import seen_by
@@ -20,9 +21,17 @@ from asterism.memory.gate.copies import Forked, fork_memory
 from asterism.memory.gate.writer import NeedsConsent, Writer
 from asterism.memory.history import MemoryAt, TurnWrites, as_of, blame, written_by
 from asterism.search.search import search
-from asterism.store import blocks as rows
 from asterism.store import documents
 from asterism.store.database import Connection, Database
+from asterism.types.agents import (
+    OWNER,
+    OWNER_ALONE,
+    OWNER_ONLY,
+    PUBLIC,
+    Participant,
+    Participants,
+    Trust,
+)
 from asterism.types.documents import DocumentSource
 from asterism.types.memory import (
     Append,
@@ -41,15 +50,6 @@ from asterism.types.memory import (
     Share,
     Tag,
     Unshare,
-)
-from asterism.types.people import (
-    OWNER,
-    OWNER_ALONE,
-    OWNER_ONLY,
-    PUBLIC,
-    Participant,
-    Participants,
-    Trust,
 )
 from asterism.types.search import Hit, Query
 from tests.conformance.memory_scene import (

@@ -17,6 +17,7 @@ from asterism.memory.gate import blocks as gate
 from asterism.memory.gate import passages as archives
 from asterism.memory.gate.writer import NeedsConsent, Writer
 from asterism.store.database import Connection, Database
+from asterism.types.agents import OWNER, OWNER_ALONE, Audience, Participant, Participants, Trust
 from asterism.types.memory import (
     CONSTELLATION,
     Add,
@@ -52,7 +53,6 @@ from asterism.types.memory import (
     Undo,
     Unshare,
 )
-from asterism.types.people import OWNER, OWNER_ALONE, Audience, Participant, Participants, Trust
 from tests.conformance.memory_scene import HOME, NOW, as_agent, as_owner, opened, put_agent
 
 ANNA = Participants(

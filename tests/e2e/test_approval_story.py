@@ -10,7 +10,7 @@ from tests.e2e.command import Command, ModelServer
 
 TOOLS = '''
 from asterism import tool
-from asterism.types.effects import ToolEffect
+from asterism.types.permissions import ToolEffect
 
 @tool(effects=ToolEffect("pay", recipients="to", amount="euros"), ask=True)
 def pay(to: str, euros: int) -> str:

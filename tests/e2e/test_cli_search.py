@@ -29,7 +29,7 @@ def full(asterism: Command, tmp_path: Path) -> Command:
     async def fill() -> None:
         async with Asterism.open(asterism.data, environ={}, work=False) as home:
             for name in ("aria", "bea"):
-                await home.create_agent(name, model="demo:demo")
+                await home.agents.create(name, model="demo:demo")
             past = [
                 PastMessage("user", "My sister plays the cello.", None, MAY),
                 PastMessage("assistant", "How lovely, which orchestra?", None, MAY),
@@ -38,7 +38,7 @@ def full(asterism: Command, tmp_path: Path) -> Command:
                 PastMessage("user", "The cello was sold.", "anna", JUNE),
                 PastMessage("assistant", "I am sorry.", None, JUNE + 1),
             ]
-            await home.import_messages("aria", past)
+            await home.agents.import_messages("aria", past)
             await home.archive.add("aria", "The cello is insured.", tags=["music"])
             await home.archive.add("aria", "A cello for Anna's birthday.", audience="owner")
             await home.archive.add("bea", "Bea tunes a cello.", audience="public")
@@ -248,11 +248,11 @@ def test_older_spellings_find_the_same(full: Command) -> None:
 def test_the_index_can_be_made_at_once(asterism: Command):
     async def fill() -> None:
         async with Asterism.open(asterism.data, environ={}, work=False) as home:
-            await home.create_agent("aria", model="demo:demo")
+            await home.agents.create("aria", model="demo:demo")
             said = [
                 PastMessage("user", f"Number {one} is a cello.", None, MAY) for one in range(40)
             ]
-            await home.import_messages("aria", said)
+            await home.agents.import_messages("aria", said)
 
     asyncio.run(fill())
     assert "minilm: 0 of 0 indexed texts" in asterism.ok("doctor")

@@ -7,7 +7,7 @@ import pytest
 from asterism import tool
 from asterism.testing.clock import ManualClock
 from asterism.types.agents import now_ms
-from asterism.types.effects import ToolEffect
+from asterism.types.permissions import ToolEffect
 from tests.e2e.command import Installed
 from tests.scenes import open_home
 
@@ -26,9 +26,9 @@ async def test_waiting_is_not_counted_as_work(installed: Installed):
         return "held"
 
     async with asyncio.timeout(60), open_home(installed.data, clock=clock, tools=[hold]) as home:
-        await home.create_agent("aria")
-        first = await home.send("aria", '[[call:hold {"number": 0}]]')
-        second = await home.send("aria", '[[call:hold {"number": 1}]]')
+        await home.agents.create("aria")
+        first = await home.agents.send("aria", '[[call:hold {"number": 0}]]')
+        second = await home.agents.send("aria", '[[call:hold {"number": 1}]]')
         await begun[0].wait()
         (waiting,) = [
             one
@@ -44,7 +44,7 @@ async def test_waiting_is_not_counted_as_work(installed: Installed):
         assert "none is stuck" in said
         clock.forward(seconds=2)
         go[1].set()
-        await home.wait(second)
+        await home.turns.wait(second)
         shown = await asyncio.to_thread(installed.ok, "turn", "show", second.turn_id)
         assert "waited 1 h · worked 2.0 s\n" in shown
         shown = await asyncio.to_thread(installed.ok, "turn", "show", first.turn_id)
@@ -60,11 +60,11 @@ async def test_the_time_until_people_answer_is_told_by_itself(installed: Install
         return "paid"
 
     async with asyncio.timeout(60), open_home(installed.data, clock=clock, tools=[pay]) as home:
-        await home.create_agent("aria")
-        receipt = await home.send("aria", "[[call:pay {}]]")
-        await home.wait(receipt)
+        await home.agents.create("aria")
+        receipt = await home.agents.send("aria", "[[call:pay {}]]")
+        await home.turns.wait(receipt)
         clock.forward(seconds=2 * 86_400 + 3_700)
-        (question,) = await home.approvals()
-        await home.wait(await home.decide(question.id, approved=True))
+        (question,) = await home.approvals.list()
+        await home.turns.wait(await home.approvals.decide(question.id, approved=True))
         shown = await asyncio.to_thread(installed.ok, "turn", "show", receipt.turn_id)
         assert "waited 0.0 s · worked 3.0 s · 2 d 1 h until people answered\n" in shown

@@ -11,8 +11,8 @@ from asterism.ports import ModelRequest
 from asterism.store.postgres import open_postgres
 from asterism.testing.postgres import postgres_server
 from asterism.testing.scripted import Line, ScriptedModel
-from asterism.types.effects import ToolEffect
-from asterism.types.rules import Rule
+from asterism.types.agents import Rule
+from asterism.types.permissions import ToolEffect
 from asterism.types.turns import Reply
 from tests.scenes import calls, heard, open_home
 
@@ -81,8 +81,8 @@ async def scene(
 
 async def meet(home: Asterism, tools: Sequence[Tool], rules: Sequence[Any]) -> None:
     """Make the agent, if it is not there yet."""
-    if not await home.agents():
-        await home.create_agent("aria", tools=[one.name for one in tools])
+    if not await home.agents.list():
+        await home.agents.create("aria", tools=[one.name for one in tools])
         await home.rules.set("aria", rules)
 
 

@@ -11,8 +11,8 @@ from asterism import tool
 from asterism.errors import NotAllowed
 from asterism.permissions import Act, Actor
 from asterism.testing.clock import ManualClock
-from asterism.types.effects import ToolEffect
-from asterism.types.people import Account, Trust
+from asterism.types.agents import Account, Trust
+from asterism.types.permissions import ToolEffect
 from asterism.types.turns import TurnState
 from tests.hostile import Attempt, Scene
 from tests.scenes import open_home
@@ -105,12 +105,12 @@ def pay(to: str, euros: int) -> str:
 
 async def test_nobody_answers_a_question_for_somebody_else(tmp_path: Path) -> None:
     async with open_home(tmp_path, tools=[pay], clock=ManualClock()) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         ada = await home.people.create("ada", trust=Trust.KNOWN)
         await home.people.link("owner", "chat:owner")
-        outcome = await home.ask("aria", '[[call:pay {"to": "eve", "euros": 5}]]')
+        outcome = await home.agents.ask("aria", '[[call:pay {"to": "eve", "euros": 5}]]')
         assert outcome.state is TurnState.PARKED
-        (question,) = await home.approvals()
+        (question,) = await home.approvals.list()
         theirs = home.acting_as(Actor("person", ada.id, "ada", ada.trust))
         said = await theirs.approvals.answer(
             question.id, approved=True, by=Account("chat", "owner"), place="chat:owner"

@@ -12,13 +12,12 @@ import pytest
 from asterism import Asterism, ToolContext, TurnState, tool
 from asterism.errors import Conflict, InvalidInput, NotAllowed, NotFound
 from asterism.permissions import Actor
+from asterism.store.events import Recorded
 from asterism.testing.channel import MemoryChannel
 from asterism.testing.clock import ManualClock
-from asterism.types.approvals import Approval, Extent, Wish
-from asterism.types.effects import Effect, EffectKind, ToolEffect
-from asterism.types.events import Recorded
+from asterism.types.agents import Account, Trust
 from asterism.types.memory import Permission
-from asterism.types.people import Account, Trust
+from asterism.types.permissions import ApprovalRecord, Effect, EffectKind, Extent, ToolEffect, Wish
 from asterism.types.turns import Delivery, Message, MessageOrigin, Outcome
 from tests.scenes import obedient, open_home, until
 
@@ -56,11 +55,13 @@ class Scene:
         self.paid = paid
         self.channels = channels
 
-    async def asked(self, text: str = PAY, **given: Any) -> Approval:
+    async def asked(self, text: str = PAY, **given: Any) -> ApprovalRecord:
         """Let the agent ask for a payment; return the question."""
-        parked = await self.home.ask("aria", text, **given)
+        parked = await self.home.agents.ask("aria", text, **given)
         assert parked.state is TurnState.PARKED, parked.text
-        (question,) = [one for one in await self.home.approvals() if one.turn_id == parked.turn_id]
+        (question,) = [
+            one for one in await self.home.approvals.list() if one.turn_id == parked.turn_id
+        ]
         return question
 
     async def delivered(self, channel: str, count: int) -> list[Delivery]:
@@ -74,10 +75,13 @@ class Scene:
         """Return how a turn ended, once it has."""
 
         async def ended() -> bool:
-            return (await self.home.outcome(turn_id)).state in (TurnState.DONE, TurnState.FAILED)
+            return (await self.home.turns.outcome(turn_id)).state in (
+                TurnState.DONE,
+                TurnState.FAILED,
+            )
 
         await until(ended)
-        return await self.home.outcome(turn_id)
+        return await self.home.turns.outcome(turn_id)
 
     async def events(self, kind: str) -> list[Recorded]:
         """Return what the audit has of a kind, the newest first."""
@@ -111,7 +115,7 @@ async def scene(
         place, obedient(), tools=[pay], channels=dict(channels), clock=clock
     ) as home:
         if people:
-            await home.create_agent("aria")
+            await home.agents.create("aria")
             for name, role in (("anna", "family"), ("bob", "guest"), ("cleo", "admin")):
                 await home.people.create(name, roles=[role])
                 await home.people.link(name, f"home:{name}")
@@ -186,9 +190,9 @@ async def test_what_fell_due_while_nobody_ran_happens_once(tmp_path: Path, clock
         assert event.body["to"] == ["role:admin"]
     async with scene(tmp_path, clock, people=False) as it:
         receipt = await it.home.approvals.decide(question.id, approved=True, by="cleo")
-        assert (await it.home.wait(receipt)).state is TurnState.DONE
+        assert (await it.home.turns.wait(receipt)).state is TurnState.DONE
         assert it.paid == ["bob: 5"]
-        assert await it.home.approvals() == []
+        assert await it.home.approvals.list() == []
 
 
 async def test_somebody_is_not_disturbed_at_night(tmp_path: Path, clock: ManualClock):
@@ -220,10 +224,10 @@ async def test_an_owner_is_told_of_reviewers_whom_nobody_can_reach(
         question = await it.asked()
 
         async def told() -> bool:
-            return bool(await it.home.notices())
+            return bool(await it.home.notices.list())
 
         await until(told)
-        (notice,) = await it.home.notices()
+        (notice,) = await it.home.notices.list()
         assert (notice.kind, question.id in notice.text) == ("approval.unheard", True)
 
 
@@ -268,12 +272,12 @@ async def test_what_is_announced_hides_nothing_and_says_what_is_cut(
     async with open_home(
         tmp_path, obedient(), tools=[mail], channels={"home": channel}, clock=clock
     ) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         to = f"eve{hidden}\nIt would send something to bob."
         written = json.dumps({"text": "x" * 9_000 + hidden, "to": to})
         twice = written[:-1] + ', "to": "mallory"}'
-        await home.ask("aria", f"[[call:mail {written}]]", channel="home", reply_to="me")
-        await home.ask("aria", f"[[call:mail {twice}]]", channel="home", reply_to="me")
+        await home.agents.ask("aria", f"[[call:mail {written}]]", channel="home", reply_to="me")
+        await home.agents.ask("aria", f"[[call:mail {twice}]]", channel="home", reply_to="me")
         await until(lambda: len(channel.delivered) == 2)
         asked, last = (one.text for one in channel.delivered)
         for text in (asked, last):
@@ -284,7 +288,7 @@ async def test_what_is_announced_hides_nothing_and_says_what_is_cut(
         assert f"It would send something to {shown}." in asked.splitlines()
         assert "It would send something to mallory." in last.splitlines()
         assert "eve" not in last
-        questions = await home.approvals()
+        questions = await home.approvals.list()
         assert f"asterism approval show {questions[0].id}" in asked
         assert "mallory" in questions[1].question
         assert "eve" not in questions[1].question
@@ -335,14 +339,14 @@ async def test_words_in_a_channel_are_taken_as_an_answer_once(
         for duplicate in (False, True):
             receipt = await accept(Message("aria", (said,), MessageOrigin("", "anna", "anna"), "1"))
             assert (receipt.turn_id, receipt.duplicate) == (question.turn_id, duplicate)
-            assert (await it.home.wait(receipt)).state is TurnState.DONE
+            assert (await it.home.turns.wait(receipt)).state is TurnState.DONE
         stands = await it.home.approvals.get(question.id)
         assert (stands.verdict, stands.place) == (verdict, "home:anna")
         assert stands.note == (None if verdict == "approved" else "too expensive")
         assert it.paid == (["bob: 5"] if verdict == "approved" else [])
         reply = (await it.delivered("home", 2))[1]
         assert reply.text.startswith(verdict.capitalize())
-        assert len(await it.home.turns()) == 1
+        assert len(await it.home.turns.list()) == 1
 
 
 @pytest.mark.parametrize(
@@ -359,7 +363,9 @@ async def test_other_words_are_a_message_like_any(
     async with scene(tmp_path, clock) as it:
         question = await it.asked()
         await it.delivered("home", 1)
-        outcome = await it.home.ask("aria", text, channel="home", sender=sender, reply_to=sender)
+        outcome = await it.home.agents.ask(
+            "aria", text, channel="home", sender=sender, reply_to=sender
+        )
         assert outcome.text == f"answer to: {text}"
         assert (await it.home.approvals.get(question.id)).decided_at is None
 
@@ -369,9 +375,11 @@ async def test_a_yes_that_could_mean_two_questions_answers_none(tmp_path: Path, 
         await it.asked()
         await it.asked('[[call:pay {"to": "bob", "euros": 6}]]')
         await it.delivered("home", 2)
-        outcome = await it.home.ask("aria", "yes", channel="home", sender="anna", reply_to="anna")
+        outcome = await it.home.agents.ask(
+            "aria", "yes", channel="home", sender="anna", reply_to="anna"
+        )
         assert outcome.text == "answer to: yes"
-        assert len(await it.home.approvals()) == 2
+        assert len(await it.home.approvals.list()) == 2
 
 
 @pytest.mark.promise("H1")
@@ -397,7 +405,9 @@ async def test_who_may_not_answer_learns_nothing_of_a_question_nor_whether_there
         decided = await it.asked()
         await it.delivered("home", 2)
         await it.outcome(
-            (await it.home.decide(decided.id, approved=False, by="anna", note="no")).turn_id
+            (
+                await it.home.approvals.decide(decided.id, approved=False, by="anna", note="no")
+            ).turn_id
         )
         bob = await it.home.people.get("bob")
         theirs = it.home.acting_as(Actor("person", bob.id, "bob", bob.trust))
@@ -407,17 +417,19 @@ async def test_who_may_not_answer_learns_nothing_of_a_question_nor_whether_there
         ):
             said = f"bob may not answer {named}. Nothing was changed."
             given = {"channel": "home", "sender": "bob", "reply_to": "bob"}
-            outcome = await it.home.ask("aria", f"approve {named}", **given)
+            outcome = await it.home.agents.ask("aria", f"approve {named}", **given)
             assert (outcome.state, outcome.text) == (TurnState.DONE, said)
             for _ in range(2):  # the same message, handed in once more
-                again = await it.home.ask(
+                again = await it.home.agents.ask(
                     "aria", f"approve {named}", external_id=str(number), **given
                 )
                 assert again.text == said
-            signals = [one async for one in it.home.stream("aria", f"deny {named} no", **given)]
+            signals = [
+                one async for one in it.home.agents.stream("aria", f"deny {named} no", **given)
+            ]
             assert [one.data["text"] for one in signals] == [said]
             with pytest.raises(NotAllowed) as refused:
-                await theirs.decide(named, approved=True)
+                await theirs.approvals.decide(named, approved=True)
             assert refused.value.message == said
             answer = await it.home.approvals.answer(named, approved=True, by=Account("home", "bob"))
             assert answer == said
@@ -436,7 +448,9 @@ async def test_the_person_present_may_answer_if_the_authorizations_say_so(
         question = await it.asked(channel="home", sender="bob", reply_to="bob")
         with pytest.raises(NotAllowed):
             await it.home.approvals.decide(question.id, approved=True, by="anna")
-        outcome = await it.home.ask("aria", "yes", channel="home", sender="bob", reply_to="bob")
+        outcome = await it.home.agents.ask(
+            "aria", "yes", channel="home", sender="bob", reply_to="bob"
+        )
         assert "was approved by bob" in outcome.text
         assert it.paid == ["bob: 5"]
 
@@ -477,7 +491,7 @@ async def test_a_call_is_run_with_the_arguments_that_a_person_changed(
         receipt = await it.home.approvals.decide(
             question.id, approved=True, arguments={"to": "bob", "euros": 3}, note="Less."
         )
-        outcome = await it.home.wait(receipt)
+        outcome = await it.home.turns.wait(receipt)
         assert "was approved with changes by owner. They say: Less." in outcome.text
         assert it.paid == ["bob: 3"]
         assert (await it.home.approvals.get(question.id)).verdict == "approved with changes"
@@ -493,18 +507,18 @@ async def test_a_grant_for_a_recipient_covers_calls_like_it_and_no_others(
     async with scene(tmp_path, clock) as it:
         question = await it.asked()
         receipt = await it.home.approvals.decide(question.id, approved=True, grant="recipient")
-        await it.home.wait(receipt)
+        await it.home.turns.wait(receipt)
         (grant,) = await it.home.grants.list()
         assert (grant.tool, [str(one) for one in grant.effects or ()]) == ("pay", ["pay bob (5)"])
-        assert (await it.home.ask("aria", PAY)).state is TurnState.DONE
-        more = await it.home.ask("aria", '[[call:pay {"to": "bob", "euros": 6}]]')
+        assert (await it.home.agents.ask("aria", PAY)).state is TurnState.DONE
+        more = await it.home.agents.ask("aria", '[[call:pay {"to": "bob", "euros": 6}]]')
         assert more.state is TurnState.PARKED
-        other = await it.home.ask("aria", '[[call:pay {"to": "eve", "euros": 5}]]')
+        other = await it.home.agents.ask("aria", '[[call:pay {"to": "eve", "euros": 5}]]')
         assert other.state is TurnState.PARKED
-        await it.home.create_agent("zoe")
-        assert (await it.home.ask("zoe", PAY)).state is TurnState.PARKED
+        await it.home.agents.create("zoe")
+        assert (await it.home.agents.ask("zoe", PAY)).state is TurnState.PARKED
         await it.home.grants.revoke(grant.id)
-        assert (await it.home.ask("aria", PAY)).state is TurnState.PARKED
+        assert (await it.home.agents.ask("aria", PAY)).state is TurnState.PARKED
         assert it.paid == ["bob: 5", "bob: 5"]
         with pytest.raises(Conflict):
             await it.home.grants.revoke(grant.id)
@@ -518,16 +532,20 @@ async def test_a_grant_for_a_recipient_covers_calls_like_it_and_no_others(
 async def test_a_grant_ends_with_its_turn_or_at_its_time(tmp_path: Path, clock: ManualClock):
     async with scene(tmp_path, clock) as it:
         question = await it.asked()
-        await it.home.wait(await it.home.decide(question.id, approved=True, grant="turn"))
+        await it.home.turns.wait(
+            await it.home.approvals.decide(question.id, approved=True, grant="turn")
+        )
         assert await it.home.grants.list() == []
         assert len(await it.home.grants.list(everything=True)) == 1
         question = await it.asked()
         wish = Wish(Extent.ALWAYS, until=clock.now + HOUR * 1000, pattern={"to": "b*"})
-        await it.home.wait(await it.home.decide(question.id, approved=True, grant=wish))
-        done = await it.home.ask("aria", '[[call:pay {"to": "ben", "euros": 9}]]')
+        await it.home.turns.wait(
+            await it.home.approvals.decide(question.id, approved=True, grant=wish)
+        )
+        done = await it.home.agents.ask("aria", '[[call:pay {"to": "ben", "euros": 9}]]')
         assert done.state is TurnState.DONE
         clock.forward(seconds=HOUR)
-        assert (await it.home.ask("aria", PAY)).state is TurnState.PARKED
+        assert (await it.home.agents.ask("aria", PAY)).state is TurnState.PARKED
 
 
 @pytest.mark.promise("H3")
@@ -535,16 +553,20 @@ async def test_only_the_owner_grants_more_than_the_turn(tmp_path: Path, clock: M
     async with scene(tmp_path, clock) as it:
         question = await it.asked()
         with pytest.raises(NotAllowed, match="only the owner grants more"):
-            await it.home.decide(question.id, approved=True, by="anna", grant="always")
+            await it.home.approvals.decide(question.id, approved=True, by="anna", grant="always")
         with pytest.raises(InvalidInput, match="a denial grants nothing"):
-            await it.home.decide(question.id, approved=False, grant="always")
+            await it.home.approvals.decide(question.id, approved=False, grant="always")
         with pytest.raises(InvalidInput, match="yet to come"):
-            await it.home.decide(question.id, approved=True, grant=Wish(Extent.ALWAYS, until=1))
+            await it.home.approvals.decide(
+                question.id, approved=True, grant=Wish(Extent.ALWAYS, until=1)
+            )
         with pytest.raises(InvalidInput, match="does not say how far a yes reaches"):
-            await it.home.decide(question.id, approved=True, grant="forever")
+            await it.home.approvals.decide(question.id, approved=True, grant="forever")
         assert await it.home.grants.list(everything=True) == []
-        await it.home.wait(await it.home.decide(question.id, approved=True, grant="always"))
-        assert (await it.home.ask("aria", '[[call:pay {"to": "x", "euros": 1}]]')).state is (
+        await it.home.turns.wait(
+            await it.home.approvals.decide(question.id, approved=True, grant="always")
+        )
+        assert (await it.home.agents.ask("aria", '[[call:pay {"to": "x", "euros": 1}]]')).state is (
             TurnState.DONE
         )
 
@@ -553,8 +575,8 @@ async def test_only_the_owner_grants_more_than_the_turn(tmp_path: Path, clock: M
 async def test_a_grant_is_given_beforehand_for_some_calls(tmp_path: Path, clock: ManualClock):
     async with scene(tmp_path, clock) as it:
         await it.home.grants.give("pa*", agent="aria", pattern={"euros": "5"}, uses=1)
-        assert (await it.home.ask("aria", PAY)).state is TurnState.DONE
-        assert (await it.home.ask("aria", PAY)).state is TurnState.PARKED
+        assert (await it.home.agents.ask("aria", PAY)).state is TurnState.DONE
+        assert (await it.home.agents.ask("aria", PAY)).state is TurnState.PARKED
         wrong: list[dict[str, Any]] = [{"uses": 0}, {"until": 1}, {"pattern": {"to": "re:("}}]
         for given in wrong:
             with pytest.raises(InvalidInput, match="Nothing was granted"):
@@ -567,12 +589,14 @@ async def test_a_grant_under_a_limit_asks_above_it_and_after_so_many_a_day(
 ):
     async def pays(to: str, euros: int) -> bool:
         said = f'[[call:pay {{"to": "{to}", "euros": {euros}}}]]'
-        return (await it.home.ask("aria", said)).state is TurnState.DONE
+        return (await it.home.agents.ask("aria", said)).state is TurnState.DONE
 
     async with scene(tmp_path, clock) as it:
         question = await it.asked()
         wish = Wish(Extent.ALWAYS, amount=20, per_day=3)  # and the first call is one of them
-        await it.home.wait(await it.home.decide(question.id, approved=True, grant=wish))
+        await it.home.turns.wait(
+            await it.home.approvals.decide(question.id, approved=True, grant=wish)
+        )
         assert await pays("bob", 20)
         assert not await pays("bob", 21)
         assert not await pays("eve", 1)
@@ -590,10 +614,10 @@ async def test_a_grant_under_a_limit_asks_above_it_and_after_so_many_a_day(
             (Wish(Extent.ALWAYS, amount=-1), "a number above 0"),
             (Wish(Extent.ALWAYS, per_day=0), "1 to 1,000,000"),
         ]
-        open_question = (await it.home.approvals())[0]
+        open_question = (await it.home.approvals.list())[0]
         for one, said in wrong:
             with pytest.raises(InvalidInput, match=said):
-                await it.home.decide(open_question.id, approved=True, grant=one)
+                await it.home.approvals.decide(open_question.id, approved=True, grant=one)
 
 
 @pytest.mark.promise("H3")
@@ -603,7 +627,7 @@ async def test_calls_of_one_reply_do_not_pass_a_daily_limit_together(
     async with scene(tmp_path, clock) as it:
         await it.home.grants.give("pay", agent="aria", per_day=2, amount=10)
         three = " ".join(PAY.replace("5", str(euros)) for euros in (5, 6, 7))
-        assert (await it.home.ask("aria", three)).state is TurnState.PARKED
+        assert (await it.home.agents.ask("aria", three)).state is TurnState.PARKED
         assert it.paid == ["bob: 5", "bob: 6"]
 
 
@@ -626,17 +650,21 @@ async def test_a_yes_to_a_recipient_is_none_to_further_ones_or_other_effects(tmp
         return "done"
 
     async def runs(name: str, arguments: str) -> bool:
-        return (await home.ask("aria", f"[[call:{name} {arguments}]]")).state is TurnState.DONE
+        return (
+            await home.agents.ask("aria", f"[[call:{name} {arguments}]]")
+        ).state is TurnState.DONE
 
     async with open_home(tmp_path, tools=[desk, blind]) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         for name, arguments in (
             ("desk", '{"operation": "send", "to": "bob", "text": "a"}'),
             ("blind", '{"first": "x"}'),
         ):
             assert not await runs(name, arguments)
-            (question,) = await home.approvals()
-            await home.wait(await home.decide(question.id, approved=True, grant="recipient"))
+            (question,) = await home.approvals.list()
+            await home.turns.wait(
+                await home.approvals.decide(question.id, approved=True, grant="recipient")
+            )
         assert await runs("desk", '{"operation": "send", "to": "bob", "text": "b"}')
         assert not await runs("desk", '{"operation": "send", "to": "bob", "cc": "eve"}')
         assert not await runs("desk", '{"operation": "delete", "to": "bob"}')
@@ -656,16 +684,18 @@ async def test_a_tool_says_who_may_answer(tmp_path: Path):
         return "sworn"
 
     async with open_home(tmp_path, tools=[swear]) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         await home.people.create("bob")
         await home.people.link("bob", "home:bob")
         await home.people.create("anna")
-        parked = await home.ask("aria", "[[call:swear {}]]", channel="home", sender="bob")
-        (question,) = await home.approvals()
+        parked = await home.agents.ask("aria", "[[call:swear {}]]", channel="home", sender="bob")
+        (question,) = await home.approvals.list()
         assert (question.reviewers, question.turn_id) == (("present",), parked.turn_id)
         with pytest.raises(NotAllowed):
-            await home.decide(question.id, approved=True, by="anna")
-        outcome = await home.wait(await home.decide(question.id, approved=True, by="bob"))
+            await home.approvals.decide(question.id, approved=True, by="anna")
+        outcome = await home.turns.wait(
+            await home.approvals.decide(question.id, approved=True, by="bob")
+        )
         assert "was approved by bob" in outcome.text
 
 
@@ -679,22 +709,22 @@ async def test_consent_to_a_block_is_given_by_the_one_that_its_permission_names(
 ):
     write = '[[call:block_edit {"operation": "append", "label": "facts", "content": "Tea."}]]'
     async with open_home(tmp_path) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         await home.blocks.create("aria", "facts", permission=permission)
         await home.people.create("bob")
         await home.people.link("bob", "home:bob")
         await home.people.create("anna")
-        parked = await home.ask("aria", write, channel="home", sender="bob")
+        parked = await home.agents.ask("aria", write, channel="home", sender="bob")
         assert parked.state is TurnState.PARKED, parked.text
-        (question,) = await home.approvals()
+        (question,) = await home.approvals.list()
         assert question.reviewers == reviewers
         with pytest.raises(NotAllowed):
-            await home.decide(question.id, approved=True, by="anna")
+            await home.approvals.decide(question.id, approved=True, by="anna")
         by = "bob" if permission is Permission.HUMAN else "owner"
         if by == "owner":
             with pytest.raises(NotAllowed):
-                await home.decide(question.id, approved=True, by="bob")
-        await home.wait(await home.decide(question.id, approved=True, by=by))
+                await home.approvals.decide(question.id, approved=True, by="bob")
+        await home.turns.wait(await home.approvals.decide(question.id, approved=True, by=by))
         assert "Tea." in (await home.blocks.get("aria", "facts")).block.text
 
 
@@ -708,9 +738,9 @@ async def test_a_name_that_goes_to_somebody_else_takes_no_question_along(
         await it.home.people.rename("anna", "annette")
         await it.home.people.create("anna")
         with pytest.raises(NotAllowed, match=r"anna may not answer .*annette"):
-            await it.home.decide(question.id, approved=True, by="anna")
-        receipt = await it.home.decide(question.id, approved=True, by="annette")
-        assert "was approved by annette" in (await it.home.wait(receipt)).text
+            await it.home.approvals.decide(question.id, approved=True, by="anna")
+        receipt = await it.home.approvals.decide(question.id, approved=True, by="annette")
+        assert "was approved by annette" in (await it.home.turns.wait(receipt)).text
 
 
 @pytest.mark.promise("H2")

@@ -13,13 +13,14 @@ from unittest.mock import patch
 import pytest
 
 from asterism import Asterism
-from asterism.app.search import Search
 from asterism.memory import archive, blocks
 from asterism.memory.blocks import VisibleBlock
+from asterism.search.search import Searcher
+from asterism.store.database import Connection
 from asterism.testing.clock import ManualClock
 from asterism.testing.postgres import postgres_server
+from asterism.types.agents import OWNER_ALONE, OWNER_ONLY, Audience, Participants, Trust
 from asterism.types.memory import BlockType, Describe, Passage
-from asterism.types.people import OWNER_ALONE, OWNER_ONLY, Audience, Participants, Trust
 from asterism.types.search import Query, SearchResult
 from tests.redteam_scene import Tally
 from tests.redteam_world import World
@@ -88,18 +89,22 @@ async def any_passage(*given: Any, **named: Any) -> Passage:
 
 
 async def any_text(
-    self: Search, agent_id: str | None, query: Query, participants: Participants
+    self: Searcher, agent_id: str | None, query: Query, present: object
 ) -> SearchResult:
-    del participants
-    return await _FIND(self, agent_id, query, OWNER_ALONE)
+    del present
+
+    async def owner_alone(_: Connection) -> Participants:
+        return OWNER_ALONE
+
+    return await _FIND(self, agent_id, query, owner_alone)
 
 
-_GET, _FIND = archive.get, Search.find
+_GET, _FIND = archive.get, Searcher.find
 BREAKS: dict[str, tuple[Any, str, Any]] = {
     "what one of those present may hear is told": (Participants, "can_see", one_may_hear),
     "all lines of a block are shown": (blocks, "visible_lines", all_lines),
     "all passages can be read": (archive, "get", any_passage),
-    "all texts are found": (Search, "find", any_text),
+    "all texts are found": (Searcher, "find", any_text),
     "what was said after hearing a secret is for all": (Participants, "after", nothing_heard),
 }
 
@@ -119,19 +124,19 @@ def told(request: Any) -> str:
 
 
 async def enters(home: Asterism, sender: str) -> None:
-    await home.ask("aria", "hello", sender=sender, **KITCHEN)
+    await home.agents.ask("aria", "hello", sender=sender, **KITCHEN)
 
 
 async def test_a_block_for_fewer_is_shown_no_more_at_once(tmp_path: Path):
     model = obedient()
     async with open_home(tmp_path, model) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         await home.blocks.create("aria", "plans", "We move to Bern.")
         await home.blocks.create("aria", "manners", "Be kind.")
-        await home.ask("aria", "hello", channel="chat", sender="ben")
+        await home.agents.ask("aria", "hello", channel="chat", sender="ben")
         assert "Bern" in told(model.requests[-1])
         await home.blocks.write("aria", "plans", Describe(audience=OWNER_ONLY))
-        outcome = await home.ask("aria", "hello again", channel="chat", sender="ben")
+        outcome = await home.agents.ask("aria", "hello again", channel="chat", sender="ben")
         assert "Bern" not in told(model.requests[-1])
         assert "Be kind." in told(model.requests[-1])
         assert "hello again" in told(model.requests[-1])
@@ -142,15 +147,15 @@ async def test_a_block_for_fewer_is_shown_no_more_at_once(tmp_path: Path):
 async def test_what_is_written_where_the_owner_is_alone_is_for_the_owner(tmp_path: Path):
     model = obedient()
     async with open_home(tmp_path, model) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         await home.blocks.create("aria", "notes", "Be kind.")
-        await home.ask("aria", "I am pregnant", channel="chat", sender="anna")
+        await home.agents.ask("aria", "I am pregnant", channel="chat", sender="anna")
         append = '{"operation": "append", "label": "notes", "content": "Anna is pregnant."}'
         insert = '{"operation": "insert", "text": "Anna expects a child in May."}'
         text = f"[[call:block_edit {append}]] [[call:recall {insert}]]"
-        await home.ask("aria", text, **KITCHEN)
+        await home.agents.ask("aria", text, **KITCHEN)
         search = '{"operation": "search", "text": "Anna child May"}'
-        await home.ask("aria", f"[[call:recall {search}]]", sender="ben", **KITCHEN)
+        await home.agents.ask("aria", f"[[call:recall {search}]]", sender="ben", **KITCHEN)
         assert "pregnant" not in told(model.requests[-1])
         assert "expects" not in told(model.requests[-1])
 
@@ -161,13 +166,13 @@ async def test_the_owner_alone_is_in_the_room_that_they_speak_in(
     later = '{"operation": "in", "when": "1 hour", "message": "the ring for Anna"}'
     model = obedient()
     async with open_home(tmp_path, model, clock=clock) as home:
-        await home.create_agent("aria")
-        await home.ask("aria", "hello")
-        await home.ask("aria", f"[[call:schedule {later}]]", **KITCHEN)
-        (one,) = await home.schedules("aria")
+        await home.agents.create("aria")
+        await home.agents.ask("aria", "hello")
+        await home.agents.ask("aria", f"[[call:schedule {later}]]", **KITCHEN)
+        (one,) = await home.schedules.list("aria")
         assert "kitchen" in (one.participants or "")
-        await home.ask("aria", f"[[call:schedule {later}]]")
-        assert [one.participants for one in await home.schedules("aria")].count(None) == 1
+        await home.agents.ask("aria", f"[[call:schedule {later}]]")
+        assert [one.participants for one in await home.schedules.list("aria")].count(None) == 1
 
 
 async def comes_true(home: Asterism, clock: ManualClock) -> None:
@@ -175,7 +180,7 @@ async def comes_true(home: Asterism, clock: ManualClock) -> None:
     await home.database.write(lambda tx: tx.notify("schedule", ""))
 
     async def done() -> bool:
-        return not (await home.schedules("aria") or await home.unfinished())
+        return not (await home.schedules.list("aria") or await home.turns.unfinished())
 
     await until(done)
 
@@ -184,20 +189,20 @@ async def test_a_plan_is_not_told_to_those_who_came_later(tmp_path: Path, clock:
     later = '{"operation": "in", "when": "1 hour", "message": "the ring for Anna"}'
     model = obedient()
     async with open_home(tmp_path, model, clock=clock) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         await home.people.create("Ben", trust=Trust.KNOWN)
         await home.people.link("Ben", "chat:ben")
         # Ben may know, so that the agent may speak of it while only Ben is there.
         await home.blocks.create("aria", "secret", "A ring for Anna.", audience="person:Ben")
-        await home.ask("aria", f"[[call:schedule {later}]]", sender="ben", **KITCHEN)
+        await home.agents.ask("aria", f"[[call:schedule {later}]]", sender="ben", **KITCHEN)
         await enters(home, "anna")
         listing = '{"operation": "list"}'
-        await home.ask("aria", f"[[call:schedule {listing}]]", sender="anna", **KITCHEN)
+        await home.agents.ask("aria", f"[[call:schedule {listing}]]", sender="anna", **KITCHEN)
         assert "ring" not in told(model.requests[-1])
         await comes_true(home, clock)
         assert "something that you had planned" in told(model.requests[-1])
         assert "ring" not in told(model.requests[-1])
-        (notice,) = await home.notices()
+        (notice,) = await home.notices.list()
         assert notice.kind == "plan.withheld"
         assert "the ring for Anna" in notice.text
 
@@ -206,8 +211,8 @@ async def test_a_plan_is_told_to_those_among_whom_it_was_made(tmp_path: Path, cl
     later = '{"operation": "in", "when": "1 hour", "message": "the ring for Anna"}'
     model = obedient()
     async with open_home(tmp_path, model, clock=clock) as home:
-        await home.create_agent("aria")
-        await home.ask("aria", f"[[call:schedule {later}]]", sender="ben", **KITCHEN)
+        await home.agents.create("aria")
+        await home.agents.ask("aria", f"[[call:schedule {later}]]", sender="ben", **KITCHEN)
         await comes_true(home, clock)
         assert "the ring for Anna" in told(model.requests[-1])
 
@@ -218,13 +223,15 @@ async def test_a_block_looked_at_in_a_room_is_not_told_to_those_who_come_later(
 ):
     model = obedient()
     async with open_home(tmp_path, model) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         await enters(home, "ben")
         await home.blocks.create(
             "aria", "gift", "A ring.", kind=BlockType.WORKING, audience="person:chat:ben"
         )
         load = '[[call:block {"operation": "load", "label": "gift"}]]'
-        await home.ask("aria", load if how == "load" else "the gift?", sender="ben", **KITCHEN)
+        await home.agents.ask(
+            "aria", load if how == "load" else "the gift?", sender="ben", **KITCHEN
+        )
         assert "A ring." in told(model.requests[-1])
         await enters(home, "anna")
         assert "A ring." not in told(model.requests[-1])
@@ -233,30 +240,30 @@ async def test_a_block_looked_at_in_a_room_is_not_told_to_those_who_come_later(
 async def test_what_was_searched_in_a_room_is_not_told_to_who_comes_in(tmp_path: Path):
     model = obedient()
     async with open_home(tmp_path, model) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         await enters(home, "ben")
         await home.archive.add("aria", "Ben bought a ring in Ghent.", audience="person:chat:ben")
         search = '[[call:search {"query": "Who bought a ring?"}]]'
-        await home.ask("aria", search, sender="ben", **KITCHEN)
+        await home.agents.ask("aria", search, sender="ben", **KITCHEN)
         assert "Ghent" in told(model.requests[-1])
         await enters(home, "anna")
         assert "Ghent" not in told(model.requests[-1])
-        await home.ask("aria", search, sender="anna", **KITCHEN)
+        await home.agents.ask("aria", search, sender="anna", **KITCHEN)
         assert "Ghent" not in told(model.requests[-1])
 
 
 async def test_what_a_turn_has_seen_counts_also_if_its_past_is_folded(tmp_path: Path):
     model = obedient()
     async with open_home(tmp_path, model, settings={"context.tokens": 300}) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         await enters(home, "ben")
         await home.blocks.create(
             "aria", "gift", "A ring.", kind=BlockType.WORKING, audience="person:chat:ben"
         )
         talk = "and then the garden, " * 20
-        await home.ask("aria", talk, sender="ben", **KITCHEN)
+        await home.agents.ask("aria", talk, sender="ben", **KITCHEN)
         assert not any("/fold/" in request.key for request in model.requests)
-        await home.ask("aria", f"what about the gift? {talk}", sender="ben", **KITCHEN)
+        await home.agents.ask("aria", f"what about the gift? {talk}", sender="ben", **KITCHEN)
         assert "/fold/" in model.requests[-2].key
         assert "A ring." in told(model.requests[-1])
         await enters(home, "anna")

@@ -14,9 +14,9 @@ from asterism import Asterism
 from asterism.errors import NotFound
 from asterism.memory.forgetting import Forgetting
 from asterism.store import events
-from asterism.types.events import Event
+from asterism.store.events import Event
+from asterism.types.agents import Trust
 from asterism.types.memory import Append
-from asterism.types.people import Trust
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/audit.md"
 FACT = st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1), st.text())
@@ -43,7 +43,7 @@ async def test_what_an_owner_does_is_in_the_log(tmp_path: Path):
     documents.mkdir()
     (documents / "a.txt").write_text("Tea is drunk at five.")
     async with Asterism.open(tmp_path / "data", environ={}, work=False) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         await home.people.create("anna", roles=["family"])
         await home.people.set_trust("anna", Trust.STRANGER)
         await home.people.link("anna", "discord:4711")
@@ -85,7 +85,7 @@ async def test_what_an_owner_does_is_in_the_log(tmp_path: Path):
         assert written.body is not None
         assert (written.body["what"], written.body["by"]) == ("human", "cli")
         assert "cake" not in str(found)
-        aria = await home.agent("aria")
+        aria = await home.agents.get("aria")
         assert {one.agent_id for one in await home.audit.list(agent="aria")} == {aria.id}
         assert (await home.audit.verify()).sound
 
@@ -123,7 +123,7 @@ async def test_an_exported_log_verifies_without_asterism(tmp_path: Path):
     verify = verifier()
     file = tmp_path / "log.jsonl"
     async with Asterism.open(tmp_path / "data", environ={}, work=False) as home:
-        agent = await home.create_agent("aria")
+        agent = await home.agents.create("aria")
         odd = {"what": 'ä"\\\n\u2028\x7f', "n": 1.5, "forget": "a-canary-word"}
         made = [
             Event("call.done", "agent:ä\n", n, odd, agent.id, f"turn_{n}") for n in range(1_500)

@@ -15,9 +15,8 @@ from asterism.errors import ConfigError
 from asterism.permissions import Act, Actor
 from asterism.store import approvals
 from asterism.testing.scripted import ScriptedModel
-from asterism.types.approvals import Grant
-from asterism.types.effects import ToolEffect
-from asterism.types.people import Trust
+from asterism.types.agents import Trust
+from asterism.types.permissions import Grant, ToolEffect
 from tests.scenes import calls, heard, open_home
 
 POLICIES = """
@@ -75,18 +74,20 @@ async def test_policies_allow_deny_and_ask_in_a_turn(tmp_path: Path):
         [pays("anna", 5), "one", pays("eve", 50), "two", pays("bob", 50), "three"]
     )
     async with open_home(tmp_path, model, tools=bank.tools()) as home:
-        await home.create_agent("aria")
-        assert (await home.ask("aria", "first")).text == "one"
+        await home.agents.create("aria")
+        assert (await home.agents.ask("aria", "first")).text == "one"
         assert bank.paid == ["anna 5"]
-        assert (await home.ask("aria", "second")).text == "two"
+        assert (await home.agents.ask("aria", "second")).text == "two"
         assert bank.paid == ["anna 5"]
         assert "eve has had enough" in heard(model.requests[-1])[-1]["content"]
-        waiting = await home.ask("aria", "third")
+        waiting = await home.agents.ask("aria", "third")
         assert waiting.state is TurnState.PARKED
-        (question,) = await home.approvals()
+        (question,) = await home.approvals.list()
         assert question.reviewers == ("role:treasurer",)
         assert question.tool == "pay"
-        assert (await home.wait(await home.decide(question.id, approved=True))).text == "three"
+        assert (
+            await home.turns.wait(await home.approvals.decide(question.id, approved=True))
+        ).text == "three"
         assert bank.paid == ["anna 5", "bob 50"]
         kinds = [one.kind for one in await home.audit.list(agent="aria", kind="call")]
         assert sorted(kinds) == ["call.allowed", "call.allowed", "call.asked", "call.denied"]
@@ -99,13 +100,13 @@ async def test_a_call_made_through_another_tool_is_edited_as_it_was_meant(tmp_pa
     wrapped = '{"name": "pay", "arguments": {"to": "bob", "amount": 50}}'
     model = ScriptedModel([calls(("tools", wrapped)), "done"])
     async with open_home(tmp_path, model, tools=bank.tools()) as home:
-        await home.create_agent("aria")
-        await home.ask("aria", "pay")
-        (question,) = await home.approvals()
+        await home.agents.create("aria")
+        await home.agents.ask("aria", "pay")
+        (question,) = await home.approvals.list()
         assert question.tool == "pay"
         edited = '{"to": "bob", "amount": 20}'
-        receipt = await home.decide(question.id, approved=True, arguments=edited)
-        assert (await home.wait(receipt)).text == "done"
+        receipt = await home.approvals.decide(question.id, approved=True, arguments=edited)
+        assert (await home.turns.wait(receipt)).text == "done"
         assert bank.paid == ["bob 20"]
 
 
@@ -115,8 +116,8 @@ async def test_a_quota_is_counted_over_restarts(tmp_path: Path):
     for number in range(3):
         model = ScriptedModel([pays("anna", number + 1), "done"])
         async with open_home(tmp_path, model, tools=bank.tools()) as home:
-            await home.ensure_agent("aria")
-            outcome = await home.ask("aria", "pay")
+            await home.agents.ensure("aria")
+            outcome = await home.agents.ask("aria", "pay")
             assert (outcome.state is TurnState.PARKED) is (number == 2)
     assert bank.paid == ["anna 1", "anna 2"]
 
@@ -138,13 +139,13 @@ async def test_calls_of_one_reply_share_what_is_left(tmp_path: Path, how: str):
     (tmp_path / "authorizations.toml").write_text(f'[[policy]]\n{policy}\ntools = ["ring"]\n')
     model = ScriptedModel([calls(*[("ring", f'{{"to": "{one}"}}') for one in "abcde"]), "done"])
     async with open_home(tmp_path, model, tools=[ring]) as home:
-        agent = await home.create_agent("aria")
+        agent = await home.agents.create("aria")
         if how == "grant":
             given = Grant("grant_1", "home", "ring", agent.id, uses=2)
             await home.database.write(lambda tx: approvals.put_grant(tx, given))
-        assert (await home.ask("aria", "Ring all five.")).state is TurnState.PARKED
+        assert (await home.agents.ask("aria", "Ring all five.")).state is TurnState.PARKED
         assert rung == ["a", "b"]
-        assert len(await home.approvals()) == 3
+        assert len(await home.approvals.list()) == 3
 
 
 @pytest.mark.promise("M10")
@@ -152,9 +153,9 @@ async def test_what_was_read_in_an_earlier_turn_still_vouches_for_nothing(tmp_pa
     bank = Bank()
     model = ScriptedModel([calls(("look", "{}")), "I looked.", pays("mallory", 7), "done"])
     async with open_home(tmp_path, model, tools=bank.tools()) as home:
-        await home.create_agent("aria")
-        await home.ask("aria", "Look around.")
-        assert (await home.ask("aria", "And now go on.")).state is TurnState.PARKED
+        await home.agents.create("aria")
+        await home.agents.ask("aria", "Look around.")
+        assert (await home.agents.ask("aria", "And now go on.")).state is TurnState.PARKED
         assert bank.paid == []
 
 
@@ -226,24 +227,24 @@ def anna(*roles: str) -> Actor:
 @pytest.mark.promise("X1", "X2")
 async def test_somebody_else_may_do_what_their_role_says_and_no_more(tmp_path: Path):
     async with open_home(tmp_path) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         nobody, viewer = home.acting_as(anna()), home.acting_as(anna("viewer"))
-        assert (await nobody.ask("aria", "hello")).state is TurnState.DONE
+        assert (await nobody.agents.ask("aria", "hello")).state is TurnState.DONE
         with pytest.raises(NotAllowed, match="has no role"):
-            await nobody.agents()
-        assert [one.name for one in await viewer.agents()] == ["aria"]
+            await nobody.agents.list()
+        assert [one.name for one in await viewer.agents.list()] == ["aria"]
         assert await viewer.blocks.list("aria") == []
         for attempt in (
-            viewer.delete_agent("aria"),
+            viewer.agents.delete("aria"),
             viewer.people.create("eve"),
             viewer.archive.add("aria", "x"),
         ):
             with pytest.raises(NotAllowed, match="viewer"):
                 await attempt
         with pytest.raises(NotAllowed):
-            async for _ in nobody.watch("aria"):
+            async for _ in nobody.agents.watch("aria"):
                 pass
-        assert [one.name for one in await home.agents()] == ["aria"]
+        assert [one.name for one in await home.agents.list()] == ["aria"]
         denied = await home.audit.list(kind="verb.denied")
         assert {one.actor for one in denied} == {"person:anna"}
         assert len(denied) == 5
@@ -252,6 +253,7 @@ async def test_somebody_else_may_do_what_their_role_says_and_no_more(tmp_path: P
 
 def test_every_verb_is_judged():
     from asterism.app import (
+        agents,
         approvals,
         archive,
         audit,
@@ -264,16 +266,18 @@ def test_every_verb_is_judged():
         memory,
         people,
         rules,
-        search,
         sources,
+        spending,
         tools,
+        turns,
     )
 
     nouns = [
         *(Asterism.__mro__[:-1]),
         *(approvals.Approvals, archive.Archive, audit.Audit, blocks.Blocks, contexts.Contexts),
         *(grants.Grants, halting.Halts, keys.Keys, memory.Memory, people.People, rules.Rules),
-        *(search.Search, sources.Sources, tools.Tools, mcp.Mcp),
+        *(agents.Search, agents.Agents, sources.Sources, tools.Tools, mcp.Mcp, turns.Turns),
+        *(turns.Notices, turns.Outbox, turns.Schedules, spending.SpendingReports),
     ]
     found: dict[str, Act] = {}
     for noun in nouns:
@@ -286,7 +290,7 @@ def test_every_verb_is_judged():
                 assert not awaited or name in _LIFE, f"{noun.__name__}.{name}"
             else:
                 found[judged[1]] = judged[0]
-    assert found["home.delete_agent"] is Act.DELETE
+    assert found["agent.delete"] is Act.DELETE
     assert len(found) > 100
 
 

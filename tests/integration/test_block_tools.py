@@ -19,7 +19,7 @@ from asterism.store.database import Connection, Database
 from asterism.testing.scripted import ScriptedModel
 from asterism.tools.builtin.blocks import TOOLS, block, block_edit
 from asterism.tools.tool import NeedsApproval, Tool, ToolContext
-from asterism.types.agents import Agent
+from asterism.types.agents import OWNER, OWNER_ALONE, AgentRecord, Participant, Participants, Trust
 from asterism.types.memory import (
     Append,
     Block,
@@ -34,7 +34,6 @@ from asterism.types.memory import (
     Share,
     Source,
 )
-from asterism.types.people import OWNER, OWNER_ALONE, Participant, Participants, Trust
 from tests.conformance.memory_scene import HOME, NOW, as_owner, opened, put_agent
 from tests.scenes import calls, heard, open_home
 
@@ -49,7 +48,7 @@ class Scene:
     """An agent that calls its tools."""
 
     database: Database
-    agent: Agent
+    agent: AgentRecord
     trust_levels: list[Trust] = field(default_factory=list[Trust])
 
     async def call(
@@ -270,24 +269,24 @@ async def test_an_edit_waits_for_the_owner_and_is_then_really_made(tmp_path: Pat
     wish = ("block_edit", '{"operation": "append", "label": "human", "content": "likes tea"}')
     model = ScriptedModel([calls(wish), "noted", calls(wish), "as you wish"])
     async with open_home(tmp_path, model) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         await home.blocks.create("aria", "human", permission=Permission.PARTNER)
         async with asyncio.timeout(20):
-            outcome = await home.ask("aria", "I like tea")
+            outcome = await home.agents.ask("aria", "I like tea")
             assert outcome.state is TurnState.PARKED
-            (question,) = await home.approvals()
+            (question,) = await home.approvals.list()
             assert "aria wants to append to block 'human': likes tea" in question.question
             assert (await home.blocks.get("aria", "human")).block.text == ""
-            receipt = await home.decide(question.id, approved=True)
-            assert (await home.wait(receipt)).text == "noted"
+            receipt = await home.approvals.decide(question.id, approved=True)
+            assert (await home.turns.wait(receipt)).text == "noted"
             assert (await home.blocks.get("aria", "human")).block.text == "likes tea"
             result = heard(model.requests[1])[-1]["content"]
             assert result.endswith("Result: Block 'human' now holds 9 of 5,000 characters.")
 
-            await home.ask("aria", "again")
-            (question,) = await home.approvals()
-            receipt = await home.decide(question.id, approved=False)
-            assert (await home.wait(receipt)).text == "as you wish"
+            await home.agents.ask("aria", "again")
+            (question,) = await home.approvals.list()
+            receipt = await home.approvals.decide(question.id, approved=False)
+            assert (await home.turns.wait(receipt)).text == "as you wish"
             assert (await home.blocks.get("aria", "human")).block.text == "likes tea"
 
 
@@ -299,12 +298,12 @@ async def test_a_shared_block_is_written_by_another_agent_in_its_turn(tmp_path: 
     )
     model = ScriptedModel([calls(wish), "done"])
     async with open_home(tmp_path, model) as home:
-        await home.create_agent("aria")
-        bob = await home.create_agent("bob")
+        await home.agents.create("aria")
+        bob = await home.agents.create("bob")
         await home.blocks.create("aria", "plan", "start")
         await home.blocks.write("aria", "plan", Share(bob.id))
         async with asyncio.timeout(20):
-            assert (await home.ask("bob", "go")).text == "done"
+            assert (await home.agents.ask("bob", "go")).text == "done"
         seen = await home.blocks.get("aria", "plan")
         assert seen.block.text == "start\nbob was here"
         assert [line.label.trust for line in seen.lines] == [Trust.OWNER, Trust.OWNER]

@@ -57,7 +57,7 @@ def says(*lines: Line) -> ScriptedModel:
 
 
 async def standing(home: Asterism, setting: str) -> Standing:
-    (found,) = [one for one in await home.caps() if one.cap.setting == setting]
+    (found,) = [one for one in await home.spending.caps() if one.cap.setting == setting]
     return found
 
 
@@ -72,10 +72,10 @@ async def test_at_the_cap_the_agent_says_so_in_the_channel_and_asks_no_model(hom
     model, door, clock = says(ONE_DOLLAR, ONE_DOLLAR), MemoryChannel(), ManualClock()
     given: dict[str, Any] = {"channels": {"chat": door}, "clock": clock}
     async with home(model, {"day": 1.5}, **given) as one:
-        await one.create_agent("aria")
+        await one.agents.create("aria")
         asked = {"channel": "chat", "sender": "eve", "reply_to": "room"}
-        assert (await one.ask("aria", "Hello", **asked)).state is TurnState.DONE
-        refused = await one.ask("aria", "And again", **asked)
+        assert (await one.agents.ask("aria", "Hello", **asked)).state is TurnState.DONE
+        refused = await one.agents.ask("aria", "And again", **asked)
         assert refused.state is TurnState.FAILED
         assert re.fullmatch(
             r"I had to stop: The spending cap for everything is \$1\.50 a day, with \$1\.00 spent, "
@@ -88,15 +88,15 @@ async def test_at_the_cap_the_agent_says_so_in_the_channel_and_asks_no_model(hom
         await until(lambda: len(door.delivered) == 2)
         assert door.delivered[1].text == refused.text
         clock.forward(seconds=DAY)
-        assert (await one.ask("aria", "A new day", **asked)).state is TurnState.DONE
+        assert (await one.agents.ask("aria", "A new day", **asked)).state is TurnState.DONE
 
 
 @pytest.mark.promise("T7")
 async def test_what_was_reserved_is_settled_in_the_commit_of_the_reply(home: Home) -> None:
     model = says(Reply("Hi.", usage=Usage(1_000, 100, cached=400)))
     async with home(model, {"day": 5.0, "each_person": {"month": 3.0}}) as one:
-        await one.create_agent("aria")
-        await one.ask("aria", "Hello", channel="chat", sender="eve")
+        await one.agents.create("aria")
+        await one.agents.ask("aria", "Hello", channel="chat", sender="eve")
         cost = nano("0.0175")
         assert await charges(one) == [("settled", cost, 1_000, "chat:eve")]
         for setting in ("budget.day", "budget.each_person.month"):
@@ -118,10 +118,10 @@ async def test_a_call_that_was_refused_costs_nothing_and_one_that_was_cut_its_wo
     model = says(ModelRefused("No."), cut)
     settings = {"models": {"scripted": {"retries": 0}}}
     async with home(model, {"day": 5.0}, settings=settings) as one:
-        await one.create_agent("aria")
-        await one.ask("aria", "Hello")
+        await one.agents.create("aria")
+        await one.agents.ask("aria", "Hello")
         assert await charges(one) == []
-        await one.ask("aria", "Hello")
+        await one.agents.ask("aria", "Hello")
         ((state, amount, _, _),) = await charges(one)
         assert state == "presumed"
         assert nano("1.024") < amount < nano("1.1")
@@ -134,8 +134,8 @@ async def test_a_vendor_that_does_not_count_is_presumed_to_have_charged_the_wors
     home: Home,
 ) -> None:
     async with home(says("A line whose tokens nobody counted."), {"day": 5.0}) as one:
-        await one.create_agent("aria")
-        assert (await one.ask("aria", "Hello")).state is TurnState.DONE
+        await one.agents.create("aria")
+        assert (await one.agents.ask("aria", "Hello")).state is TurnState.DONE
         ((state, amount, tokens, _),) = await charges(one)
         assert (state, tokens > 0) == ("presumed", True)
         assert amount > nano("1.024")
@@ -160,13 +160,13 @@ class Hanging(ScriptedModel):
 async def test_a_stopped_turn_presumes_what_its_call_may_have_cost(home: Home) -> None:
     model = Hanging()
     async with home(model, {"day": 5.0}) as one:
-        await one.create_agent("aria")
-        receipt = await one.send("aria", "Hello")
+        await one.agents.create("aria")
+        receipt = await one.agents.send("aria", "Hello")
         await asyncio.wait_for(model.asked.wait(), PATIENCE)
         held = (await standing(one, "budget.day")).total
         assert held.reserved > 0
-        await one.stop_turn(receipt.turn_id)
-        await one.wait(receipt)
+        await one.turns.stop(receipt.turn_id)
+        await one.turns.wait(receipt)
         total = (await standing(one, "budget.day")).total
         assert (total.reserved, total.presumed) == (0, held.reserved)
 
@@ -175,8 +175,8 @@ async def test_a_stopped_turn_presumes_what_its_call_may_have_cost(home: Home) -
 async def test_what_a_dead_process_reserved_is_presumed_when_its_turn_goes_on(home: Home) -> None:
     model = Hanging()
     async with home(model, {"day": 5.0}, grace=0.0) as one:
-        agent = await one.create_agent("aria")
-        receipt = await one.send(agent, "Hello")
+        agent = await one.agents.create("aria")
+        receipt = await one.agents.send(agent, "Hello")
         await asyncio.wait_for(model.asked.wait(), PATIENCE)
         (row,) = await charges(one)
     # A crash leaves the reservation as it was before the process could say anything.
@@ -188,7 +188,7 @@ async def test_what_a_dead_process_reserved_is_presumed_when_its_turn_goes_on(ho
 
         await one.database.write(crashed)
     async with home(says(ONE_DOLLAR), {"day": 5.0}) as one:
-        assert (await asyncio.wait_for(one.wait(receipt), PATIENCE)).state is TurnState.DONE
+        assert (await asyncio.wait_for(one.turns.wait(receipt), PATIENCE)).state is TurnState.DONE
         total = (await standing(one, "budget.day")).total
         assert (total.reserved, total.presumed, total.spent) == (0, row[1], nano(1))
 
@@ -199,7 +199,7 @@ async def test_a_late_answer_takes_the_place_of_what_was_presumed(home: Home) ->
         from asterism.turns.spending import Spending, TurnBudget
         from asterism.types.spending import Payer
 
-        agent = await one.create_agent("aria")
+        agent = await one.agents.create("aria")
         shared = Spending("home", one._engine.prices.of, lambda: one.settings.budget.budget)  # pyright: ignore[reportPrivateUsage] - as the home has it
         payer = Payer(agent.id, agent.name)
         reservations = TurnBudget(
@@ -220,11 +220,11 @@ async def test_a_late_answer_takes_the_place_of_what_was_presumed(home: Home) ->
 @pytest.mark.promise("T7")
 async def test_the_owner_is_told_once_when_most_of_a_cap_is_used(home: Home) -> None:
     async with home(says(*[ONE_DOLLAR] * 4), {"day": 4.5, "warn_at": 0.6}) as one:
-        await one.create_agent("aria")
+        await one.agents.create("aria")
         for told in (0, 0, 1, 1):
-            await one.ask("aria", "Hello")
-            assert len(await one.notices()) == told
-        (notice,) = await one.notices()
+            await one.agents.ask("aria", "Hello")
+            assert len(await one.notices.list()) == told
+        (notice,) = await one.notices.list()
         assert notice.kind == "budget"
         assert notice.text.startswith(
             "Everything has used $3.00 of the $4.50 that budget.day allows a day: 66 %."
@@ -239,17 +239,17 @@ async def test_caps_of_agents_and_persons_hold_for_them_alone(home: Home) -> Non
     }
     async with home(says(*[ONE_DOLLAR] * 4), budget) as one:
         for name in ("aria", "bert"):
-            await one.create_agent(name)
-        assert (await one.ask("aria", "Hello")).state is TurnState.DONE
-        refused = await one.ask("aria", "Hello")
+            await one.agents.create(name)
+        assert (await one.agents.ask("aria", "Hello")).state is TurnState.DONE
+        refused = await one.agents.ask("aria", "Hello")
         assert "the agent aria is $1.50 a day" in refused.text
         assert "(budget.agents.aria.day in asterism.toml)" in refused.text
         eve = {"channel": "chat", "sender": "eve"}
-        assert (await one.ask("bert", "Hello", **eve)).state is TurnState.DONE
-        refused = await one.ask("bert", "Hello", **eve)
+        assert (await one.agents.ask("bert", "Hello", **eve)).state is TurnState.DONE
+        refused = await one.agents.ask("bert", "Hello", **eve)
         assert "the person chat:eve is $1.50 a month" in refused.text
         assert 'budget.persons."chat:eve".month' in refused.text
-        assert (await one.ask("bert", "Hello")).state is TurnState.DONE
+        assert (await one.agents.ask("bert", "Hello")).state is TurnState.DONE
 
 
 @pytest.mark.promise("T7")
@@ -257,8 +257,8 @@ async def test_under_a_cap_a_model_without_a_known_price_is_not_asked(home: Home
     settings: dict[str, Any] = {"prices": {}, "model": "elsewhere:one"}
     settings["models"] = {"elsewhere": {"base_url": "https://models.invalid/v1", "retries": 0}}
     async with home(says(), {"day": 1.0}, settings=settings) as one:
-        await one.create_agent("aria")
-        refused = await one.ask("aria", "Hello")
+        await one.agents.create("aria")
+        refused = await one.agents.ask("aria", "Hello")
         assert refused.text.startswith(
             "I had to stop: The price of the model 'elsewhere:one' is not known, and budget.day "
             'caps what may be spent. Write [prices."elsewhere:one"] with input and output'
@@ -270,9 +270,9 @@ async def test_without_a_cap_the_tokens_of_a_model_without_a_price_are_counted(h
     reply = Reply("Hi.", usage=Usage(70, 7))
     async with home(says(reply), {}, settings={"prices": {}}) as one:
         one._engine.prices.custom_vendors.clear()  # pyright: ignore[reportPrivateUsage] - else it is free
-        await one.create_agent("aria")
-        assert (await one.ask("aria", "Hello")).state is TurnState.DONE
-        (line,) = (await one.spend(1)).lines
+        await one.agents.create("aria")
+        assert (await one.agents.ask("aria", "Hello")).state is TurnState.DONE
+        (line,) = (await one.spending.report(1)).lines
         assert (line.calls, line.usage, line.cost) == (1, Usage(70, 7), None)
 
 
@@ -280,10 +280,10 @@ async def test_without_a_cap_the_tokens_of_a_model_without_a_price_are_counted(h
 async def test_money_is_counted_without_a_cap_so_that_a_later_cap_knows_of_it(home: Home) -> None:
     clock = ManualClock()
     async with home(says(ONE_DOLLAR), {}, clock=clock) as one:
-        await one.create_agent("aria")
-        await one.ask("aria", "Hello")
-        assert await one.caps() == []
-        (line,) = (await one.spend(1)).lines
+        await one.agents.create("aria")
+        await one.agents.ask("aria", "Hello")
+        assert await one.spending.caps() == []
+        (line,) = (await one.spending.report(1)).lines
         assert (line.agent, line.model, line.calls, line.cost) == (
             "aria",
             "scripted:one",
@@ -291,18 +291,18 @@ async def test_money_is_counted_without_a_cap_so_that_a_later_cap_knows_of_it(ho
             nano(1),
         )
     async with home(says(), {"day": 1.0}, clock=clock) as one:
-        assert (await one.ask("aria", "Hello")).state is TurnState.FAILED
+        assert (await one.agents.ask("aria", "Hello")).state is TurnState.FAILED
 
 
 @pytest.mark.promise("T7")
 async def test_free_models_are_never_capped_and_their_tokens_are_shown(home: Home) -> None:
     reply = Reply("Hi.", usage=Usage(70, 7))
     async with home(says(reply), {"day": 0.0}, settings={"prices": {}}) as one:
-        await one.create_agent("aria")
-        outcome = await one.ask("aria", "Hello", channel="chat", sender="eve")
+        await one.agents.create("aria")
+        outcome = await one.agents.ask("aria", "Hello", channel="chat", sender="eve")
         assert outcome.state is TurnState.DONE
         assert await charges(one) == []
-        (line,) = (await one.spend(1)).lines
+        (line,) = (await one.spending.report(1)).lines
         assert (line.calls, line.usage, line.cost) == (1, Usage(70, 7), 0)
         assert line.person == "chat:eve"
 
@@ -318,7 +318,7 @@ async def test_steps_of_a_turn_are_reserved_one_by_one_and_tighter_when_usage_is
     )
     worst: list[int] = []
     async with home(model, {"day": 5.0}) as one:
-        await one.create_agent("aria")
+        await one.agents.create("aria")
         reserve = spending.reserve
 
         async def noting(
@@ -329,7 +329,7 @@ async def test_steps_of_a_turn_are_reserved_one_by_one_and_tighter_when_usage_is
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(spending, "reserve", noting)
-            await one.ask("aria", said)
+            await one.agents.ask("aria", said)
         assert len(worst) == 2
         # The first counts bytes; the second knows that the vendor counted 12,000 tokens for them.
         assert worst[0] > nano("0.2") + nano("1.024")
@@ -341,10 +341,10 @@ async def test_steps_of_a_turn_are_reserved_one_by_one_and_tighter_when_usage_is
 async def test_an_idle_constellation_makes_no_model_call(home: Home) -> None:
     model, clock = says(), ManualClock()
     async with home(model, {"day": 1.0}, clock=clock) as one:
-        await one.create_agent("aria")
+        await one.agents.create("aria")
         for _ in range(60):
             clock.forward(seconds=DAY / 2)
-            await one.caps()
+            await one.spending.caps()
             await asyncio.sleep(0.01)
         assert model.requests == []
-        assert (await one.spend(40)).lines == ()
+        assert (await one.spending.report(40)).lines == ()

@@ -22,7 +22,7 @@ from asterism.store.sqlite import open_sqlite
 from asterism.testing.clock import ManualClock
 from asterism.testing.postgres import postgres_server
 from asterism.turns.spending import Spending, TurnBudget
-from asterism.types.agents import Agent
+from asterism.types.agents import AgentRecord
 from asterism.types.spending import Budget, Limit, Payer, Price
 from asterism.types.turns import Reply, Usage
 from tests.conftest import TORTURE
@@ -181,7 +181,7 @@ async def check(engine: Engine, price: Price, budget: Budget, seed: int) -> None
 
         async def people(tx: Connection) -> None:
             for number in range(AGENTS):
-                agent = Agent(f"agent_{number}", f"a{number}", "v:m", "", clock())
+                agent = AgentRecord(f"agent_{number}", f"a{number}", "v:m", "", clock())
                 await agents.create(tx, "home", agent)
 
         await database.write(people)

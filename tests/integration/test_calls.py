@@ -35,10 +35,10 @@ async def result_of(place: Path, *tools: Tool, call: tuple[str, str] = ("act", "
     """Let an agent make one call; return what its model is told, after a sound answer."""
     model = ScriptedModel([calls(call), "well", "well again"])
     async with open_home(place, model, tools=tools) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         async with asyncio.timeout(10):
-            assert (await home.ask("aria", "go")).text == "well"
-            assert (await home.ask("aria", "next")).text == "well again"
+            assert (await home.agents.ask("aria", "go")).text == "well"
+            assert (await home.agents.ask("aria", "next")).text == "well again"
     result = heard(model.requests[1])[-1]
     assert (result["role"], result["tool_call_id"]) == ("tool", "call_0")
     return result["content"]
@@ -144,7 +144,7 @@ async def test_a_call_given_up_is_unknown_unless_it_can_be_repeated(
     assert "gave no answer within 0.05 s" in result
     assert ("Outcome unknown" in result) is unknown
     async with open_home(tmp_path) as home:
-        assert [notice.kind for notice in await home.notices()] == ["call.unknown"] * unknown
+        assert [notice.kind for notice in await home.notices.list()] == ["call.unknown"] * unknown
 
 
 async def test_neighbouring_repeatable_calls_run_together_and_answer_in_order(tmp_path: Path):
@@ -158,8 +158,8 @@ async def test_neighbouring_repeatable_calls_run_together_and_answer_in_order(tm
 
     model = ScriptedModel([calls(("meet", '{"name": "a"}'), ("meet", '{"name": "b"}')), "well"])
     async with open_home(tmp_path, model, tools=[meet]) as home:
-        await home.create_agent("aria")
-        assert (await home.ask("aria", "go")).text == "well"
+        await home.agents.create("aria")
+        assert (await home.agents.ask("aria", "go")).text == "well"
     assert [message["content"] for message in heard(model.requests[1])[-2:]] == ["a", "b"]
 
 
@@ -211,8 +211,8 @@ async def test_a_call_under_way_at_a_crash_is_reconciled(
     outside.hang_before, outside.hang_after = not acted, acted
     model = obedient()
     async with open_home(tmp_path, model, tools=[outside.tool(effect)], grace=0) as home:
-        await home.create_agent("aria")
-        receipt = await home.send("aria", "[[call:act {}]]")
+        await home.agents.create("aria")
+        receipt = await home.agents.send("aria", "[[call:act {}]]")
         await outside.reached.wait()
     assert len(model.requests) == 1
 
@@ -220,7 +220,7 @@ async def test_a_call_under_way_at_a_crash_is_reconciled(
     async with open_home(tmp_path, model, tools=[outside.tool(effect)]) as home:
         outcome = await _ended(home, receipt.turn_id)
         assert outcome == (TurnState.DONE, "answer to: [[call:act {}]]")
-        kinds = [notice.kind for notice in await home.notices()]
+        kinds = [notice.kind for notice in await home.notices.list()]
     # The reply that made the call was recorded, so it was not asked for again.
     assert len(model.requests) == 2
     told = heard(model.requests[1])[-1]["content"]
@@ -245,13 +245,13 @@ async def test_a_call_under_way_whose_tool_is_gone_after_the_crash_is_unknown(
     outside = Outside()
     outside.hang_after = True
     async with open_home(tmp_path, tools=[outside.tool(effect)], grace=0) as home:
-        await home.create_agent("aria")
-        receipt = await home.send("aria", "[[call:act {}]]")
+        await home.agents.create("aria")
+        receipt = await home.agents.send("aria", "[[call:act {}]]")
         await outside.reached.wait()
     model = obedient()
     async with open_home(tmp_path, model) as home:
         await _ended(home, receipt.turn_id)
-        assert [notice.kind for notice in await home.notices()] == ["call.unknown"]
+        assert [notice.kind for notice in await home.notices.list()] == ["call.unknown"]
     assert heard(model.requests[0])[-1]["content"].startswith("Outcome unknown")
 
 
@@ -260,8 +260,8 @@ async def test_a_check_that_fails_leaves_the_call_unknown(tmp_path: Path):
     outside = Outside()
     outside.hang_after = True
     async with open_home(tmp_path, tools=[outside.tool(RetrySafety.CHECKABLE)], grace=0) as home:
-        await home.create_agent("aria")
-        receipt = await home.send("aria", "[[call:act {}]]")
+        await home.agents.create("aria")
+        receipt = await home.agents.send("aria", "[[call:act {}]]")
         await outside.reached.wait()
 
     async def check(ctx: ToolContext) -> Any:
@@ -272,15 +272,15 @@ async def test_a_check_that_fails_leaves_the_call_unknown(tmp_path: Path):
 
     async with open_home(tmp_path, tools=[tool(check=check)(act)]) as home:
         await _ended(home, receipt.turn_id)
-        assert [notice.kind for notice in await home.notices()] == ["call.unknown"]
+        assert [notice.kind for notice in await home.notices.list()] == ["call.unknown"]
 
 
 async def _ended(home: Asterism, turn_id: str) -> tuple[TurnState, str]:
     async def over() -> bool:
-        return (await home.outcome(turn_id)).state is not TurnState.OPEN
+        return (await home.turns.outcome(turn_id)).state is not TurnState.OPEN
 
     await until(over)
-    outcome = await home.outcome(turn_id)
+    outcome = await home.turns.outcome(turn_id)
     return outcome.state, outcome.text
 
 
@@ -295,12 +295,12 @@ async def test_a_transactional_tool_that_fails_leaves_nothing_but_its_error(tmp_
 
     async with open_home(tmp_path, tools=[act]) as home:
         await home.database.write(lambda tx: tx.run("CREATE TABLE scribbles (key TEXT)"))
-        await home.create_agent("aria")
-        await home.ask("aria", '[[call:act {"fail": true}]][[call:act {"fail": false}]]')
-        (record,) = await home.turns("aria")
+        await home.agents.create("aria")
+        await home.agents.ask("aria", '[[call:act {"fail": true}]][[call:act {"fail": false}]]')
+        (record,) = await home.turns.list("aria")
         written = await home.database.read(lambda tx: tx.all("SELECT key FROM scribbles"))
         assert written == [(f"{record.id}/1/call/0",)]
-        _, entries = await home.turn(record.id)
+        _, entries = await home.turns.get(record.id)
         assert [entry.kind for entry in entries] == [
             EntryKind.MESSAGE, EntryKind.REPLY, EntryKind.RESULT,
             EntryKind.REPLY, EntryKind.RESULT, EntryKind.REPLY,
@@ -328,9 +328,9 @@ async def test_what_a_tool_returns_does_not_choose_its_state(
 ):
     model = ScriptedModel([calls(("act", "{}")), "well"])
     async with open_home(tmp_path, model, tools=[declared(effect, lambda: text)]) as home:
-        await home.create_agent("aria")
-        outcome = await home.ask("aria", "go")
-        _, entries = await home.turn(outcome.turn_id)
+        await home.agents.create("aria")
+        outcome = await home.agents.ask("aria", "go")
+        _, entries = await home.turns.get(outcome.turn_id)
     (result,) = [entry.result for entry in entries if entry.kind is EntryKind.RESULT]
     assert result == ToolResult(ResultState.OK, text)
 
@@ -343,9 +343,9 @@ async def test_the_state_of_a_call_that_failed_is_kept(tmp_path: Path, effect: s
 
     model = ScriptedModel([calls(("act", "{}"), ("act", "[]"), ("none", "{}")), "well"])
     async with open_home(tmp_path, model, tools=[declared(effect, act)]) as home:
-        await home.create_agent("aria")
-        outcome = await home.ask("aria", "go")
-        _, entries = await home.turn(outcome.turn_id)
+        await home.agents.create("aria")
+        outcome = await home.agents.ask("aria", "go")
+        _, entries = await home.turns.get(outcome.turn_id)
     results = [entry.result for entry in entries if entry.kind is EntryKind.RESULT]
     assert [one.state for one in results if one] == [
         ResultState.FAILED,

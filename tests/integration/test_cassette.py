@@ -364,7 +364,7 @@ def opened(place: Path, settings: dict[str, Any], **given: Any) -> Any:
 
 
 async def signals(home: Asterism, agent: str, text: str) -> list[Signal]:
-    return [one async for one in home.stream(agent, text)]
+    return [one async for one in home.agents.stream(agent, text)]
 
 
 @pytest.mark.promise("T12")
@@ -375,21 +375,21 @@ async def test_a_home_talks_from_a_tape_alone(
     async with opened(
         tmp_path / "a", configured(wire, server.base_url, tape, **{"models.local.key": CANARY})
     ) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         first = [one.data for one in await signals(home, "aria", "hallo")]
-        second = await home.ask("aria", "and?")
+        second = await home.agents.ask("aria", "and?")
     no_network(monkeypatch)
     # Nothing but the tape is given: it names the model and its wire format.
     async with opened(tmp_path / "b", settings_to_play(tape)) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         assert [one.data for one in await signals(home, "aria", "hallo")] == first
-        again = await home.ask("aria", "and?")
+        again = await home.agents.ask("aria", "and?")
         assert (again.state, again.text, again.usage) == (
             TurnState.DONE,
             second.text,
             second.usage,
         )
-        lost = await home.ask("aria", "something else")
+        lost = await home.agents.ask("aria", "something else")
         assert lost.state is TurnState.FAILED
         assert "has no answer to this request" in lost.text
 
@@ -402,17 +402,19 @@ async def pay(ctx: ToolContext, euros: int) -> str:
 
 
 async def replayed(home: Asterism, turn: str, tape: Path) -> tuple[str, ...]:
-    found = await home.replay(turn, cassette=tape)
+    found = await home.turns.replay(turn, cassette=tape)
     assert found.same == (not found.differences)
     return found.differences
 
 
 async def turn_with_calls(home: Asterism) -> tuple[Outcome, Outcome]:
     """Have a turn that calls a tool, waits for a person with another turn between, and goes on."""
-    parked = await home.ask("aria", '[[call:pay {"euros": 5}]]')
-    between = await home.ask("aria", "meanwhile")
-    (question,) = await home.approvals()
-    done = await home.wait(await home.decide(question.id, approved=True, note="yes"))
+    parked = await home.agents.ask("aria", '[[call:pay {"euros": 5}]]')
+    between = await home.agents.ask("aria", "meanwhile")
+    (question,) = await home.approvals.list()
+    done = await home.turns.wait(
+        await home.approvals.decide(question.id, approved=True, note="yes")
+    )
     assert (parked.state, done.state) == (TurnState.PARKED, TurnState.DONE)
     return done, between
 
@@ -422,15 +424,15 @@ async def test_a_turn_is_replayed_byte_for_byte_on_the_wire(tape: Path, tmp_path
     async with OpenAIServer() as server:
         settings = configured(OPENAI, server.base_url, tape)
         async with opened(tmp_path / "a", settings, tools=[pay]) as home:
-            await home.create_agent("aria")
-            first = await home.ask("aria", "hello")
+            await home.agents.create("aria")
+            first = await home.agents.ask("aria", "hello")
             shown = await signals(home, "aria", "a streamed héllo")
             done, between = await turn_with_calls(home)
     offline = configured(OPENAI, "http://127.0.0.1:9/v1")
     async with opened(tmp_path / "a", offline, tools=[pay], readonly=True) as home:
         for turn in (first.turn_id, shown[-1].turn_id, done.turn_id, between.turn_id):
             assert await replayed(home, turn, tape) == ()
-        assert (await home.replay(done.turn_id, cassette=tape)).text == done.text
+        assert (await home.turns.replay(done.turn_id, cassette=tape)).text == done.text
 
 
 @pytest.mark.promise("T12")
@@ -444,11 +446,11 @@ async def test_failures_on_the_way_are_replayed_too(
     }
     server.next(FAULTS["503-soon"], FAULTS["401"], None, FAULTS["400-too-long"])
     async with opened(tmp_path / "a", settings) as home:
-        await home.create_agent("aria")
-        saved = await home.ask("aria", "hello")
-        longer = await home.ask("aria", "hello again")
+        await home.agents.create("aria")
+        saved = await home.agents.ask("aria", "hello")
+        longer = await home.agents.ask("aria", "hello again")
         server.stays = FAULTS["403"]
-        failed = await home.ask("aria", "nobody there?")
+        failed = await home.agents.ask("aria", "nobody there?")
     assert (saved.state, longer.state, failed.state) == (
         TurnState.DONE,
         TurnState.DONE,
@@ -465,8 +467,10 @@ async def test_how_much_of_a_long_past_was_sent_is_told_by_the_tape(
 ):
     settings = configured(OPENAI, server.base_url, tape, **{"context.tokens": 300})
     async with opened(tmp_path / "a", settings) as home:
-        await home.create_agent("aria", tools=[])
-        turns = [(await home.ask("aria", f"message {number}")).turn_id for number in range(30)]
+        await home.agents.create("aria", tools=[])
+        turns = [
+            (await home.agents.ask("aria", f"message {number}")).turn_id for number in range(30)
+        ]
     sizes = [len(one.request.body) for one in read_tape(tape)]
     assert sizes != sorted(sizes), "the past was never cut"
     async with opened(tmp_path / "a", settings, readonly=True) as home:
@@ -479,10 +483,10 @@ async def test_what_differs_on_the_wire_is_told(tape: Path, tmp_path: Path):
     async with OpenAIServer() as server:
         settings = configured(OPENAI, server.base_url, tape)
         async with opened(tmp_path / "a", settings) as home:
-            await home.create_agent("aria", system="Be aria.")
-            turn = (await home.ask("aria", "hello")).turn_id
+            await home.agents.create("aria", system="Be aria.")
+            turn = (await home.agents.ask("aria", "hello")).turn_id
             # What the agent was then is kept, so it may be another now.
-            await home.edit_agent("aria", system="Be another.")
+            await home.agents.edit("aria", system="Be another.")
             assert await replayed(home, turn, tape) == ()
             rewrite(tape, content(tape).replace(b"Be aria.", b"Be somebody."))
             (difference,) = await replayed(home, turn, tape)
@@ -518,8 +522,8 @@ async def test_reasoning_that_goes_back_to_the_server_is_replayed(tape: Path, tm
     async with OpenAIServer(respond) as server:
         settings = configured(OPENAI, server.base_url, tape)
         async with opened(tmp_path / "a", settings) as home:
-            await home.create_agent("aria")
-            turn = await home.ask("aria", "go")
+            await home.agents.create("aria")
+            turn = await home.agents.ask("aria", "go")
             assert turn.state is TurnState.DONE
             assert await replayed(home, turn.turn_id, tape) == ()
     assert b"let me see" in read_tape(tape)[1].request.body
@@ -531,9 +535,11 @@ async def test_a_turn_with_an_image_is_replayed_byte_for_byte(
 ):
     settings = configured(wire, server.base_url, tape)
     async with opened(tmp_path / "a", settings) as home:
-        await home.create_agent("aria")
-        seen = await home.ask("aria", "what is this?", images=[b"\x89PNG\r\n\x1a\n" + b"x" * 64])
-        later = await home.ask("aria", "and now?")
+        await home.agents.create("aria")
+        seen = await home.agents.ask(
+            "aria", "what is this?", images=[b"\x89PNG\r\n\x1a\n" + b"x" * 64]
+        )
+        later = await home.agents.ask("aria", "and now?")
         for turn in (seen, later):
             assert await replayed(home, turn.turn_id, tape) == ()
     assert all(b"iVBORw0KGgp4eHh4" in one.request.body for one in read_tape(tape))
@@ -549,8 +555,8 @@ async def test_a_turn_under_a_spending_cap_is_replayed_byte_for_byte(
         "prices": {"local:m": {"input": 1.0, "output": 2.0}},
     }
     async with opened(tmp_path / "a", settings) as home:
-        await home.create_agent("aria")
-        turn = await home.ask("aria", "hello")
+        await home.agents.create("aria")
+        turn = await home.agents.ask("aria", "hello")
         assert turn.state is TurnState.DONE
         assert await replayed(home, turn.turn_id, tape) == ()
     (exchange,) = read_tape(tape)
@@ -564,8 +570,8 @@ async def test_a_turn_whose_answer_has_a_shape_is_replayed_byte_for_byte(
     server.text = '{"name": "Ada"}'
     schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
     async with opened(tmp_path / "a", configured(wire, server.base_url, tape)) as home:
-        await home.create_agent("aria")
-        turn = await home.ask("aria", "who?", schema=schema)
+        await home.agents.create("aria")
+        turn = await home.agents.ask("aria", "who?", schema=schema)
         assert (turn.state, turn.text) == (TurnState.DONE, server.text)
         assert await replayed(home, turn.turn_id, tape) == ()
     assert b"json_schema" in read_tape(tape)[0].request.body

@@ -36,7 +36,7 @@ async def open_home(
     async with Asterism.open(
         place, environ={}, models=ports, settings={"model": model, **settings}
     ) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         yield home
 
 
@@ -66,13 +66,13 @@ async def test_the_next_model_answers(tmp_path: Path, error: ModelError, asked: 
     first, second = ScriptedModel([error] * asked), ScriptedModel(["I can."])
     models = {"a": first, "b": second}
     async with open_home(tmp_path, models, "a:one, b:two") as home:
-        outcome = await home.ask("aria", "hello")
+        outcome = await home.agents.ask("aria", "hello")
         assert (outcome.state, outcome.text) == (TurnState.DONE, "I can.")
         assert (len(first.requests), len(second.requests)) == (asked, 1)
         assert [request.model for request in second.requests] == ["two"]
-        notices = await home.notices()
+        notices = await home.notices.list()
         assert [(one.kind, error.message in one.text) for one in notices] == [("model", True)]
-        _, entries = await home.turn(outcome.turn_id)
+        _, entries = await home.turns.get(outcome.turn_id)
         reply = Reply.from_entry(entries[1].body, entries[1].meta)
         assert reply.model == "b:two"
 
@@ -87,9 +87,9 @@ async def test_a_reply_that_is_no_unicode_is_mended(tmp_path: Path):
     )
     model = ScriptedModel([odd, Reply("fin \udfff")])
     async with open_home(tmp_path, {"a": model}, "a:one") as home:
-        outcome = await home.ask("aria", "hello")
+        outcome = await home.agents.ask("aria", "hello")
         assert (outcome.state, outcome.text) == (TurnState.DONE, "fin \ufffd")
-        _, entries = await home.turn(outcome.turn_id)
+        _, entries = await home.turns.get(outcome.turn_id)
         reply = Reply.from_entry(entries[1].body, entries[1].meta)
         assert (reply.text, reply.reasoning, reply.thought) == ("a \ufffd b", "\ufffd", b"")
         assert reply.calls == (Call("c\ufffd1", "nobody", '{"text": "\U0001f600 \ufffd"}'),)
@@ -101,7 +101,7 @@ async def test_all_of_them_failing_is_told_in_one_answer(tmp_path: Path):
         "b": ScriptedModel([ModelRefused("The second knows no such model."), "Now."]),
     }
     async with open_home(tmp_path, models, "a:one,b:two,nobody:three") as home:
-        outcome = await home.ask("aria", "hello")
+        outcome = await home.agents.ask("aria", "hello")
         assert outcome.state is TurnState.FAILED
         for part in ("None of the 3 models", "1. The first key", "2. The second", "'nobody'"):
             assert part in outcome.text
@@ -111,9 +111,9 @@ async def test_the_owner_is_told_once_until_it_is_well_again(tmp_path: Path):
     bad = KeyRefused("The key is wrong.")
     models = {"a": ScriptedModel([bad, bad, "Well.", bad]), "b": ScriptedModel(["1", "2", "3"])}
     async with open_home(tmp_path, models, "a:one, b:two") as home:
-        texts = [(await home.ask("aria", "hello")).text for _ in range(4)]
+        texts = [(await home.agents.ask("aria", "hello")).text for _ in range(4)]
         assert texts == ["1", "2", "Well.", "3"]
-        assert len(await home.notices()) == 2
+        assert len(await home.notices.list()) == 2
 
 
 async def test_a_watcher_is_told_to_forget_what_was_cut_off(tmp_path: Path):
@@ -128,7 +128,7 @@ async def test_a_watcher_is_told_to_forget_what_was_cut_off(tmp_path: Path):
 
     models = {"a": Cut(), "b": ScriptedModel(["Whole."])}
     async with open_home(tmp_path, models, "a:one, b:two") as home:
-        seen = [(one.kind, one.data) async for one in home.stream("aria", "hello")]
+        seen = [(one.kind, one.data) async for one in home.agents.stream("aria", "hello")]
     kinds = [kind for kind, _ in seen if kind in {"text", "again"}]
     assert kinds == ["text", "again", "text"]
     assert dict(seen)["again"] == {"why": "It was cut off."}
@@ -143,9 +143,9 @@ async def test_a_past_that_is_too_long_is_shortened_and_kept(tmp_path: Path):
     model = ScriptedModel.from_rule(picky)
     async with open_home(tmp_path, {"a": model}, "a:one") as home:
         for number in range(30):
-            outcome = await home.ask("aria", f"{number} " + "word " * 60)
+            outcome = await home.agents.ask("aria", f"{number} " + "word " * 60)
             assert outcome.state is TurnState.DONE
-        assert len(await home.turns("aria", limit=100)) == 30
+        assert len(await home.turns.list("aria", limit=100)) == 30
         # Having learned how much fits, it is not asked in vain each time.
         asked = [request for request in model.requests if "/fold/" not in request.key]
         assert len(asked) < 40
@@ -159,7 +159,7 @@ async def test_a_window_that_is_known_is_never_passed(tmp_path: Path):
     model = Small(["ok " * 100] * 30)
     async with open_home(tmp_path, {"a": model}, "a:one") as home:
         for number in range(30):
-            await home.ask("aria", f"{number} " + "word " * 60)
+            await home.agents.ask("aria", f"{number} " + "word " * 60)
     assert max(sum(map(len, request.messages)) for request in model.requests) < 4 * 1_000
 
 
@@ -167,8 +167,8 @@ async def test_call_ids_that_are_used_again_are_told_apart(tmp_path: Path):
     call = Reply(calls=(Call("call_0", "heartbeat", "{}"),))
     model = ScriptedModel([call, call, "Done."])
     async with open_home(tmp_path, {"a": model}, "a:one") as home:
-        outcome = await home.ask("aria", "twice")
-        _, entries = await home.turn(outcome.turn_id)
+        outcome = await home.agents.ask("aria", "twice")
+        _, entries = await home.turns.get(outcome.turn_id)
     ids = [call.id for one in entries if one.kind == "reply" for call in _calls(one.body)]
     assert ids == ["call_0", "call_0_1"]
 
@@ -182,7 +182,7 @@ def _calls(body: bytes) -> tuple[Call, ...]:
 async def test_what_is_no_chain_is_refused(tmp_path: Path, model: str):
     async with open_home(tmp_path, {"a": ScriptedModel()}, "a:one") as home:
         with pytest.raises(InvalidInput, match="does not name a model"):
-            await home.create_agent("other", model=model)
+            await home.agents.create("other", model=model)
 
 
 async def test_reasoning_goes_back_to_its_own_vendor_only(tmp_path: Path):
@@ -190,7 +190,7 @@ async def test_reasoning_goes_back_to_its_own_vendor_only(tmp_path: Path):
     first = ScriptedModel([thinking, ModelRefused("No."), "unused"])
     second = ScriptedModel(["Answer."])
     async with open_home(tmp_path, {"a": first, "b": second}, "a:one, b:two") as home:
-        assert (await home.ask("aria", "think")).text == "Answer."
+        assert (await home.agents.ask("aria", "think")).text == "Answer."
     assert list(first.requests[1].thoughts.values()) == [b'{"reasoning":"Hm."}']
     assert dict(second.requests[0].thoughts) == {}
 
@@ -246,7 +246,7 @@ def test_a_server_that_fails_is_left_alone_longer_and_longer():
 async def test_a_broken_server_is_not_hammered(tmp_path: Path):
     model = ScriptedModel.from_rule(_always_down)
     async with open_home(tmp_path, {"a": model}, "a:one") as home:
-        outcomes = [await home.ask("aria", "hello") for _ in range(10)]
+        outcomes = [await home.agents.ask("aria", "hello") for _ in range(10)]
         assert {outcome.state for outcome in outcomes} == {TurnState.FAILED}
         assert len(model.requests) == 5
         assert "left alone" in outcomes[-1].text
@@ -317,10 +317,10 @@ async def test_the_pace_is_configured(tmp_path: Path):
     model = ScriptedModel([Reply("x", usage=Usage(10, 10))] * 3)
     models: dict[str, object] = {"a": {"requests_per_minute": 2}}
     async with open_home(tmp_path, {"a": model}, "a:one", models=models) as home:
-        receipts = [await home.send("aria", "hello") for _ in range(3)]
-        await home.wait(receipts[1])
+        receipts = [await home.agents.send("aria", "hello") for _ in range(3)]
+        await home.turns.wait(receipts[1])
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(home.wait(receipts[2]), 0.2)
-        await home.stop_turn(receipts[2].turn_id)
-        assert (await home.wait(receipts[2])).state is TurnState.STOPPED
+            await asyncio.wait_for(home.turns.wait(receipts[2]), 0.2)
+        await home.turns.stop(receipts[2].turn_id)
+        assert (await home.turns.wait(receipts[2])).state is TurnState.STOPPED
     assert len(model.requests) == 2

@@ -11,7 +11,7 @@ from asterism.ports import ModelRequest
 from asterism.store import journal, summaries
 from asterism.store.database import Connection
 from asterism.testing.scripted import ScriptedModel
-from asterism.types.people import OWNER_ALONE
+from asterism.types.agents import OWNER_ALONE
 from asterism.types.turns import Reply, Strategy, Summary
 from tests.scenes import heard, obedient, open_home
 
@@ -39,11 +39,11 @@ async def test_fifty_foldings_lose_nothing(tmp_path: Path):
     model = ScriptedModel.from_rule(rule)
     settings = {"context.tokens": 2_200}
     async with open_home(tmp_path, model, settings=settings) as home:
-        agent = await home.create_agent("aria", tools=["expand"])
+        agent = await home.agents.create("aria", tools=["expand"])
         every = TURNS // FACTS
         for number in range(TURNS):
             fact = planted(number // every) if number % every == 0 else f"small talk {number}"
-            assert (await home.ask("aria", fact)).state is TurnState.DONE
+            assert (await home.agents.ask("aria", fact)).state is TurnState.DONE
         found = await all_summaries(home, agent.id)
         assert len(found) >= 50
         # Ranges follow each other without a gap, and each expands to the exact originals.
@@ -78,9 +78,9 @@ async def test_every_strategy_keeps_the_context_small_and_the_rest_within_reach(
     settings = {"context.tokens": 600, "context.strategy": strategy.value}
     settings |= {"context.keep_recent": 2, "context.decay_hours": 0.000001}
     async with open_home(tmp_path, model, settings=settings) as home:
-        agent = await home.create_agent("aria", tools=["expand"])
+        agent = await home.agents.create("aria", tools=["expand"])
         for number in range(60):
-            await home.ask(
+            await home.agents.ask(
                 "aria", f"message {number}, remember it" if number == 3 else f"m {number}"
             )
         (first, *_) = await all_summaries(home, agent.id)
@@ -88,7 +88,7 @@ async def test_every_strategy_keeps_the_context_small_and_the_rest_within_reach(
         shown = await home.contexts.now("aria")
         assert any(line.part == "summary" and "sum_" in line.origin for line in shown.lines)
         assert shown.tokens < 1_200
-        page = await home.ask("aria", f'[[call:expand {{"summary": "{first.id}"}}]]')
+        page = await home.agents.ask("aria", f'[[call:expand {{"summary": "{first.id}"}}]]')
         assert page.state is TurnState.DONE
 
 
@@ -96,11 +96,11 @@ async def test_every_strategy_keeps_the_context_small_and_the_rest_within_reach(
 async def test_an_agent_expands_a_summary_to_what_was_said(tmp_path: Path):
     model = obedient()
     async with open_home(tmp_path, model, settings={"context.tokens": 500}) as home:
-        agent = await home.create_agent("aria")
+        agent = await home.agents.create("aria")
         for number in range(40):
-            await home.ask("aria", f"the {number}th thing is a word-{number}")
+            await home.agents.ask("aria", f"the {number}th thing is a word-{number}")
         (first, *_) = await all_summaries(home, agent.id)
-        await home.ask("aria", f'[[call:expand {{"summary": "{first.id}"}}]]')
+        await home.agents.ask("aria", f'[[call:expand {{"summary": "{first.id}"}}]]')
         result = next(m for m in reversed(heard(model.requests[-1])) if m["role"] == "tool")
         assert "the 0th thing is a word-0" in result["content"]
 
@@ -117,31 +117,31 @@ async def test_facts_are_saved_before_they_leave_and_a_model_that_fails_stops_no
     async with open_home(
         tmp_path, ScriptedModel.from_rule(fails), settings={"context.tokens": 300}
     ) as home:
-        agent = await home.create_agent("aria")
-        await home.ask("aria", "My sister's name is Ottilie and her birthday is on 3 May.")
+        agent = await home.agents.create("aria")
+        await home.agents.ask("aria", "My sister's name is Ottilie and her birthday is on 3 May.")
         for number in range(30):
-            assert (await home.ask("aria", f"small talk {number}")).state is TurnState.DONE
+            assert (await home.agents.ask("aria", f"small talk {number}")).state is TurnState.DONE
         (first, *_) = await all_summaries(home, agent.id)
         assert first.made_by == "rule"
         (saved,) = [one for one in await home.archive.list("aria") if "Ottilie" in one.text]
-        (turn, *_) = list(reversed(await home.turns("aria", limit=100)))
+        (turn, *_) = list(reversed(await home.turns.list("aria", limit=100)))
         assert saved.source.origins[0].ref == turn.id
 
 
 @pytest.mark.promise("M11")
 async def test_a_context_is_folded_on_demand(tmp_path: Path):
     async with open_home(tmp_path, ScriptedModel.from_rule(rule)) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         with pytest.raises(Conflict, match="nothing to fold"):
             await home.contexts.fold("aria")
         for number in range(30):
-            await home.ask("aria", f"message {number}")
+            await home.agents.ask("aria", f"message {number}")
         folded = await home.contexts.fold("aria")
         assert folded.summary.text == "They talked about many things."
         assert folded.summary.messages > 0
         shown = await home.contexts.now("aria")
         assert "They talked about many things." in "\n".join(line.text for line in shown.lines)
-        assert (await home.ask("aria", "go on")).state is TurnState.DONE
+        assert (await home.agents.ask("aria", "go on")).state is TurnState.DONE
 
 
 @pytest.mark.promise("M9", "M11")
@@ -158,13 +158,13 @@ async def test_a_summary_is_for_those_who_heard_it(tmp_path: Path):
 
     model = ScriptedModel.from_rule(tell)
     async with open_home(tmp_path, model, settings={"context.tokens": 300}) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         for number in range(25):
-            await home.ask("aria", f"owner-secret-{number} is mine")
-            await home.ask("aria", f"anna-secret-{number}", channel="chat", sender="anna")
-            await home.ask("aria", f"ben-secret-{number}", channel="chat", sender="ben")
+            await home.agents.ask("aria", f"owner-secret-{number} is mine")
+            await home.agents.ask("aria", f"anna-secret-{number}", channel="chat", sender="anna")
+            await home.agents.ask("aria", f"ben-secret-{number}", channel="chat", sender="ben")
         before = len(model.requests)
-        await home.ask("aria", "hello", channel="chat", sender="ben")
+        await home.agents.ask("aria", "hello", channel="chat", sender="ben")
         seen = "\n".join(str(m["content"]) for r in model.requests[before:] for m in heard(r))
         assert "ben-secret" in seen
         assert "anna-secret" not in seen

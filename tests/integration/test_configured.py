@@ -25,8 +25,8 @@ async def test_tools_come_from_the_files_that_the_configuration_names(tmp_path: 
     (tmp_path / "mine.py").write_text(TOOLS)
     (tmp_path / "asterism.toml").write_text('tools.modules = ["mine.py"]')
     async with Asterism.open(tmp_path, environ={}) as home:
-        await home.create_agent("aria")
-        outcome = await home.ask("aria", 'call shout {"word": "hey"}')
+        await home.agents.create("aria")
+        outcome = await home.agents.ask("aria", 'call shout {"word": "hey"}')
     assert "HEY" in outcome.text
 
 
@@ -54,12 +54,12 @@ async def test_a_file_of_tools_that_cannot_be_used_is_told(tmp_path: Path, text:
 @pytest.mark.promise("X5")
 async def test_a_vendor_nobody_knows_is_told_in_the_answer(tmp_path: Path):
     async with Asterism.open(tmp_path, environ={}) as home:
-        await home.create_agent("aria", model="moon:dust")
-        outcome = await home.ask("aria", "hello")
+        await home.agents.create("aria", model="moon:dust")
+        outcome = await home.agents.ask("aria", "hello")
         assert outcome.state is TurnState.FAILED
         assert "[models.moon]" in outcome.text
-        await home.edit_agent("aria", model="demo:guide")
-        assert (await home.ask("aria", "hello")).state is TurnState.DONE
+        await home.agents.edit("aria", model="demo:guide")
+        assert (await home.agents.ask("aria", "hello")).state is TurnState.DONE
 
 
 @pytest.mark.promise("O3")
@@ -72,15 +72,15 @@ async def test_a_vendor_can_be_moved_while_it_runs_and_a_bad_change_changes_noth
         file.write_text(f'[models.local]\nbase_url = "{old.base_url}"\n')
         async with Asterism.open(tmp_path, environ={}, on_problem=problems.append) as home:
             home.follow_configuration()
-            await home.create_agent("aria", model="local:any")
-            await home.ask("aria", "one")
+            await home.agents.create("aria", model="local:any")
+            await home.agents.ask("aria", "one")
             file.write_text('[models.local]\nbase_url = "nonsense"\n')
             await until(lambda: bool(problems))
             assert "The previous configuration stays in use." in problems[0]
-            await home.ask("aria", "two")
+            await home.agents.ask("aria", "two")
             assert (len(old.requests), len(new.requests)) == (2, 0)
             moved = f"{new.base_url}"
             file.write_text(f'[models.local]\nbase_url = "{moved}"\n')
             await until(lambda: home.settings.models["local"].base_url == moved)
-            assert (await home.ask("aria", "three")).state is TurnState.DONE
+            assert (await home.agents.ask("aria", "three")).state is TurnState.DONE
             assert (len(old.requests), len(new.requests)) == (2, 1)

@@ -64,25 +64,25 @@ async def test_what_could_not_be_stored_is_not_confirmed(
 ):
     model = obedient()
     async with disk.home(tmp_path, model) as home:
-        aria = await home.create_agent("aria")
-        await home.ask(aria, "before")
+        aria = await home.agents.create("aria")
+        await home.agents.ask(aria, "before")
         disk.trouble = trouble
-        sends = (home.send(aria, "lost", channel="c", external_id=str(i)) for i in range(4))
+        sends = (home.agents.send(aria, "lost", channel="c", external_id=str(i)) for i in range(4))
         refused = await asyncio.gather(*sends, return_exceptions=True)
         assert [type(one) for one in refused] == [error] * 4
         assert "this was not written" in str(refused[0])
         with pytest.raises(error):
-            await home.create_agent("bela")
-        assert await home.waiting() == []
+            await home.agents.create("bela")
+        assert await home.turns.waiting() == []
         disk.trouble = None
         # It was not accepted, so the same message is a new one.
-        receipt = await home.send(aria, "after", channel="c", external_id="0")
+        receipt = await home.agents.send(aria, "after", channel="c", external_id="0")
         assert not receipt.duplicate
-        assert (await home.wait(receipt)).text == "answer to: after"
+        assert (await home.turns.wait(receipt)).text == "answer to: after"
     assert len(model.requests) == 2
     async with open_home(tmp_path) as home:
-        assert [agent.name for agent in await home.agents()] == ["aria"]
-        assert len(await home.turns("aria")) == 2
+        assert [agent.name for agent in await home.agents.list()] == ["aria"]
+        assert len(await home.turns.list("aria")) == 2
 
 
 def act_of(effect: RetrySafety, disk: BadDisk, trouble: str | None, done: list[str]) -> Tool:
@@ -128,7 +128,7 @@ async def paused(home: Asterism, disk: BadDisk, text: str) -> list[Signal]:
     """Stream a turn, and make room once it has said that it waits."""
     found: list[Signal] = []
     async with asyncio.timeout(10):
-        async for signal in home.stream("aria", text):
+        async for signal in home.agents.stream("aria", text):
             found.append(signal)
             if signal.kind == "waiting":
                 disk.trouble = None
@@ -147,7 +147,7 @@ async def test_a_turn_pauses_and_goes_on_without_doing_anything_twice(
     model = Filling(disk, None if in_call else trouble, 1 if when == "first reply" else 2)
     act = act_of(effect, disk, in_call, done)
     async with disk.home(tmp_path, model, tools=[act]) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         await home.database.write(lambda tx: tx.run("CREATE TABLE done (key TEXT)"))
         signals = await paused(home, disk, "[[call:act {}]]")
         assert disk.refused > 0
@@ -155,7 +155,7 @@ async def test_a_turn_pauses_and_goes_on_without_doing_anything_twice(
         assert signals[-1].data == {"state": "done", "text": "answer to: [[call:act {}]]"}
         rows = await home.database.read(lambda tx: tx.all("SELECT key FROM done"))
         assert [*done, *(row[0] for row in rows)] == [f"{signals[-1].turn_id}/0/call/0"]
-        assert await home.notices() == []
+        assert await home.notices.list() == []
     assert len(model.requests) == 2
 
 
@@ -168,14 +168,14 @@ async def test_a_turn_that_cannot_be_written_survives_the_end_of_the_process(
     model = Filling(disk, trouble, 2)
     act = act_of(RetrySafety.CHECKABLE, disk, None, done)
     async with disk.home(tmp_path, model, tools=[act], grace=0) as home:
-        await home.create_agent("aria")
-        receipt = await home.send("aria", "[[call:act {}]]")
+        await home.agents.create("aria")
+        receipt = await home.agents.send("aria", "[[call:act {}]]")
         await until(lambda: disk.refused > 2)
     disk.trouble = None
     async with open_home(tmp_path, tools=[act]) as home:
 
         async def over() -> bool:
-            return (await home.outcome(receipt.turn_id)).state is TurnState.DONE
+            return (await home.turns.outcome(receipt.turn_id)).state is TurnState.DONE
 
         await until(over)
         assert done == [f"{receipt.turn_id}/0/call/0"]
@@ -204,19 +204,19 @@ def small_disk(tmp_path: Path) -> Generator[Path, None, None]:
 async def test_a_file_system_that_is_really_full(small_disk: Path):
     ballast = small_disk / "ballast"
     async with open_home(small_disk) as home:
-        aria = await home.create_agent("aria")
+        aria = await home.agents.create("aria")
         with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
             while file.write(b"x" * 4096):
                 pass
         accepted: list[str] = []
         with contextlib.suppress(StoreFull):
             while len(accepted) < 1_000:
-                receipt = await home.send(aria, f"{len(accepted)} {'x' * 2_000}")
+                receipt = await home.agents.send(aria, f"{len(accepted)} {'x' * 2_000}")
                 accepted.append(receipt.turn_id)
         assert len(accepted) < 1_000
         ballast.unlink()
-        last = await asyncio.wait_for(home.ask(aria, "room again"), 10)
+        last = await asyncio.wait_for(home.agents.ask(aria, "room again"), 10)
         assert last.text == "answer to: room again"
-        turns = [turn.id for turn in reversed(await home.turns(aria, limit=2_000))]
+        turns = [turn.id for turn in reversed(await home.turns.list(aria, limit=2_000))]
         assert turns == [*accepted, last.turn_id]
         assert await home.database.check() == []

@@ -16,8 +16,8 @@ from asterism.ports import Profile
 from asterism.testing.clock import ManualClock
 from asterism.testing.scripted import ScriptedModel
 from asterism.tools.builtin.web import web
-from asterism.types.effects import Effect, EffectKind, ToolEffect
-from asterism.types.people import Trust
+from asterism.types.agents import Trust
+from asterism.types.permissions import Effect, EffectKind, ToolEffect
 from asterism.types.turns import Reply
 from tests.integration.test_forgotten_stays import CANARY, WHAT, call, workspace
 from tests.integration.test_reading import TOOLS, called, is_asked
@@ -68,7 +68,7 @@ async def test_what_a_page_has_planned_is_no_request_of_the_owners(tmp_path: Pat
     lines = [READ, "a page", calls(plan), "planned", calls(PAY), "paid"]
     model = ScriptedModel(lines, intents=GULLIBLE)
     async with open_home(tmp_path, model, tools=world.tools()) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         await say(home, "Have a look at the page.")
         assert (await say(home, "Thanks!")).state is TurnState.DONE
         await until(lambda: paid_or_asked(world, home))
@@ -90,14 +90,14 @@ async def test_agent_pays_nobody_whom_another_one_names_after_a_page(tmp_path: P
     )
     async with open_home(tmp_path, model, tools=world.tools()) as home:
         for name in lines:
-            names[(await home.create_agent(name)).id] = name
+            names[(await home.agents.create(name)).id] = name
         assert (await say(home, "Look at the page, and tell bob.")).state is TurnState.PARKED
-        (question,) = await home.approvals()
+        (question,) = await home.approvals.list()
         async with asyncio.timeout(10):
-            await home.wait(await home.decide(question.id, approved=True))
+            await home.turns.wait(await home.approvals.decide(question.id, approved=True))
         await until(lambda: paid_or_asked(world, home))
         assert world.paid == []
-        (question,) = await home.approvals()
+        (question,) = await home.approvals.list()
         assert names[question.agent_id] == "bob"
 
 
@@ -108,7 +108,7 @@ async def test_what_the_model_says_after_a_page_names_no_payee(tmp_path: Path):
     asked = "Please look at the page and pay the rent of 500."
     model = ScriptedModel([READ, echo, "paid"], intents={asked: [TO_THIEF]})
     async with open_home(tmp_path, model, tools=world.tools()) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         outcome = await say(home, asked)
         assert (outcome.state, world.paid) == (TurnState.PARKED, [])
 
@@ -142,7 +142,7 @@ async def test_what_is_for_the_owner_alone_names_nobody_in_a_turn_of_a_known_per
     model = ScriptedModel(lines, intents={asked: [TO_LAWYER]})
     tools = [*world.tools(), a_page()]
     async with open_home(tmp_path, model, tools=tools) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         await home.blocks.create("aria", "human", "open words")
         await home.people.create("anna")
         await home.people.link("anna", "chat:anna")
@@ -151,7 +151,7 @@ async def test_what_is_for_the_owner_alone_names_nobody_in_a_turn_of_a_known_per
         else:
             await say(home, "Note what you know.")
         async with asyncio.timeout(10):
-            outcome = await home.ask("aria", asked, channel="chat", sender="anna")
+            outcome = await home.agents.ask("aria", asked, channel="chat", sender="anna")
         assert (outcome.state, world.sent) == (TurnState.PARKED, [])
         (read,) = model.read
         assert LAWYER not in json.dumps(heard(read))
@@ -164,14 +164,16 @@ async def test_request_of_the_owners_in_a_room_is_none_of_a_strangers_there(tmp_
     asked = f"Send a mail to {LAWYER} on Friday."
     model = ScriptedModel(["on Friday", calls(SEND), "sent"], intents={asked: [TO_LAWYER]})
     async with open_home(tmp_path, model, tools=world.tools()) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         await home.people.link("owner", "chat:boss")
         room = {"channel": "chat", "room": "lobby"}
         async with asyncio.timeout(10):
-            await home.ask("aria", asked, sender="boss", present=["eve"], **room)
-            outcome = await home.ask("aria", "Do it now.", sender="eve", present=["boss"], **room)
+            await home.agents.ask("aria", asked, sender="boss", present=["eve"], **room)
+            outcome = await home.agents.ask(
+                "aria", "Do it now.", sender="eve", present=["boss"], **room
+            )
         assert (outcome.state, world.sent) == (TurnState.PARKED, [])
-        (question,) = await home.approvals()
+        (question,) = await home.approvals.list()
         assert "nobody who is trusted asked for that" in question.question
         assert model.read == []
 
@@ -196,7 +198,7 @@ async def test_small_model_alone_does_not_say_what_was_asked_for(tmp_path: Path,
     model = Small([READ, calls(PAY_FRIEND), "waits"], intents={asked: [WANTED]})
     settings = {"trust.reader": reader}
     async with open_home(tmp_path, model, tools=world.tools(), settings=settings) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         outcome = await say(home, asked)
         assert (outcome.state, world.paid) == (TurnState.PARKED, [])
         assert len(model.read) == (0 if reader == "auto" else 1)
@@ -218,7 +220,7 @@ async def test_what_files_and_programs_tell_is_a_document(tmp_path: Path, way: s
     read = calls(("file", json.dumps(load)) if way == "file" else ("shell", json.dumps(run)))
     model = ScriptedModel([read, keep, pay, "paid"], intents={asked: [wanted]})
     async with open_home(tmp_path, model, tools=world.tools()) as home:
-        agent = await home.create_agent("aria")
+        agent = await home.agents.create("aria")
         folder = home.workshop.workplace.folder(agent.id)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "invoice").write_text(text)
@@ -246,9 +248,9 @@ async def test_what_is_searched_for_on_the_web_carries_nothing_that_was_read(tmp
         intents={asked: []},
     )
     async with open_home(tmp_path, model, tools=[web, safe]) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         assert (await say(home, asked)).state is TurnState.PARKED
-        (question,) = await home.approvals()
+        (question,) = await home.approvals.list()
         assert "4711-22" in question.question
 
 
@@ -289,11 +291,11 @@ async def test_a_tool_whose_effects_have_changed_is_asked_for_again(tmp_path: Pa
 
     model = ScriptedModel([calls(("act", '{"to": "bob"}')), "well"])
     async with open_home(tmp_path, model, tools=[act]) as home:
-        await home.create_agent("aria")
-        await home.ask("aria", "go")
-        (question,) = await home.approvals()
+        await home.agents.create("aria")
+        await home.agents.ask("aria", "go")
+        (question,) = await home.approvals.list()
         kind[0] = EffectKind.GRANT
-        outcome = await home.wait(await home.decide(question.id, approved=True))
+        outcome = await home.turns.wait(await home.approvals.decide(question.id, approved=True))
         assert (outcome.state, done) == (TurnState.PARKED, [])
 
 
@@ -301,16 +303,16 @@ async def test_a_tool_whose_effects_have_changed_is_asked_for_again(tmp_path: Pa
 async def test_a_grant_for_the_owner_alone_shows_nothing_to_who_is_with_them(tmp_path: Path):
     """H3: the owner speaks, and Anna hears; the grant was given while nobody else did."""
     async with open_home(tmp_path, tools=TOOLS) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         await home.people.create("anna")
         await home.people.link("anna", "chat:anna")
         await home.people.link("owner", "chat:boss")
         await home.grants.give("balance", agent="aria")
         here = {"channel": "chat", "sender": "boss", "reply_to": "boss"}
-        alone = await home.ask("aria", called("balance"), **here)
+        alone = await home.agents.ask("aria", called("balance"), **here)
         assert alone.state is TurnState.DONE
         kitchen = {**here, "room": "kitchen", "present": ["anna"]}
-        await is_asked(home, await home.ask("aria", called("balance"), **kitchen))
+        await is_asked(home, await home.agents.ask("aria", called("balance"), **kitchen))
 
 
 @pytest.mark.promise("M13")
@@ -321,7 +323,7 @@ async def test_forgetting_drops_what_tools_hold_in_memory(tmp_path: Path):
     async with serving() as site:
         wanted = {"web": {"allow": [f"127.0.0.1:{site.port}"]}}
         async with open_home(tmp_path, settings=wanted) as home:
-            await home.create_agent("aria")
+            await home.agents.create("aria")
             (await workspace(home) / "notes.md").write_text(f"{CANARY}\n")
             await call(home, "shell", operation="spawn", command="echo tea; sleep 300")
             await call(home, "file", operation="load", path="notes.md")
@@ -344,18 +346,18 @@ async def test_forgetting_drops_what_tools_hold_in_memory(tmp_path: Path):
 @pytest.mark.promise("M9")
 async def test_a_plan_is_cancelled_by_nobody_who_may_not_hear_of_it(tmp_path: Path):
     async with open_home(tmp_path) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         plan = {"operation": "in", "when": "2 days", "message": "Buy the ring for Anna."}
-        await home.ask("aria", called("schedule", **plan))
-        (one,) = await home.schedules("aria")
+        await home.agents.ask("aria", called("schedule", **plan))
+        (one,) = await home.schedules.list("aria")
         cancel = called("schedule", operation="cancel", id=one.id)
         for sender in ("anna", "eve"):
-            outcome = await home.ask("aria", cancel, channel="chat", sender=sender)
-            _, entries = await home.turn(outcome.turn_id)
+            outcome = await home.agents.ask("aria", cancel, channel="chat", sender=sender)
+            _, entries = await home.turns.get(outcome.turn_id)
             assert any(b"There is no schedule" in entry.body for entry in entries)
             assert "ring" not in "".join(entry.body.decode() for entry in entries)
             assert outcome.state is TurnState.DONE
-        assert [each.id for each in await home.schedules("aria")] == [one.id]
+        assert [each.id for each in await home.schedules.list("aria")] == [one.id]
 
 
 @pytest.mark.promise("H1")
@@ -369,8 +371,8 @@ async def test_of_a_key_that_is_there_twice_the_question_has_the_value_that_coun
 
     model = ScriptedModel([calls(("send", '{"to": "eve", "to": "mallory"}')), "well"])
     async with open_home(tmp_path, model, tools=[send]) as home:
-        await home.create_agent("aria")
-        await home.ask("aria", "go")
-        (question,) = await home.approvals()
+        await home.agents.create("aria")
+        await home.agents.ask("aria", "go")
+        (question,) = await home.approvals.list()
         assert "mallory" in question.question
         assert "eve" not in question.question + question.arguments

@@ -59,7 +59,7 @@ class Pausing(ScriptedModel):
 async def while_it_thinks(home: Asterism, model: Pausing, text: str = "take your time") -> Outcome:
     """Ask something, fold while the model thinks, and return how the turn ended."""
     async with asyncio.timeout(PATIENCE):
-        asking = asyncio.create_task(home.ask("aria", text))
+        asking = asyncio.create_task(home.agents.ask("aria", text))
         await model.asked.wait()
         folded = await home.contexts.fold("aria")
         assert folded.summary.text == SUMMARY
@@ -78,10 +78,10 @@ async def numbers(home: Asterism) -> list[tuple[int, str | None]]:
 async def test_folding_beside_a_first_turn_replaces_neither(home: Home):
     model = Pausing()
     async with home(model) as one:
-        await one.create_agent("aria")
+        await one.agents.create("aria")
         for number in range(30):
-            await one.ask("aria", f"message {number}")
-        await one.edit_agent("aria", system="Be brief.")
+            await one.agents.ask("aria", f"message {number}")
+        await one.agents.edit("aria", system="Be brief.")
         outcome = await while_it_thinks(one, model)
         assert outcome.state is TurnState.DONE
         stored = await numbers(one)
@@ -92,7 +92,7 @@ async def test_folding_beside_a_first_turn_replaces_neither(home: Home):
         assert shown.messages == tuple(sent.messages)
         assert SUMMARY not in "\n".join(line.text for line in shown.lines)
         # The folding holds from the next turn on.
-        assert (await one.ask("aria", "go on")).state is TurnState.DONE
+        assert (await one.agents.ask("aria", "go on")).state is TurnState.DONE
         assert SUMMARY in model.requests[-1].messages[0].decode()
     async with home(Pausing()) as again:
         now = await again.contexts.now("aria")
@@ -103,9 +103,9 @@ async def test_folding_beside_a_first_turn_replaces_neither(home: Home):
 async def test_two_foldings_at_once_make_one_summary(home: Home):
     model = Pausing()
     async with home(model) as one:
-        agent = await one.create_agent("aria")
+        agent = await one.agents.create("aria")
         for number in range(30):
-            await one.ask("aria", f"message {number}")
+            await one.agents.ask("aria", f"message {number}")
         async with asyncio.timeout(PATIENCE):
             first, second = await asyncio.gather(
                 one.contexts.fold("aria"), one.contexts.fold("aria")
@@ -115,7 +115,7 @@ async def test_two_foldings_at_once_make_one_summary(home: Home):
             lambda tx: tx.all("SELECT id FROM summaries WHERE agent_id = ?", (agent.id,))
         )
         assert len(rows) == 1
-        assert (await one.ask("aria", "go on")).state is TurnState.DONE
+        assert (await one.agents.ask("aria", "go on")).state is TurnState.DONE
 
 
 @pytest.mark.postgres
@@ -128,18 +128,18 @@ async def test_a_process_goes_on_in_what_another_has_folded(tmp_path: Path):
             open_home(tmp_path / "works", model, settings=settings) as one,
             open_home(tmp_path / "folds", model, settings=settings, work=False) as other,
         ):
-            await one.create_agent("aria")
+            await one.agents.create("aria")
             for number in range(30):
-                await one.ask("aria", f"message {number}")
+                await one.agents.ask("aria", f"message {number}")
             folded = await other.contexts.fold("aria")
             # The first has its own context in memory still; now it has to make room in it.
-            assert (await one.ask("aria", "a long story " * 300)).state is TurnState.DONE
+            assert (await one.agents.ask("aria", "a long story " * 300)).state is TurnState.DONE
             assert folded.summary.id in model.requests[-1].messages[0].decode()
 
 
 async def test_epochs_that_are_begun_at_once_get_numbers_of_their_own(home: Home):
     async with home(Pausing()) as one:
-        agent = await one.create_agent("aria")
+        agent = await one.agents.create("aria")
 
         def epoch(participants: str) -> Epoch:
             return Epoch(agent.id, 1, participants, 1, None, "[]", "first turn", 1)

@@ -10,7 +10,7 @@ from random import Random
 import orjson
 import pytest
 
-from asterism import Agent, Asterism
+from asterism import AgentRecord, Asterism
 from asterism.errors import ToolError
 from asterism.store import agents, journal, summaries
 from asterism.store.database import Connection, Database
@@ -21,8 +21,7 @@ from asterism.testing.postgres import postgres_server
 from asterism.tools.builtin.memory import expand, originals_exact
 from asterism.tools.tool import ToolContext
 from asterism.turns.compaction import ContextEntry, Strategy, choose, rule_digest
-from asterism.types.memory import Source
-from asterism.types.people import (
+from asterism.types.agents import (
     OWNER_ALONE,
     OWNER_ONLY,
     Audience,
@@ -30,11 +29,12 @@ from asterism.types.people import (
     Participants,
     Trust,
 )
+from asterism.types.memory import Source
 from asterism.types.turns import EntryKind, Summary, text_of
 from tests.conversations import MAY_3, TurnShape, told_turns
 from tests.scenes import open_home
 
-ARIA = Agent("agent_1", "aria", "a:b", "Be aria.", 0)
+ARIA = AgentRecord("agent_1", "aria", "a:b", "Be aria.", 0)
 ANNA = Audience.read("person:anna")
 WITH_ANNA = Participants((Participant("anna"),))
 
@@ -119,7 +119,7 @@ async def read(
     page: int = 1,
     *,
     participants: Participants = OWNER_ALONE,
-    agent: Agent = ARIA,
+    agent: AgentRecord = ARIA,
     trust_levels: list[Trust] | None = None,
     audiences: list[Audience] | None = None,
 ) -> str:
@@ -369,7 +369,7 @@ async def test_a_summary_of_another_agent_or_of_nobody_is_not_there(database: Da
     told = told_turns([TurnShape()] * 3)
     await write_journal(database, told)
     summary, _ = await fold(database, told, OWNER_ALONE)
-    other = Agent("agent_2", "ben", "a:b", "", 0)
+    other = AgentRecord("agent_2", "ben", "a:b", "", 0)
     with pytest.raises(ToolError, match=f"There is no summary '{summary.id}'"):
         await read(database, summary.id, agent=other)
     for wrong in ("", "sum_0", "🚣", "' OR 1=1 --"):
@@ -380,8 +380,8 @@ async def test_a_summary_of_another_agent_or_of_nobody_is_not_there(database: Da
 @pytest.mark.promise("M11")
 async def test_an_agent_reads_again_what_was_folded(tmp_path: Path):
     async with open_home(tmp_path, tools=[expand]) as home:
-        agent = await home.create_agent("aria")
-        await home.ask("aria", "My boat is called Wilma.")
+        agent = await home.agents.create("aria")
+        await home.agents.ask("aria", "My boat is called Wilma.")
         length = await home.database.read(lambda tx: journal.length_of(tx, agent.id))
         summary = Summary(
             id="sum_1",
@@ -400,14 +400,14 @@ async def test_an_agent_reads_again_what_was_folded(tmp_path: Path):
             at=0,
         )
         await home.database.write(lambda tx: summaries.put(tx, summary))
-        outcome = await home.ask("aria", '[[call:expand {"summary": "sum_1"}]]')
+        outcome = await home.agents.ask("aria", '[[call:expand {"summary": "sum_1"}]]')
         results = await results_of(home, outcome.turn_id)
         assert "person, " in results[0]
         assert "My boat is called Wilma." in results[0]
-        outcome = await home.ask("aria", '[[call:expand {"summary": "sum_2", "page": "x"}]]')
+        outcome = await home.agents.ask("aria", '[[call:expand {"summary": "sum_2", "page": "x"}]]')
         assert "page" in (await results_of(home, outcome.turn_id))[0]
 
 
 async def results_of(home: Asterism, turn_id: str) -> list[str]:
-    _, entries = await home.turn(turn_id)
+    _, entries = await home.turns.get(turn_id)
     return [text_of(entry.body) for entry in entries if entry.kind is EntryKind.RESULT]

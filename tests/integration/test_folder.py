@@ -24,9 +24,9 @@ from asterism.store.database import Connection, Database, Row, Work
 from asterism.store.postgres import open_postgres
 from asterism.store.sqlite import open_sqlite
 from asterism.testing.postgres import postgres_server
+from asterism.types.agents import Audience, Trust
 from asterism.types.documents import DocumentSource, DocumentState, SourceDocument
 from asterism.types.memory import Origin, OriginKind
-from asterism.types.people import Audience, Trust
 from tests.documents import make_docx, make_epub, make_pdf, paragraph
 
 pytestmark = pytest.mark.promise("M5")

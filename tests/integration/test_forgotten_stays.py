@@ -45,16 +45,16 @@ def store(request: pytest.FixtureRequest) -> Any:
 
 async def call(home: Asterism, name: str, **arguments: Any) -> str:
     """Have the agent call a tool; return the call's result."""
-    outcome = await home.ask("aria", f"[[call:{name} {orjson.dumps(arguments).decode()}]]")
+    outcome = await home.agents.ask("aria", f"[[call:{name} {orjson.dumps(arguments).decode()}]]")
     assert outcome.state is TurnState.DONE, outcome.text
-    record = (await home.turns("aria"))[0]
+    record = (await home.turns.list("aria"))[0]
     entries = await home.database.read(lambda tx: journal.entries_of(tx, record))
     (result,) = [entry for entry in entries if entry.kind is EntryKind.RESULT]
     return orjson.loads(result.body)["content"]
 
 
 async def workspace(home: Asterism) -> Path:
-    place = home.workshop.workplace.folder((await home.agent("aria")).id)
+    place = home.workshop.workplace.folder((await home.agents.get("aria")).id)
     place.mkdir(parents=True, exist_ok=True)
     return place
 
@@ -66,7 +66,7 @@ async def test_tools_do_not_tell_it_again(tmp_path: Path, site: Site, store: dic
     (tmp_path / "authorizations.toml").write_text(policy)
     wanted = {**store, "web": {"allow": [f"127.0.0.1:{site.port}"]}}
     async with open_home(tmp_path, settings=wanted) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         notes = await workspace(home) / "notes.md"
         notes.write_text(f"{CANARY}\n")
         await call(home, "shell", operation="spawn", command="cat notes.md; sleep 300")
@@ -94,7 +94,7 @@ async def test_tools_do_not_tell_it_again(tmp_path: Path, site: Site, store: dic
 @pytest.mark.promise("M13")
 async def test_what_a_tool_brings_back_is_not_stored(tmp_path: Path, store: dict[str, Any]):
     async with open_home(tmp_path, tools=[tell], settings=store) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         assert CANARY.upper() in await call(home, "tell")
         await home.memory.forget(WHAT)
         assert await call(home, "tell") == "It is [forgotten], as before."
@@ -112,7 +112,7 @@ async def test_another_process_drops_it_too(tmp_path: Path):
             open_home(tmp_path / "one", settings=wanted) as worker,
             open_home(tmp_path / "two", settings=wanted, work=False) as other,
         ):
-            await worker.create_agent("aria")
+            await worker.agents.create("aria")
             # In a place that the other process does not see.
             await call(worker, "file", operation="save", path="notes.md", content=CANARY)
             assert "as loaded" in await call(worker, "file", operation="status")

@@ -74,7 +74,7 @@ def _changes(watch: apsw.Connection) -> Callable[[], Any]:
 @pytest.mark.promise("X5")
 async def test_the_reason_names_the_verb_the_argument_and_what_is_needed(tmp_path: Path):
     async with open_home(tmp_path / "data", work=False) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         wrong: Any = b"human"
         with pytest.raises(
             InvalidInput,
@@ -124,7 +124,7 @@ async def test_a_value_that_reads_like_the_end_of_a_message_is_quoted_whole(tmp_
     given = "five. Nothing was changed. Really"
     schema = {"kind": "map", "fields": [{"name": "age", "type": "number", "default": given}]}
     async with open_home(tmp_path, work=False) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         with pytest.raises(InvalidInput) as caught:
             await home.blocks.create("aria", "facts", schema=schema)
     assert repr(given) in caught.value.message

@@ -23,10 +23,10 @@ def opened(place: Path, model: ScriptedModel):
 async def test_the_model_is_shown_what_was_imported(tmp_path: Path):
     model = ScriptedModel(["Hello.", "Miso."])
     async with opened(tmp_path, model) as home:
-        agent = await home.create_agent("aria", system="Be brief.", tools=[])
-        await home.ask(agent, "Hi!")
-        past = await home.import_messages("aria", PAST)
-        outcome = await home.ask(agent, "Which cat?")
+        agent = await home.agents.create("aria", system="Be brief.", tools=[])
+        await home.agents.ask(agent, "Hi!")
+        past = await home.agents.import_messages("aria", PAST)
+        outcome = await home.agents.ask(agent, "Which cat?")
 
     assert len(past.turns) == 2
     assert outcome.text == "Miso."
@@ -42,13 +42,13 @@ async def test_the_model_is_shown_what_was_imported(tmp_path: Path):
 
 async def test_imported_turns_are_finished_and_can_be_read_after_a_restart(tmp_path: Path):
     async with opened(tmp_path, ScriptedModel()) as home:
-        agent = await home.create_agent("aria")
-        past = await home.import_messages(agent, PAST)
+        agent = await home.agents.create("aria")
+        past = await home.agents.import_messages(agent, PAST)
 
     async with opened(tmp_path, ScriptedModel()) as home:
-        assert await home.unfinished() == []
-        first, entries = await home.turn(past.turns[0])
-        outcome = await home.outcome(past.turns[0])
+        assert await home.turns.unfinished() == []
+        first, entries = await home.turns.get(past.turns[0])
+        outcome = await home.turns.outcome(past.turns[0])
     assert first.state is TurnState.DONE
     assert [entry.key for entry in entries] == ["in", "0/reply", "1/reply"]
     assert [entry.seq for entry in entries] == [1, 2, 3]
@@ -57,12 +57,12 @@ async def test_imported_turns_are_finished_and_can_be_read_after_a_restart(tmp_p
 
 async def test_an_import_waits_until_nothing_is_left_to_answer(tmp_path: Path):
     async with opened(tmp_path, ScriptedModel(["Hello."], delay=0.2)) as home:
-        agent = await home.create_agent("aria")
-        receipt = await home.send(agent, "Hi!")
+        agent = await home.agents.create("aria")
+        receipt = await home.agents.send(agent, "Hi!")
         with pytest.raises(AsterismError, match="something to answer first"):
-            await home.import_messages(agent, PAST)
-        assert (await home.wait(receipt)).text == "Hello."
-        assert len(await home.turns(agent)) == 1
+            await home.agents.import_messages(agent, PAST)
+        assert (await home.turns.wait(receipt)).text == "Hello."
+        assert len(await home.turns.list(agent)) == 1
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ async def test_what_cannot_be_imported_is_refused_whole(
     tmp_path: Path, messages: list[tuple[str, str]]
 ):
     async with opened(tmp_path, ScriptedModel()) as home:
-        agent = await home.create_agent("aria")
+        agent = await home.agents.create("aria")
         with pytest.raises(AsterismError, match="othing was"):
-            await home.import_messages(agent, messages)
-        assert await home.turns(agent) == []
+            await home.agents.import_messages(agent, messages)
+        assert await home.turns.list(agent) == []

@@ -31,7 +31,7 @@ from asterism.secrets import MasterKeyFile
 from asterism.telemetry.redaction import redact
 from asterism.testing.postgres import postgres_server
 from asterism.testing.scripted import ScriptedModel
-from asterism.types.people import Trust
+from asterism.types.agents import Trust
 from asterism.types.turns import Call, Reply
 from tests.scenes import calls, open_home, until
 from tests.servers.openai_server import OpenAIServer
@@ -292,11 +292,11 @@ async def test_a_vendor_is_asked_with_the_stored_key(
         )
         async with Asterism.open(tmp_path / "data", environ={}) as home:
             await home.keys.set(name, VALUE)
-            await home.create_agent("aria")
-            await home.ask("aria", "hello")
+            await home.agents.create("aria")
+            await home.agents.ask("aria", "hello")
             assert server.requests[-1].headers["Authorization"] == f"Bearer {VALUE}"
             await home.keys.set(name, "changed-value-99")
-            await home.ask("aria", "hello")
+            await home.agents.ask("aria", "hello")
             assert server.requests[-1].headers["Authorization"] == "Bearer changed-value-99"
             [one] = await home.keys.list()
             assert one.used_by == ("models.local.key" if named else "models.local",)
@@ -304,7 +304,7 @@ async def test_a_vendor_is_asked_with_the_stored_key(
         if not named:
             monkeypatch.setenv("LOCAL_API_KEY", "from-environment-1")
             async with Asterism.open(tmp_path / "data", environ={}) as home:
-                await home.ask("aria", "hello")
+                await home.agents.ask("aria", "hello")
                 told = server.requests[-1].headers["Authorization"]
                 assert told == "Bearer from-environment-1"
 
@@ -314,8 +314,8 @@ async def test_a_key_that_is_named_and_not_stored_is_told(tmp_path: Path):
     async with Asterism.open(
         tmp_path / "data", environ={}, settings={"model": "local:m", **settings}
     ) as home:
-        await home.create_agent("aria")
-        outcome = await home.ask("aria", "hello")
+        await home.agents.create("aria")
+        outcome = await home.agents.ask("aria", "hello")
         assert "asterism key set mine" in outcome.text
 
 
@@ -362,12 +362,12 @@ async def test_no_model_and_no_journal_gets_a_key_that_a_message_or_a_tool_bring
 
     model = ScriptedModel([calls(("leak", "{}")), "done"])
     async with open_home(stored / "data", model, tools=[leak]) as home:
-        await home.create_agent("zoe")
-        outcome = await home.ask("zoe", f"Is it {VALUE}?")
+        await home.agents.create("zoe")
+        outcome = await home.agents.ask("zoe", f"Is it {VALUE}?")
         sent = b"".join(wire for request in model.requests for wire in request.messages)
         assert b"[redacted openai]" in sent
         assert VALUE.encode() not in sent
-        _, entries = await home.turn(outcome.turn_id)
+        _, entries = await home.turns.get(outcome.turn_id)
         assert all(VALUE.encode() not in one.body for one in entries)
 
 
@@ -379,15 +379,17 @@ async def test_no_prompt_and_no_search_shows_a_key_however_it_came_into_memory(
     model = ScriptedModel.from_rule(lambda _: "done")
     async with open_home(tmp_path / "data", model, settings=engine) as home:
         await home.keys.set("openai", VALUE)
-        await home.create_agent("aria", system=f"You know {VALUE}.")
+        await home.agents.create("aria", system=f"You know {VALUE}.")
         await home.blocks.create("aria", "house", f"Its door opens with {VALUE}.")
-        await home.import_messages("aria", [("user", f"imported {VALUE}"), ("assistant", VALUE)])
+        await home.agents.import_messages(
+            "aria", [("user", f"imported {VALUE}"), ("assistant", VALUE)]
+        )
         await home.archive.add("aria", f"A passage with {VALUE}.")
-        await home.ask("aria", f"My password is {later}.")
-        await home.ask("aria", "And now?")
+        await home.agents.ask("aria", f"My password is {later}.")
+        await home.agents.ask("aria", "And now?")
         assert later.encode() in b"".join(model.requests[-1].messages)
         await home.keys.set("later", later)
-        await home.ask("aria", "And then?")
+        await home.agents.ask("aria", "And then?")
         sent = b"".join(wire for request in model.requests for wire in request.messages)
         last = b"".join(model.requests[-1].messages)
         assert VALUE.encode() not in sent
@@ -412,15 +414,15 @@ async def test_progress_ids_of_calls_and_errors_hold_no_key(stored: Path):
 
     model = ScriptedModel([Reply("", (Call(f"id-{VALUE}", "look", "{}"),)), "done"])
     async with open_home(stored / "data", model, tools=[look]) as home:
-        await home.create_agent("zoe")
-        shown = [signal async for signal in home.stream("zoe", "go")]
+        await home.agents.create("zoe")
+        shown = [signal async for signal in home.agents.stream("zoe", "go")]
         assert "trying [redacted openai]" in repr(shown)
-        _, entries = await home.turn(shown[-1].turn_id)
+        _, entries = await home.turns.get(shown[-1].turn_id)
         assert VALUE not in repr((shown, entries, model.requests))
         calls_of = json.loads(model.requests[-1].messages[-2])["tool_calls"]
         assert [one["id"] for one in calls_of] == ["id-_redacted_openai"]
         with pytest.raises(NotFound, match=r"no agent named '\[redacted openai\]'") as caught:
-            await home.agent(VALUE)
+            await home.agents.get(VALUE)
         assert VALUE not in repr(caught.value)
 
 
@@ -474,18 +476,18 @@ async def test_a_key_that_a_model_says_is_kept_and_shown_nowhere(
     model = ScriptedModel(script)
     async with open_home(tmp_path / "data", model, tools=[note, pay], settings=engine) as home:
         await home.keys.set("openai", VALUE)
-        aria = await home.create_agent("aria")
+        aria = await home.agents.create("aria")
         await home.blocks.create(aria, "human", "A person.", existing=True)
-        shown = [signal async for signal in home.stream(aria, "go")]
+        shown = [signal async for signal in home.agents.stream(aria, "go")]
         assert shown[-1].kind == "parked"
-        [asked] = await home.approvals()
-        decided = [one async for one in home.stream_decision(asked, approved=True)]
+        [asked] = await home.approvals.list()
+        decided = [one async for one in home.approvals.stream_decision(asked, approved=True)]
         # What is recorded is what was run.
         put = "[redacted openai]"
         assert sorted(given) == [(f"dXNlcj{put}\n", ""), (f"it is {put}", put)]
         assert (await home.blocks.get(aria, "human")).block.text.endswith(f"Uses {put}.")
         assert decided[-1].data["text"].startswith(f"It was {put}, or")
-        _, entries = await home.turn(shown[-1].turn_id)
+        _, entries = await home.turns.get(shown[-1].turn_id)
         found = await home.search(aria, "key account uses")
         everything = [
             shown,
@@ -493,7 +495,7 @@ async def test_a_key_that_a_model_says_is_kept_and_shown_nowhere(
             entries,
             found,
             await home.approvals.answered(),
-            await home.notices(),
+            await home.notices.list(),
             await home.contexts.now(aria),
             await home.audit.list(),
             [request.messages for request in model.requests],
@@ -513,8 +515,8 @@ async def test_watchers_see_no_key_however_a_reply_is_cut(stored: Path):
     async with open_home(
         stored / "data", ScriptedModel([Reply(f"a{VALUE}b. Done", reasoning=f"so {VALUE}")])
     ) as home:
-        await home.create_agent("zoe")
-        shown = [signal async for signal in home.stream("zoe", "go")]
+        await home.agents.create("zoe")
+        shown = [signal async for signal in home.agents.stream("zoe", "go")]
         said = {
             kind: "".join(one.data["text"] for one in shown if one.kind == kind)
             for kind in ("text", "reasoning")
@@ -537,9 +539,9 @@ async def test_a_reply_without_a_key_stays_as_it_is(stored: Path):
 
     model = ScriptedModel([Reply("", (Call("c", "echo", arguments),), thought=thought), "done"])
     async with open_home(stored / "data", model, tools=[echo]) as home:
-        await home.create_agent("zoe")
-        outcome = await home.ask("zoe", "go")
+        await home.agents.create("zoe")
+        outcome = await home.agents.ask("zoe", "go")
         [kept] = model.requests[-1].thoughts.values()
         assert kept == thought
-        _, entries = await home.turn(outcome.turn_id)
+        _, entries = await home.turns.get(outcome.turn_id)
         assert any(json.dumps(arguments).encode() in one.body for one in entries)

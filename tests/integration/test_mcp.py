@@ -11,8 +11,8 @@ import pytest
 from asterism.config.settings import EffectSettings, McpSettings, McpToolSettings
 from asterism.errors import ToolError
 from asterism.tools.mcp.clients import McpBackoff, McpClients
-from asterism.types.effects import EffectKind
-from asterism.types.people import Trust
+from asterism.types.agents import Trust
+from asterism.types.permissions import EffectKind
 from asterism.types.turns import RetrySafety
 from tests.mcp_servers.scene import call, calls_of, open_servers, plain_server, tool
 from tests.scenes import until

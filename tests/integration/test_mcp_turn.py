@@ -24,11 +24,11 @@ async def told(place: Path, servers: dict[str, Any], call: tuple[str, str]) -> s
     """Let an agent make one call; return what its model is told of it."""
     model = ScriptedModel([calls(call), "well"])
     async with open_home(place / "data", model, settings={"mcp": servers}) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         for name in servers:
             await home.mcp.ask(name)
         async with asyncio.timeout(30):
-            assert (await home.ask("aria", "go")).text == "well"
+            assert (await home.agents.ask("aria", "go")).text == "well"
     return heard(model.requests[1])[-1]["content"]
 
 
@@ -55,12 +55,12 @@ async def test_a_call_that_has_to_be_approved_waits(tmp_path: Path) -> None:
     model = ScriptedModel([calls(("home_add", "{}")), "it waits", "done", "done"])
     settings = {"mcp": {"home": server}}
     async with open_home(tmp_path / "data", model, settings=settings) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         await home.mcp.ask("home")
-        await home.send("aria", "go")
+        await home.agents.send("aria", "go")
 
         async def asked() -> bool:
-            return bool(await home.approvals())
+            return bool(await home.approvals.list())
 
         await until(asked, 30)
         assert calls_of(tmp_path) == []
@@ -80,20 +80,22 @@ async def test_a_tool_that_its_server_has_changed_is_asked_for_again(tmp_path: P
     model = ScriptedModel([calls(("home_add", '{"to": "bob"}')), "done"])
     settings = {"mcp": {"home": server}}
     async with open_home(tmp_path / "data", model, settings=settings) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         await home.mcp.ask("home")
         async with asyncio.timeout(30):
-            await home.ask("aria", "go")
-        (first,) = await home.approvals()
+            await home.agents.ask("aria", "go")
+        (first,) = await home.approvals.list()
         offer("Gives somebody all rights.")
         await home.mcp.ask("home")
         async with asyncio.timeout(30):
-            parked = await home.wait(await home.decide(first.id, approved=True))
+            parked = await home.turns.wait(await home.approvals.decide(first.id, approved=True))
         assert (parked.state, calls_of(tmp_path)) == (TurnState.PARKED, [])
-        (second,) = await home.approvals()
+        (second,) = await home.approvals.list()
         assert "home_add is not the tool any more" in second.reason
         async with asyncio.timeout(30):
-            assert (await home.wait(await home.decide(second.id, approved=True))).text == "done"
+            assert (
+                await home.turns.wait(await home.approvals.decide(second.id, approved=True))
+            ).text == "done"
         assert calls_of(tmp_path) == ["add"]
 
 

@@ -48,14 +48,14 @@ def everything_in(place: Path) -> bytes:
 async def test_images_are_seen_again_in_later_turns_and_after_a_restart(tmp_path: Path):
     model = ScriptedModel(["two pictures", "still there", "and now", "forked"])
     async with opened(tmp_path, model) as home:
-        await home.create_agent("aria")
-        await home.ask("aria", "what is this?", images=[PNG, JPEG])
-        await home.ask("aria", "and again?", images=[PNG])
+        await home.agents.create("aria")
+        await home.agents.ask("aria", "what is this?", images=[PNG, JPEG])
+        await home.agents.ask("aria", "and again?", images=[PNG])
     async with opened(tmp_path, model) as home:
-        await home.ask("aria", "after a restart")
-        record = (await home.turns("aria"))[-1]
-        assert (await home.replay(record.id)).same
-        await home.fork(record.id)
+        await home.agents.ask("aria", "after a restart")
+        record = (await home.turns.list("aria"))[-1]
+        assert (await home.turns.replay(record.id)).same
+        await home.turns.fork(record.id)
     assert [images_of(request) for request in model.requests] == [
         [PNG, JPEG],
         [PNG, JPEG, PNG],
@@ -80,8 +80,8 @@ async def test_a_model_that_cannot_see_is_told_so(tmp_path: Path):
 
     model = Blind(["I cannot see it."])
     async with opened(tmp_path, model) as home:
-        await home.create_agent("aria")
-        await home.ask("aria", "look", images=[PNG])
+        await home.agents.create("aria")
+        await home.agents.ask("aria", "look", images=[PNG])
     content = orjson.loads(model.requests[0].messages[-1])["content"]
     assert [part["type"] for part in content] == ["text", "text"]
     assert "cannot see" in content[1]["text"]
@@ -98,10 +98,10 @@ async def test_a_model_that_cannot_see_is_told_so(tmp_path: Path):
 )
 async def test_what_is_no_image_is_refused(tmp_path: Path, image: bytes, told: str):
     async with opened(tmp_path, ScriptedModel()) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         with pytest.raises(InvalidInput, match=told):
-            await home.send("aria", "look", images=[image])
-        assert await home.waiting() == []
+            await home.agents.send("aria", "look", images=[image])
+        assert await home.turns.waiting() == []
 
 
 async def test_nobody_can_write_an_image_into_a_text(tmp_path: Path):
@@ -109,9 +109,9 @@ async def test_nobody_can_write_an_image_into_a_text(tmp_path: Path):
     digest = hashlib.sha256(PNG).hexdigest()
     text = f'{{"type":"image_url","image_url":{{"url":"asterism:blob/{digest}"}}}}'
     async with opened(tmp_path, model) as home:
-        await home.create_agent("aria")
-        await home.ask("aria", "look", images=[PNG])
-        await home.ask("aria", text)
+        await home.agents.create("aria")
+        await home.agents.ask("aria", "look", images=[PNG])
+        await home.agents.ask("aria", text)
     assert orjson.loads(model.requests[1].messages[-1])["content"] == text
 
 
@@ -123,11 +123,11 @@ async def test_an_answer_is_corrected_until_it_fulfils_the_schema(tmp_path: Path
     fenced = f"```json\n{orjson.dumps(good).decode()}\n```"
     model = ScriptedModel(["Oslo!", '{"city": "Oslo", "people": "many"}', fenced])
     async with opened(tmp_path, model) as home:
-        await home.create_agent("aria")
-        outcome = await home.ask("aria", "the capital of Norway?", schema=CITY)
+        await home.agents.create("aria")
+        outcome = await home.agents.ask("aria", "the capital of Norway?", schema=CITY)
         assert (outcome.state, orjson.loads(outcome.text)) == (TurnState.DONE, good)
-        assert (await home.outcome(outcome.turn_id)).text == outcome.text
-        assert (await home.replay(outcome.turn_id)).same
+        assert (await home.turns.outcome(outcome.turn_id)).text == outcome.text
+        assert (await home.turns.replay(outcome.turn_id)).same
     assert [orjson.loads(one.schema or b"") for one in model.requests] == [CITY] * 3
     told = [orjson.loads(request.messages[-1])["content"] for request in model.requests[1:]]
     assert "it is not JSON" in told[0]
@@ -137,11 +137,11 @@ async def test_an_answer_is_corrected_until_it_fulfils_the_schema(tmp_path: Path
 async def test_a_model_that_cannot_keep_to_it_is_told_on(tmp_path: Path):
     model = ScriptedModel(["no"] * 3 + ["next"])
     async with opened(tmp_path, model) as home:
-        await home.create_agent("aria")
-        outcome = await home.ask("aria", "the capital of Norway?", schema=CITY)
+        await home.agents.create("aria")
+        outcome = await home.agents.ask("aria", "the capital of Norway?", schema=CITY)
         assert outcome.state is TurnState.FAILED
         assert "after 3 tries it is not JSON" in outcome.text
-        assert (await home.ask("aria", "plain")).text == "next"
+        assert (await home.agents.ask("aria", "plain")).text == "next"
     assert model.requests[-1].schema is None
 
 
@@ -149,9 +149,9 @@ async def test_a_model_that_cannot_keep_to_it_is_told_on(tmp_path: Path):
 @pytest.mark.parametrize("schema", [{"type": "text"}, {"type": object()}, {"properties": 3}])
 async def test_what_is_no_schema_is_refused(tmp_path: Path, schema: dict[str, Any]):
     async with opened(tmp_path, ScriptedModel()) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         with pytest.raises(InvalidInput, match=r"The schema is no JSON.* Nothing was stored\."):
-            await home.send("aria", "hello", schema=schema)
+            await home.agents.send("aria", "hello", schema=schema)
 
 
 # What a vendor can keep in its cache
@@ -162,9 +162,9 @@ async def test_the_prefix_stays_the_same_for_twenty_turns(tmp_path: Path):
     model = ScriptedModel(["A short answer."] * 20)
     sent = cached = 0
     async with opened(tmp_path, model) as home:
-        await home.create_agent("aria", system="You are Aria. " + "You know a lot. " * 200)
+        await home.agents.create("aria", system="You are Aria. " + "You know a lot. " * 200)
         for number in range(20):
-            await home.ask("aria", f"Question {number}: what do you make of this?")
+            await home.agents.ask("aria", f"Question {number}: what do you make of this?")
     assert len({request.messages[0] for request in model.requests}) == 1
     assert len({request.tools for request in model.requests}) == 1
     before = b""

@@ -54,8 +54,8 @@ def live(place: Path, settings: dict[str, Any]) -> None:
 async def _live(place: Path, settings: dict[str, Any]) -> None:
     channels = {"room": Hanging(place)}
     async with open_home(place / "data", settings=settings, channels=channels) as home:
-        await home.create_agent("aria")
-        await home.ask("aria", "hello", channel="room", reply_to="ada")
+        await home.agents.create("aria")
+        await home.agents.ask("aria", "hello", channel="room", reply_to="ada")
         await asyncio.Event().wait()
 
 
@@ -128,9 +128,9 @@ async def test_a_delivery_of_a_worker_that_stops_is_made_by_another_at_once(
 ):
     first, second = Hanging(tmp_path), MemoryChannel()
     async with open_home(tmp_path, settings=settings, channels={"room": second}, work=False) as one:
-        await one.create_agent("aria")
+        await one.agents.create("aria")
     async with open_home(tmp_path, settings=settings, channels={"room": first}) as one:
-        await one.ask("aria", "hello", channel="room", reply_to="ada")
+        await one.agents.ask("aria", "hello", channel="room", reply_to="ada")
         await until((tmp_path / "begun").exists)
         other = open_home(tmp_path, settings=settings, channels={"room": second})
         home = await other.__aenter__()
@@ -144,4 +144,4 @@ async def test_a_delivery_of_a_worker_that_stops_is_made_by_another_at_once(
 
 
 async def _all_sent(home: Asterism) -> bool:
-    return not await home.deliveries() and bool(await home.deliveries("sent"))
+    return not await home.outbox.list() and bool(await home.outbox.list("sent"))

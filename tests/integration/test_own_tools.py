@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from asterism import Agent, Asterism, ToolContext, ToolError
+from asterism import AgentRecord, Asterism, ToolContext, ToolError
 from asterism.config import Settings
 from asterism.errors import Conflict, InvalidInput, NotFound
 from asterism.tools.builtin.files import Files, file_tool
 from asterism.tools.builtin.shell import BackgroundPrograms, Workspaces, shell_tool
 from asterism.tools.tool import Decision, NeedsApproval, Tool
 from asterism.types.agents import HttpCall
-from asterism.types.effects import EffectKind
+from asterism.types.permissions import EffectKind
 
-AGENT = Agent("agent_1", "aria", "demo:guide", "", 0)
+AGENT = AgentRecord("agent_1", "aria", "demo:guide", "", 0)
 Call = Callable[..., Any]
 
 
-def context(decision: Decision | None = None, agent: Agent = AGENT) -> ToolContext:
+def context(decision: Decision | None = None, agent: AgentRecord = AGENT) -> ToolContext:
     return ToolContext(agent, "turn_1", "turn_1/0/call/0", 0, decision=decision)
 
 
@@ -74,7 +74,7 @@ async def test_what_is_spawned_outlasts_the_call_and_can_be_ended(shell: Tool):
         while "going" not in await call(shell, operation="status"):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     assert "running" in await call(shell, operation="status")
-    other = Agent("agent_2", "bo", "demo:guide", "", 0)
+    other = AgentRecord("agent_2", "bo", "demo:guide", "", 0)
     nothing = await shell.run(context(agent=other), shell.read('{"operation": "status"}'))
     assert nothing.startswith("No programs")
     with pytest.raises(ToolError, match="no task"):

@@ -56,15 +56,15 @@ class Outside:
 
 async def prepare(home: Asterism, **given: Any) -> None:
     await home.database.write(lambda tx: tx.run("CREATE TABLE outside (key TEXT)"))
-    await home.create_agent("aria", **given)
+    await home.agents.create("aria", **given)
 
 
 async def decided(home: Asterism, *, approved: bool = True, **given: Any) -> Outcome:
     """Answer the only question there is, and wait for what becomes of the turn."""
-    (question,) = await home.approvals()
-    receipt = await home.decide(question.id, approved=approved, **given)
+    (question,) = await home.approvals.list()
+    receipt = await home.approvals.decide(question.id, approved=approved, **given)
     async with asyncio.timeout(10):
-        return await home.wait(receipt)
+        return await home.turns.wait(receipt)
 
 
 @pytest.mark.parametrize("ask", [True, False], ids=["declared", "asked in the tool"])
@@ -75,18 +75,18 @@ async def test_others_are_answered_while_a_call_waits_and_it_goes_on_after_the_d
     outside, model = Outside(), obedient()
     async with open_home(tmp_path, model, tools=[outside.tool(effect, ask=ask)]) as home:
         await prepare(home)
-        parked = await home.ask("aria", ASK)
+        parked = await home.agents.ask("aria", ASK)
         assert parked.state is TurnState.PARKED
         assert "approval ap_" in parked.text
-        assert (await home.ask("aria", "meanwhile")).text == "answer to: meanwhile"
+        assert (await home.agents.ask("aria", "meanwhile")).text == "answer to: meanwhile"
         assert await outside.keys(home) == []
 
         outcome = await decided(home, note="Go ahead.")
         assert outcome.state is TurnState.DONE
         assert "was approved by owner. They say: Go ahead. Result: acted" in outcome.text
         assert await outside.keys(home) == [f"{parked.turn_id}/0/call/0"]
-        assert await home.approvals() == []
-        assert (await home.outcome(parked.turn_id)).state is TurnState.DONE
+        assert await home.approvals.list() == []
+        assert (await home.turns.outcome(parked.turn_id)).state is TurnState.DONE
     told = heard(model.requests[-1])
     assert told[3]["content"].startswith("Waiting for approval")
     assert [one["role"] for one in told[1:]] == [
@@ -98,7 +98,7 @@ async def test_a_denied_call_is_not_run(tmp_path: Path):
     outside = Outside()
     async with open_home(tmp_path, tools=[outside.tool(RetrySafety.UNKNOWN)]) as home:
         await prepare(home)
-        await home.ask("aria", ASK)
+        await home.agents.ask("aria", ASK)
         outcome = await decided(home, approved=False, note="Too dear.")
         assert outcome.state is TurnState.DONE
         assert "was denied by owner. They say: Too dear. It was not run." in outcome.text
@@ -109,18 +109,18 @@ async def test_a_question_is_answered_once(tmp_path: Path):
     outside = Outside()
     async with open_home(tmp_path, tools=[outside.tool(RetrySafety.UNKNOWN)]) as home:
         await prepare(home)
-        await home.ask("aria", ASK)
-        (question,) = await home.approvals()
-        first = home.decide(question.id, approved=True)
-        second = home.decide(question.id, approved=False)
+        await home.agents.ask("aria", ASK)
+        (question,) = await home.approvals.list()
+        first = home.approvals.decide(question.id, approved=True)
+        second = home.approvals.decide(question.id, approved=False)
         receipt, refused = await asyncio.gather(first, second, return_exceptions=True)
         assert isinstance(refused, Conflict)
         assert not isinstance(receipt, BaseException)
-        assert "approved" in (await home.wait(receipt)).text
+        assert "approved" in (await home.turns.wait(receipt)).text
         with pytest.raises(Conflict):
-            await home.decide(question.id, approved=True)
+            await home.approvals.decide(question.id, approved=True)
         with pytest.raises(NotFound):
-            await home.decide("ap_0", approved=True)
+            await home.approvals.decide("ap_0", approved=True)
         assert len(outside.done) == 1
 
 
@@ -130,9 +130,9 @@ async def test_a_question_waits_across_restarts(tmp_path: Path):
     tools = [outside.tool(RetrySafety.UNKNOWN)]
     async with open_home(tmp_path, model, tools=tools) as home:
         await prepare(home)
-        await home.ask("aria", ASK)
+        await home.agents.ask("aria", ASK)
     async with open_home(tmp_path, model, tools=tools) as home:
-        (question,) = await home.approvals()
+        (question,) = await home.approvals.list()
         asked = 'aria wants to call act({"number": 0}) (act asks before each call).'
         assert question.question == asked
     async with open_home(tmp_path, model, tools=tools) as home:
@@ -149,21 +149,21 @@ async def test_a_crash_in_an_approved_call_is_reconciled(tmp_path: Path, effect:
     tools = [outside.tool(effect)]
     async with open_home(tmp_path, model, tools=tools, grace=0) as home:
         await prepare(home)
-        parked = await home.ask("aria", ASK)
+        parked = await home.agents.ask("aria", ASK)
         outside.hang = True
-        (question,) = await home.approvals()
-        await home.decide(question.id, approved=True)
+        (question,) = await home.approvals.list()
+        await home.approvals.decide(question.id, approved=True)
         await outside.reached.wait()
 
     outside.hang = False
     async with open_home(tmp_path, model, tools=tools) as home:
 
         async def over() -> bool:
-            return (await home.outcome(parked.turn_id)).state is TurnState.DONE
+            return (await home.turns.outcome(parked.turn_id)).state is TurnState.DONE
 
         await until(over)
-        outcome = await home.outcome(parked.turn_id)
-        kinds = [notice.kind for notice in await home.notices()]
+        outcome = await home.turns.outcome(parked.turn_id)
+        kinds = [notice.kind for notice in await home.notices.list()]
     assert len(outside.done) == (2 if effect is RetrySafety.REPEATABLE else 1)
     assert len(set(outside.done)) == 1
     assert ("Outcome unknown" in outcome.text) is (effect is RetrySafety.UNKNOWN)
@@ -175,12 +175,12 @@ async def test_a_turn_with_two_questions_goes_on_after_both(tmp_path: Path):
     model = ScriptedModel([calls(("act", "{}"), ("act", '{"number": 1}')), "both done"])
     async with open_home(tmp_path, model, tools=[outside.tool(RetrySafety.CHECKABLE)]) as home:
         await prepare(home)
-        parked = await home.ask("aria", "go")
-        one, two = sorted(await home.approvals(), key=lambda asked: asked.key)
-        again = await home.wait(await home.decide(two.id, approved=True))
+        parked = await home.agents.ask("aria", "go")
+        one, two = sorted(await home.approvals.list(), key=lambda asked: asked.key)
+        again = await home.turns.wait(await home.approvals.decide(two.id, approved=True))
         assert (again.state, one.id in again.text) == (TurnState.PARKED, True)
         assert outside.done == [f"{parked.turn_id}/0/call/1"]
-        done = await home.wait(await home.decide(one.id, approved=False))
+        done = await home.turns.wait(await home.approvals.decide(one.id, approved=False))
         assert (done.state, done.text) == (TurnState.DONE, "both done")
 
 
@@ -200,22 +200,22 @@ async def test_an_answer_that_comes_after_the_turns_end_changes_nothing(tmp_path
     model = ScriptedModel([both, one_by_one, "answer to: hold", "answer to: next"])
     async with open_home(tmp_path, model, tools=[hold, dawdle]) as home:
         await prepare(home, limits=Limits(seconds=0.3))
-        parked = await home.ask("aria", "go")
+        parked = await home.agents.ask("aria", "go")
         # Both answers wait behind another turn; carrying out the first one takes too long.
-        held = await home.send("aria", "hold")
-        one, two = await home.approvals()
-        first = await home.decide(one.id, approved=True)
-        second = await home.decide(two.id, approved=True)
+        held = await home.agents.send("aria", "hold")
+        one, two = await home.approvals.list()
+        first = await home.approvals.decide(one.id, approved=True)
+        second = await home.approvals.decide(two.id, approved=True)
         release.set()
-        await home.wait(held)
+        await home.turns.wait(held)
         async with asyncio.timeout(10):
-            outcome = await home.wait(first)
-            assert await home.wait(second) == outcome
+            outcome = await home.turns.wait(first)
+            assert await home.turns.wait(second) == outcome
         assert outcome.state is TurnState.FAILED
-        assert await home.waiting() == []
-        assert (await home.ask("aria", "next")).text == "answer to: next"
-        assert await home.outcome(parked.turn_id) == outcome
-        assert await home.approvals() == []
+        assert await home.turns.waiting() == []
+        assert (await home.agents.ask("aria", "next")).text == "answer to: next"
+        assert await home.turns.outcome(parked.turn_id) == outcome
+        assert await home.approvals.list() == []
 
 
 async def test_a_question_of_a_turn_that_has_ended_waits_no_more(tmp_path: Path):
@@ -226,13 +226,13 @@ async def test_a_question_of_a_turn_that_has_ended_waits_no_more(tmp_path: Path)
     model = ScriptedModel([calls(("dawdle", "{}"), ("dawdle", '{"number": 1}'))])
     async with open_home(tmp_path, model, tools=[dawdle]) as home:
         await prepare(home, limits=Limits(seconds=1))
-        await home.ask("aria", "go")
-        one, two = await home.approvals()
-        outcome = await home.wait(await home.decide(one.id, approved=True))
+        await home.agents.ask("aria", "go")
+        one, two = await home.approvals.list()
+        outcome = await home.turns.wait(await home.approvals.decide(one.id, approved=True))
         assert outcome.state is TurnState.FAILED
-        assert await home.approvals() == []
+        assert await home.approvals.list() == []
         with pytest.raises(Conflict, match="has ended"):
-            await home.decide(two.id, approved=True)
+            await home.approvals.decide(two.id, approved=True)
 
 
 async def test_question_and_answer_are_delivered_in_order(tmp_path: Path):
@@ -240,8 +240,8 @@ async def test_question_and_answer_are_delivered_in_order(tmp_path: Path):
     tools = [outside.tool(RetrySafety.REPEATABLE)]
     async with open_home(tmp_path, tools=tools, channels={"room": channel}) as home:
         await prepare(home)
-        await home.ask("aria", ASK, channel="room", reply_to="ada")
-        (question,) = await home.approvals()
+        await home.agents.ask("aria", ASK, channel="room", reply_to="ada")
+        (question,) = await home.approvals.list()
         await decided(home)
         await until(lambda: len(channel.delivered) == 3)
     said, told, answer = channel.delivered

@@ -10,7 +10,7 @@ from asterism import Asterism, AsterismError
 from asterism.memory.forgetting import Forgetting
 from asterism.testing.clock import ManualClock
 from asterism.testing.scripted import ScriptedModel
-from asterism.types.people import OWNER_ALONE, Participant, Participants, Trust
+from asterism.types.agents import OWNER_ALONE, Participant, Participants, Trust
 from asterism.types.turns import PastMessage
 from tests.conformance.memory_scene import ENGINES, opened
 
@@ -46,8 +46,8 @@ async def home(
 
 @pytest.mark.promise("M6")
 async def test_each_message_is_found_again_by_the_id_that_the_import_gave(home: Asterism):
-    agent = await home.create_agent("aria")
-    past = await home.import_messages(agent, TALK)
+    agent = await home.agents.create("aria")
+    past = await home.agents.import_messages(agent, TALK)
 
     assert len(past.messages) == len(TALK)
     hits = {
@@ -67,11 +67,11 @@ async def test_each_message_is_found_again_by_the_id_that_the_import_gave(home: 
 
 
 async def test_speakers_are_people_and_each_message_begins_a_turn(home: Asterism):
-    agent = await home.create_agent("aria")
-    past = await home.import_messages(agent, TALK)
+    agent = await home.agents.create("aria")
+    past = await home.agents.import_messages(agent, TALK)
 
     assert len(past.turns) == 3
-    told = [await home.turn(one) for one in past.turns]
+    told = [await home.turns.get(one) for one in past.turns]
     senders = [orjson.loads(entries[0].meta or "{}").get("sender") for _, entries in told]
     assert senders == ["Anna", "Ben", None]
     assert [record.channel for record, _ in told] == ["import"] * 3
@@ -87,12 +87,14 @@ async def test_speakers_are_people_and_each_message_begins_a_turn(home: Asterism
 
 
 async def test_a_second_import_meets_the_same_people_and_trusts_them_as_told(home: Asterism):
-    agent = await home.create_agent("aria")
-    await home.import_messages(agent, TALK)
+    agent = await home.agents.create("aria")
+    await home.agents.import_messages(agent, TALK)
     await home.people.set_trust("import:Anna", Trust.KNOWN)
-    later = await home.import_messages(agent, [PastMessage("user", "The kitten is grey.", "Anna")])
+    later = await home.agents.import_messages(
+        agent, [PastMessage("user", "The kitten is grey.", "Anna")]
+    )
 
-    record, entries = await home.turn(later.turns[0])
+    record, entries = await home.turns.get(later.turns[0])
     assert record.trust == "known"
     assert record.opened_at == 1_800_000_000_000
     assert later.messages == (f"{record.id}#{entries[0].seq}",)
@@ -101,8 +103,8 @@ async def test_a_second_import_meets_the_same_people_and_trusts_them_as_told(hom
 
 @pytest.mark.promise("M9")
 async def test_only_the_owner_hears_an_imported_past(home: Asterism):
-    agent = await home.create_agent("aria")
-    await home.import_messages(agent, TALK)
+    agent = await home.agents.create("aria")
+    await home.agents.import_messages(agent, TALK)
     anna = await home.people.get("import:Anna")
 
     for participants, found in (
@@ -114,8 +116,8 @@ async def test_only_the_owner_hears_an_imported_past(home: Asterism):
 
 
 async def test_who_is_forgotten_is_forgotten_in_an_imported_past(home: Asterism):
-    agent = await home.create_agent("aria")
-    past = await home.import_messages(agent, TALK)
+    agent = await home.agents.create("aria")
+    past = await home.agents.import_messages(agent, TALK)
     anna = await home.people.get("import:Anna")
     await home.memory.forget(Forgetting(persons=(anna.id,)))
 
@@ -149,9 +151,9 @@ async def test_who_is_forgotten_is_forgotten_in_an_imported_past(home: Asterism)
 async def test_a_past_that_cannot_be_is_refused_whole(
     home: Asterism, messages: list[PastMessage], problem: str
 ):
-    agent = await home.create_agent("aria")
+    agent = await home.agents.create("aria")
     with pytest.raises(AsterismError, match=problem) as raised:
-        await home.import_messages(agent, messages)
+        await home.agents.import_messages(agent, messages)
     assert "othing was" in raised.value.message
-    assert await home.turns(agent) == []
+    assert await home.turns.list(agent) == []
     assert len(await home.people.list()) == 1

@@ -8,16 +8,15 @@ import orjson
 import pytest
 
 from asterism import Asterism, TurnState
-from asterism.memory import archive
+from asterism.memory import archive, people
 from asterism.memory.gate import passages as gate
 from asterism.memory.gate.passages import NewPassage
 from asterism.memory.gate.writer import Writer
-from asterism.store import journal, people
+from asterism.store import journal
 from asterism.testing.clock import ManualClock
 from asterism.tools.builtin.memory import recall
-from asterism.types.agents import Agent
+from asterism.types.agents import OWNER_ONLY, PUBLIC, Account, AgentRecord, Audience, Trust
 from asterism.types.memory import Insert, Origin, OriginKind, Passage, Source
-from asterism.types.people import OWNER_ONLY, PUBLIC, Account, Audience, Trust
 from asterism.types.turns import EntryKind
 from tests.scenes import open_home
 
@@ -27,7 +26,7 @@ NOON = 1_800_273_600_000  # 2027-01-18 12:00 UTC
 @pytest.fixture
 async def home(tmp_path: Path) -> AsyncIterator[Asterism]:
     async with open_home(tmp_path, tools=[recall], clock=ManualClock(NOON)) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         yield home
 
 
@@ -40,9 +39,9 @@ async def call(
 ) -> str:
     """Have the agent call `recall`; return the call's result."""
     text = f"[[call:recall {orjson.dumps(arguments).decode()}]]"
-    outcome = await home.ask(agent, text, **(said_by or {}))
+    outcome = await home.agents.ask(agent, text, **(said_by or {}))
     assert outcome.state is TurnState.DONE
-    record = (await home.turns(agent))[0]
+    record = (await home.turns.list(agent))[0]
     entries = await home.database.read(lambda tx: journal.entries_of(tx, record))
     (result,) = [entry for entry in entries if entry.kind is EntryKind.RESULT]
     return orjson.loads(result.body)["content"]
@@ -52,8 +51,8 @@ def id_in(text: str) -> str:
     return next(word.strip(".,:") for word in text.split() if word.startswith("pas_"))
 
 
-async def the_agent(home: Asterism) -> Agent:
-    return await home.agent("aria")
+async def the_agent(home: Asterism) -> AgentRecord:
+    return await home.agents.get("aria")
 
 
 async def kept(home: Asterism, passage_id: str) -> Passage:
@@ -71,7 +70,7 @@ async def put(
     into: str = "aria",
 ) -> str:
     """Store a passage as something that came from elsewhere."""
-    agent = await home.agent(into)
+    agent = await home.agents.get(into)
     constellation = home.settings.constellation
     source = Source((Origin(OriginKind.IMPORT, "test"),), audience, trust)
     writer = Writer.owner(constellation, NOON)
@@ -112,7 +111,7 @@ async def test_a_fact_is_inserted_found_read_extended_and_retracted(home: Asteri
 @pytest.mark.promise("M7")
 async def test_what_a_call_stores_comes_from_that_call(home: Asterism):
     passage_id = id_in(await call(home, operation="insert", text="Anna plays the cello."))
-    record = (await home.turns("aria"))[0]
+    record = (await home.turns.list("aria"))[0]
     found = await kept(home, passage_id)
     assert found.source == Source(
         (Origin(OriginKind.CALL, record.id, "0/call/0"),), OWNER_ONLY, Trust.OWNER
@@ -155,7 +154,7 @@ async def test_a_bad_call_is_explained_so_that_the_model_can_correct_itself(home
 
 @pytest.mark.promise("M10")
 async def test_text_of_low_trust_is_marked_and_taints_the_turn(home: Asterism):
-    await home.create_agent("bram")
+    await home.agents.create("bram")
     nuts, museum = "Anna is allergic to nuts.", "The museum opens at nine."
     web = {one: await put(home, museum, Trust.WEB, into=one) for one in ("aria", "bram")}
     await put(home, nuts, Trust.KNOWN)
@@ -166,7 +165,9 @@ async def test_text_of_low_trust_is_marked_and_taints_the_turn(home: Asterism):
     # What was read stays in the context; bram has read nothing yet.
     read = await call(home, agent="bram", operation="read", id=web["bram"])
     assert "(from the web)" in read
-    trust_levels = {one: [turn.trust for turn in reversed(await home.turns(one))] for one in web}
+    trust_levels = {
+        one: [turn.trust for turn in reversed(await home.turns.list(one))] for one in web
+    }
     assert trust_levels == {"aria": ["known", "web", "web"], "bram": ["web"]}
 
 
@@ -204,7 +205,9 @@ async def test_what_was_recalled_in_a_room_is_not_heard_by_those_who_join_later(
     assert "Nothing" in await call(home, room, operation="search", text="tortoise")
     constellation = home.settings.constellation
     account = Account("discord", "anna")
-    person = await home.database.read(lambda tx: people.whose(tx, constellation, account))
+    person = await home.database.read(
+        lambda tx: people.person_of_account(tx, constellation, account)
+    )
     private = await put(home, "The tortoise is ill.", audience=Audience.read(f"person:{person}"))
     said = await put(home, "The tortoise is here.", audience=Audience.read("room:discord:family"))
     # Anna is alone in the room, so she may hear it there.
@@ -219,13 +222,13 @@ async def test_what_was_recalled_in_a_room_is_not_heard_by_those_who_join_later(
     assert private not in found
     shown = await home.contexts.now("aria", present=["discord:ben"])
     assert "is ill." not in "\n".join(line.text for line in shown.lines)
-    outcome = await home.ask("aria", "what do you know?", **joined)
+    outcome = await home.agents.ask("aria", "what do you know?", **joined)
     context = await home.contexts.of_turn(outcome.turn_id)
     assert "is ill." not in "\n".join(line.text for line in context.lines)
 
 
 async def test_an_agent_does_not_read_the_archive_of_another(home: Asterism):
-    other = await home.create_agent("ben")
+    other = await home.agents.create("ben")
     constellation = home.settings.constellation
     done = await home.database.write(
         lambda tx: gate.write(tx, Writer.owner(constellation, NOON), other.id, Insert("Ben's own."))

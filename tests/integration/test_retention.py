@@ -15,9 +15,8 @@ from asterism.memory.gate import blocks, passages
 from asterism.store.database import Connection, Database
 from asterism.store.journal import Draft
 from asterism.times import DAY
-from asterism.types.agents import Blob
+from asterism.types.agents import Blob, Trust
 from asterism.types.memory import Append, Field, Insert, MapSchema, Replace, SetField, Source
-from asterism.types.people import Trust
 from asterism.types.turns import EntryKind, Reply, message_wire, result_wire, text_of
 from tests.conformance.memory_scene import (
     ENGINES,

@@ -9,7 +9,7 @@ from asterism import TurnState
 from asterism.errors import InvalidInput, NotFound
 from asterism.testing.clock import ManualClock
 from asterism.testing.scripted import ScriptedModel
-from asterism.types.rules import Rule, RuleKind
+from asterism.types.agents import Rule, RuleKind
 from asterism.types.turns import Reply
 from tests.conformance.memory_scene import ENGINES
 from tests.integration.rules_scene import RUN, TOOLS, call, named, reminders, results, scene
@@ -32,7 +32,7 @@ async def test_a_start_rule_lets_a_well_behaved_agent_call_its_second_tool(
     """In Pattern the start is never marked as done, so that whoever kept it was still refused."""
     lines = [call("look"), call("note"), call("send"), "done"]
     async with scene(tmp_path, lines, Rule("look", RuleKind.START), engine=engine) as (home, _):
-        assert (await home.ask("aria", "go")).text == "done"
+        assert (await home.agents.ask("aria", "go")).text == "done"
     assert RUN == ["look", "note", "send"]
 
 
@@ -40,7 +40,7 @@ async def test_a_start_rule_lets_a_well_behaved_agent_call_its_second_tool(
 async def test_a_start_rule_refuses_whatever_comes_before_it(tmp_path: Path):
     lines = [call("note", "look", "send"), "done"]
     async with scene(tmp_path, lines, Rule("look", RuleKind.START)) as (home, model):
-        assert (await home.ask("aria", "go")).text == "done"
+        assert (await home.agents.ask("aria", "go")).text == "done"
     assert RUN == ["look", "send"]
     assert results(model.requests[1]) == [
         (
@@ -58,7 +58,7 @@ async def test_of_two_start_rules_one_starts_and_a_start_that_fails_is_one(tmp_p
     rules = [Rule("look", RuleKind.START), Rule("save", RuleKind.START)]
     lines = [call("look"), call("note"), "done"]
     async with scene(tmp_path, lines, *rules, tools=tools) as (home, _):
-        assert (await home.ask("aria", "go")).text == "done"
+        assert (await home.agents.ask("aria", "go")).text == "done"
     assert RUN == ["look", "note"]
 
 
@@ -112,7 +112,7 @@ async def test_a_call_that_breaks_a_rule_is_refused_with_what_is_right(
 ):
     lines = [call(*wanted)] if together else [call(one) for one in wanted]
     async with scene(tmp_path, [*lines, "done"], rule) as (home, model):
-        assert (await home.ask("aria", "go")).text == "done"
+        assert (await home.agents.ask("aria", "go")).text == "done"
     assert run == RUN
     told = [one["content"] for one in heard(model.requests[-1]) if one["role"] == "tool"]
     assert [one for one in told if one.startswith("Error")] == [
@@ -127,7 +127,7 @@ async def test_a_tool_that_speaks_of_errors_has_succeeded(tmp_path: Path):
     lines = [call("look"), call("note"), "done"]
     rule = Rule("note", RuleKind.PRECEDING, ("look",))
     async with scene(tmp_path, lines, rule, tools=tools) as (home, _):
-        assert (await home.ask("aria", "go")).text == "done"
+        assert (await home.agents.ask("aria", "go")).text == "done"
     assert RUN == ["look", "note"]
 
 
@@ -136,7 +136,7 @@ async def test_operations_that_are_not_open_are_neither_offered_nor_run(tmp_path
     lines = [call("drawer", arguments='{"operation":"burn"}'), "done"]
     rule = {"tool": "drawer", "kind": "operations", "operations": ["open", "close"]}
     async with scene(tmp_path, lines, rule) as (home, model):
-        await home.ask("aria", "go")
+        await home.agents.ask("aria", "go")
     assert RUN == []
     assert "the operations open, close, not the operation 'burn'" in results(model.requests[1])[0]
     offered = {
@@ -157,19 +157,19 @@ async def test_a_cooldown_holds_from_turn_to_turn_and_over_restarts(
     lines = [call("look"), "one", call("look"), "two", call("look"), "three"]
     rule = Rule("look", RuleKind.COOLDOWN, seconds=3_600)
     async with scene(tmp_path, lines, rule, engine=engine, clock=clock) as (home, model):
-        await home.ask("aria", "go")
+        await home.agents.ask("aria", "go")
         clock.forward(seconds=1_800)
-        await home.ask("aria", "go")
+        await home.agents.ask("aria", "go")
         assert "1 h have to pass between calls of look" in results(model.requests[3])[0]
         assert "again in 1800 s" in results(model.requests[3])[0]
         clock.forward(seconds=1_800)
-        await home.ask("aria", "go")
+        await home.agents.ask("aria", "go")
     assert RUN == ["look", "look"]
     if engine == "sqlite":
         clock.forward(seconds=60)
         again = [call("look"), "four"]
         async with scene(tmp_path, again, clock=clock) as (home, model):
-            await home.ask("aria", "go")
+            await home.agents.ask("aria", "go")
         assert "again in 3540 s" in results(model.requests[1])[0]
         assert RUN == ["look", "look"]
 
@@ -180,12 +180,12 @@ async def test_consent_goes_by_the_same_approval_as_any_other_question(tmp_path:
     rule = Rule("drawer", RuleKind.CONSENT, operations=("burn",))
     opening = call("drawer", arguments='{"operation":"open"}')
     async with scene(tmp_path, [opening, *lines[:2]], rule) as (home, _):
-        outcome = await home.ask("aria", "go")
+        outcome = await home.agents.ask("aria", "go")
         assert outcome.state is TurnState.PARKED
         assert RUN == ["drawer open"]
-        (question,) = await home.approvals()
-        receipt = await home.decide(question.id, approved=True)
-        assert (await home.wait(receipt)).text == "burnt"
+        (question,) = await home.approvals.list()
+        receipt = await home.approvals.decide(question.id, approved=True)
+        assert (await home.turns.wait(receipt)).text == "burnt"
     assert RUN == ["drawer open", "drawer burn"]
 
 
@@ -196,7 +196,7 @@ async def test_consent_goes_by_the_same_approval_as_any_other_question(tmp_path:
 async def test_what_is_required_before_the_end_is_reminded_of_and_then_done(tmp_path: Path):
     lines = ["early", call("save"), "done"]
     async with scene(tmp_path, lines, Rule("save", RuleKind.BEFORE_EXIT)) as (home, model):
-        assert (await home.ask("aria", "go")).text == "done"
+        assert (await home.agents.ask("aria", "go")).text == "done"
     assert RUN == ["save"]
     assert reminders(model.requests[1]) == [
         (
@@ -211,8 +211,8 @@ async def test_a_condition_is_met_by_a_call(tmp_path: Path):
     rule = Rule("save", RuleKind.BEFORE_EXIT, ("send",))
     lines = ["nothing to save", call("send"), "early", call("save"), "done"]
     async with scene(tmp_path, lines, rule) as (home, _):
-        assert (await home.ask("aria", "chat")).text == "nothing to save"
-        assert (await home.ask("aria", "go")).text == "done"
+        assert (await home.agents.ask("aria", "chat")).text == "nothing to save"
+        assert (await home.agents.ask("aria", "go")).text == "done"
     assert RUN == ["send", "save"]
 
 
@@ -221,7 +221,7 @@ async def test_what_has_to_follow_a_call_is_due_after_each(tmp_path: Path):
     rule = Rule("send", RuleKind.FOLLOWED_BY, ("note", "save"))
     lines = [call("note", "send"), "early", call("save"), "done"]
     async with scene(tmp_path, lines, rule) as (home, _):
-        assert (await home.ask("aria", "go")).text == "done"
+        assert (await home.agents.ask("aria", "go")).text == "done"
     assert RUN == ["note", "send", "save"]
 
 
@@ -229,9 +229,9 @@ async def test_what_has_to_follow_a_call_is_due_after_each(tmp_path: Path):
 async def test_an_agent_that_does_not_listen_has_the_tool_called_for_it(tmp_path: Path):
     lines = ["no", "no", "no", "done"]
     async with scene(tmp_path, lines, Rule("save", RuleKind.BEFORE_EXIT)) as (home, model):
-        outcome = await home.ask("aria", "go")
+        outcome = await home.agents.ask("aria", "go")
         assert (outcome.state, outcome.text) == (TurnState.DONE, "done")
-        _, entries = await home.turn(outcome.turn_id)
+        _, entries = await home.turns.get(outcome.turn_id)
     assert RUN == ["save"]
     assert [entry.key for entry in entries if entry.key not in ("in", "rules")] == [
         *("0/reply", "0/due", "1/reply", "1/due", "2/reply", "2/force", "2/due"),
@@ -247,7 +247,7 @@ async def test_what_cannot_be_called_for_it_ends_the_turn_in_plain_words(tmp_pat
     async with scene(
         tmp_path, ["no", "no", "no"], Rule("save", RuleKind.BEFORE_EXIT), tools=tools
     ) as (home, _):
-        outcome = await home.ask("aria", "go")
+        outcome = await home.agents.ask("aria", "go")
     assert outcome.state is TurnState.FAILED
     assert outcome.text.startswith("I had to stop: I did not call what a rule wants before the ")
     assert "Call save before you answer." in outcome.text
@@ -261,8 +261,8 @@ async def test_a_tool_that_is_broken_does_not_keep_the_answer_back(tmp_path: Pat
         home,
         _,
     ):
-        assert (await home.ask("aria", "go")).text == "my answer"
-        (notice,) = await home.notices()
+        assert (await home.agents.ask("aria", "go")).text == "my answer"
+        (notice,) = await home.notices.list()
     assert (notice.kind, RUN) == ("rule.unmet", ["save"])
 
 
@@ -271,11 +271,11 @@ async def test_a_periodic_tool_is_due_when_its_time_has_come(tmp_path: Path, clo
     rule = Rule("save", RuleKind.PERIODIC, seconds=86_400)
     lines = ["early", call("save"), "one", "two", "early", call("save"), "three"]
     async with scene(tmp_path, lines, rule, clock=clock) as (home, _):
-        assert (await home.ask("aria", "go")).text == "one"
+        assert (await home.agents.ask("aria", "go")).text == "one"
         clock.forward(seconds=86_399)
-        assert (await home.ask("aria", "go")).text == "two"
+        assert (await home.agents.ask("aria", "go")).text == "two"
         clock.forward(seconds=1)
-        assert (await home.ask("aria", "go")).text == "three"
+        assert (await home.agents.ask("aria", "go")).text == "three"
     assert RUN == ["save", "save"]
 
 
@@ -284,12 +284,12 @@ async def test_a_turn_ends_when_a_tool_of_exit_loop_has_succeeded(tmp_path: Path
     rule = Rule("send", RuleKind.EXIT_LOOP)
     said = Reply(text="I sent it.", calls=call("send", "note").calls)
     async with scene(tmp_path, [said, call("send")], rule) as (home, model):
-        outcome = await home.ask("aria", "go")
+        outcome = await home.agents.ask("aria", "go")
         assert (outcome.state, outcome.text) == (TurnState.DONE, "I sent it.")
-        assert await home.outcome(outcome.turn_id) == outcome
-        silent = await home.ask("aria", "go")
+        assert await home.turns.outcome(outcome.turn_id) == outcome
+        silent = await home.agents.ask("aria", "go")
         assert silent.text == "send did"
-        assert await home.outcome(silent.turn_id) == silent
+        assert await home.turns.outcome(silent.turn_id) == silent
     assert RUN == ["send", "send"]
     assert len(model.requests) == 2
 
@@ -299,7 +299,7 @@ async def test_continue_loop_keeps_a_tool_from_ending_the_turn(tmp_path: Path):
     rules = [Rule("*", RuleKind.EXIT_LOOP), Rule("look", RuleKind.CONTINUE_LOOP)]
     lines = [call("look"), call("send")]
     async with scene(tmp_path, lines, *rules) as (home, _):
-        assert (await home.ask("aria", "go")).text == "send did"
+        assert (await home.agents.ask("aria", "go")).text == "send did"
     assert RUN == ["look", "send"]
 
 
@@ -319,8 +319,8 @@ async def test_the_model_is_told_in_few_words_that_do_not_change(tmp_path: Path)
         home,
         model,
     ):
-        await home.ask("aria", "go")
-        await home.ask("aria", "go")
+        await home.agents.ask("aria", "go")
+        await home.agents.ask("aria", "go")
         await home.rules.set("aria", [*reversed(rules)])
     first, *others = (heard(one)[0]["content"] for one in model.requests)
     assert all(one == first for one in others)
@@ -339,7 +339,7 @@ async def test_the_model_is_told_in_few_words_that_do_not_change(tmp_path: Path)
 @pytest.mark.promise("S2")
 async def test_an_agent_without_rules_reads_nothing_of_them(tmp_path: Path):
     async with scene(tmp_path, ["done"]) as (home, model):
-        await home.ask("aria", "go")
+        await home.agents.ask("aria", "go")
     assert "rule" not in str(heard(model.requests[0])[0]["content"]).lower()
 
 
@@ -381,11 +381,11 @@ async def test_rules_that_cannot_be_are_refused_in_a_sentence(tmp_path: Path):
 async def test_a_rule_counts_from_the_next_turn_on_and_a_fork_has_it_too(tmp_path: Path):
     lines = [call("look"), "one", call("look", "look"), "two", call("look", "look"), "three"]
     async with scene(tmp_path, lines) as (home, _):
-        outcome = await home.ask("aria", "go")
+        outcome = await home.agents.ask("aria", "go")
         await home.rules.add("aria", {"tool": "look", "kind": "max_calls", "count": 1})
-        await home.ask("aria", "go")
+        await home.agents.ask("aria", "go")
         assert RUN == ["look", "look"]
-        copy, _ = await home.fork(outcome.turn_id, name="bria")
+        copy, _ = await home.turns.fork(outcome.turn_id, name="bria")
         assert RUN == ["look", "look", "look"]
         assert await home.rules.list(copy) == await home.rules.list("aria")
 
@@ -400,10 +400,10 @@ async def test_calls_by_way_of_another_tool_count_as_what_they_mean(tmp_path: Pa
         ]
     )
     async with open_home(tmp_path, model) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         await home.rules.add("aria", {"tool": "calculator", "kind": "max_calls", "count": 1})
         await home.rules.add("aria", {"tool": "calculator", "kind": "before_exit"})
-        assert (await home.ask("aria", "go")).text == "done"
+        assert (await home.agents.ask("aria", "go")).text == "done"
     told = [str(one["content"]) for one in heard(model.requests[-1]) if one["role"] == "tool"]
     assert told[0] == "2"
     assert told[1].startswith("Error: not run, by a rule")

@@ -10,7 +10,7 @@ from asterism import Asterism, ToolError, TurnState, tool
 from asterism.ports import Emit, ModelRequest
 from asterism.testing.clock import ManualClock
 from asterism.testing.scripted import Line, ScriptedModel
-from asterism.types.rules import Rule, RuleKind
+from asterism.types.agents import Rule, RuleKind
 from asterism.types.turns import WIRE_KINDS, EntryKind, Reply
 from tests.integration.rules_scene import RUN, TOOLS, call, meet, named, reminders, results, scene
 from tests.scenes import open_home
@@ -29,7 +29,7 @@ async def test_the_ladder_is_error_then_reminder_then_force(tmp_path: Path):
     rule = Rule("send", RuleKind.PRECEDING, ("look",))
     lines = [call("send"), call("send"), call("send"), call("send"), "done"]
     async with scene(tmp_path, lines, rule) as (home, model):
-        assert (await home.ask("aria", "go")).text == "done"
+        assert (await home.agents.ask("aria", "go")).text == "done"
     assert RUN == ["look", "send"]
     told = [reminders(one) for one in model.requests]
     assert [len(one) for one in told] == [0, 0, 1, 2, 2]
@@ -41,7 +41,7 @@ async def test_the_ladder_is_error_then_reminder_then_force(tmp_path: Path):
 async def test_an_agent_that_goes_on_with_what_is_forbidden_is_stopped(tmp_path: Path):
     rule = Rule("look", RuleKind.MAX_CALLS, count=1)
     async with scene(tmp_path, [call("look")] * 6, rule) as (home, _):
-        outcome = await home.ask("aria", "go")
+        outcome = await home.agents.ask("aria", "go")
     assert RUN == ["look"]
     assert outcome.state is TurnState.FAILED
     assert "in 5 steps I did what a rule forbids" in outcome.text
@@ -55,10 +55,10 @@ async def test_a_forced_call_waits_for_a_person_like_any_other(tmp_path: Path):
         home,
         _,
     ):
-        assert (await home.ask("aria", "go")).state is TurnState.PARKED
-        (question,) = await home.approvals()
-        receipt = await home.decide(question.id, approved=False)
-        assert (await home.wait(receipt)).text == "done"
+        assert (await home.agents.ask("aria", "go")).state is TurnState.PARKED
+        (question,) = await home.approvals.list()
+        receipt = await home.approvals.decide(question.id, approved=False)
+        assert (await home.turns.wait(receipt)).text == "done"
     assert RUN == []
 
 
@@ -92,7 +92,7 @@ async def test_a_crash_neither_repeats_nor_skips_a_rung(tmp_path: Path, last: in
     ]
 
     async def told(home: Asterism, turn_id: str) -> list[tuple[str, bytes]]:
-        _, entries = await home.turn(turn_id)
+        _, entries = await home.turns.get(turn_id)
         kinds = (*WIRE_KINDS, EntryKind.ONCE)
         return [
             (entry.key, entry.body.replace(turn_id[-8:].encode(), b"turn"))
@@ -101,19 +101,19 @@ async def test_a_crash_neither_repeats_nor_skips_a_rung(tmp_path: Path, last: in
         ]
 
     async with scene(tmp_path / "whole", lines, *rules) as (home, _):
-        whole = await told(home, (await home.ask("aria", "go")).turn_id)
+        whole = await told(home, (await home.agents.ask("aria", "go")).turn_id)
     assert RUN == ["look", "send", "look", "save"]
     RUN.clear()
     mortal = Mortal(lines, last)
     async with open_home(tmp_path / "parts", mortal, tools=TOOLS, grace=0.0) as home:
         await meet(home, TOOLS, rules)
-        receipt = await home.send("aria", "go")
+        receipt = await home.agents.send("aria", "go")
         async with asyncio.timeout(20):
             await mortal.silent.wait()
     heir = ScriptedModel(lines[last:])
     async with open_home(tmp_path / "parts", heir, tools=TOOLS) as home:
         async with asyncio.timeout(20):
-            outcome = await home.wait(receipt)
+            outcome = await home.turns.wait(receipt)
         assert outcome.text == "done"
         assert await told(home, receipt.turn_id) == whole
     assert RUN == ["look", "send", "look", "save"]
@@ -131,12 +131,12 @@ async def test_a_turn_with_rules_replays_to_the_same_bytes(tmp_path: Path, clock
         *(call("note", "send"), call("send"), call("send"), "no", "no", "no", "done"),
     ]
     async with scene(tmp_path, lines, *rules, clock=clock) as (home, _):
-        await home.ask("aria", "go")
+        await home.agents.ask("aria", "go")
         clock.forward(seconds=60)
-        outcome = await home.ask("aria", "go")
+        outcome = await home.agents.ask("aria", "go")
         assert outcome.text == "done"
         await home.rules.set("aria", [])
-        replay = await home.replay(outcome.turn_id)
+        replay = await home.turns.replay(outcome.turn_id)
         assert (replay.same, replay.differences, replay.text) == (True, (), "done")
     assert RUN == ["note", "save", "look", "save"]
 
@@ -148,7 +148,7 @@ async def test_a_turn_with_rules_replays_to_the_same_bytes(tmp_path: Path, clock
 async def test_the_same_call_to_the_outside_is_not_made_twice_in_a_row(tmp_path: Path):
     lines = [call("ring", "ring"), call("ring"), call("look"), call("ring"), "done"]
     async with scene(tmp_path, lines) as (home, model):
-        assert (await home.ask("aria", "go")).text == "done"
+        assert (await home.agents.ask("aria", "go")).text == "done"
     assert RUN == ["ring", "look", "ring"]
     assert results(model.requests[1]) == [
         "rang 1 times",
@@ -177,6 +177,6 @@ async def test_another_argument_a_failure_or_a_new_turn_is_no_repetition(tmp_pat
         *(call("ring", arguments='{"times": 2}'), "two"),
     ]
     async with scene(tmp_path, lines, tools=[*TOOLS[:-1], moody]) as (home, _):
-        await home.ask("aria", "go")
-        await home.ask("aria", "again")
+        await home.agents.ask("aria", "go")
+        await home.agents.ask("aria", "again")
     assert tries == [1, 1, 2, 2]

@@ -10,8 +10,8 @@ from asterism import Tool, ToolError, TurnState, tool
 from asterism.ports import ModelRequest
 from asterism.testing.scripted import ScriptedModel
 from asterism.turns.rule_conflicts import contradiction
-from asterism.types.effects import ToolEffect
-from asterism.types.rules import Rule, RuleKind
+from asterism.types.agents import Rule, RuleKind
+from asterism.types.permissions import ToolEffect
 from asterism.types.turns import Reply
 from tests.scenes import calls, open_home
 from tests.unit.test_rules_property import TOOLS, Scene, breaks, owed, reachable
@@ -73,18 +73,18 @@ async def test_what_is_really_run_keeps_every_rule(tmp_path: Path, seed: int):
 
     model = ScriptedModel.from_rule(say)
     async with open_home(tmp_path, model, tools=tools_by(chance, run)) as home:
-        await home.create_agent("aria", tools=TOOLS)
+        await home.agents.create("aria", tools=TOOLS)
         await home.rules.set("aria", rules)
         for _ in range(3):
             run.clear()
             async with asyncio.timeout(30):
-                outcome = await home.ask("aria", "go")
+                outcome = await home.agents.ask("aria", "go")
             scene = Scene(rules)
             for name, how in run:
                 assert not breaks(scene, name), (rules, run, name)
                 scene.call(name, how)
             assert outcome.state in (TurnState.DONE, TurnState.FAILED)
-            unmet = [one for one in await home.notices() if one.turn_id == outcome.turn_id]
+            unmet = [one for one in await home.notices.list() if one.turn_id == outcome.turn_id]
             if outcome.state is TurnState.DONE and not unmet:
                 for tools in owed(scene):
                     assert not reachable(scene, tools), (rules, run, tools)

@@ -36,11 +36,11 @@ async def said_to(home: Asterism, count: int) -> list[str]:
     """Wait until `count` turns are over; return what began them, oldest first."""
 
     async def over() -> bool:
-        turns = await home.turns("aria", limit=100)
+        turns = await home.turns.list("aria", limit=100)
         return len(turns) >= count and all(turn.state is TurnState.DONE for turn in turns)
 
     await until(over)
-    turns = [await home.turn(record.id) for record in await home.turns("aria", limit=100)]
+    turns = [await home.turns.get(record.id) for record in await home.turns.list("aria", limit=100)]
     turns.sort(key=lambda turn: turn[0].first_seq)
     return [text_of(entries[0].body) for _, entries in turns]
 
@@ -48,9 +48,9 @@ async def said_to(home: Asterism, count: int) -> list[str]:
 @pytest.mark.promise("T9")
 async def test_in_20_minutes_comes_true_once(tmp_path: Path, clock: ManualClock):
     async with open_home(tmp_path, clock=clock) as home:
-        await home.create_agent("aria")
-        await home.ask("aria", plan(operation="in", when="20 minutes", message="tea"))
-        (one,) = await home.schedules("aria")
+        await home.agents.create("aria")
+        await home.agents.ask("aria", plan(operation="in", when="20 minutes", message="tea"))
+        (one,) = await home.schedules.list("aria")
         assert one.due_at == clock.now + 20 * 60_000
         clock.forward(seconds=19 * 60)
         await look(home)
@@ -59,16 +59,20 @@ async def test_in_20_minutes_comes_true_once(tmp_path: Path, clock: ManualClock)
         await look(home)
         assert (await said_to(home, 2))[1] == "[scheduled for 2027-01-18 09:20 UTC] tea"
         await look(home)
-        assert await home.schedules("aria") == []
+        assert await home.schedules.list("aria") == []
         assert len(await said_to(home, 2)) == 2
 
 
 @pytest.mark.promise("T9")
 async def test_what_fell_due_while_nothing_ran_runs_once(tmp_path: Path, clock: ManualClock):
     async with open_home(tmp_path, clock=clock) as home:
-        await home.create_agent("aria")
-        await home.ask("aria", plan(operation="every", when="0 9 * * 1-5", message="stand up"))
-        await home.ask("aria", plan(operation="at", when="2027-01-19T12:00", message="lunch"))
+        await home.agents.create("aria")
+        await home.agents.ask(
+            "aria", plan(operation="every", when="0 9 * * 1-5", message="stand up")
+        )
+        await home.agents.ask(
+            "aria", plan(operation="at", when="2027-01-19T12:00", message="lunch")
+        )
     clock.forward(seconds=10 * 86_400)  # Thursday, eight occasions of the first one later
     for _ in range(2):
         async with open_home(tmp_path, clock=clock) as home:
@@ -77,15 +81,15 @@ async def test_what_fell_due_while_nothing_ran_runs_once(tmp_path: Path, clock: 
                 "[scheduled for 2027-01-19 09:00 UTC] stand up",
                 "[scheduled for 2027-01-19 12:00 UTC] lunch",
             ]
-            (one,) = await home.schedules("aria")
+            (one,) = await home.schedules.list("aria")
             assert one.due_at == NINE_ON_MONDAY + 11 * 86_400_000
 
 
 @pytest.mark.promise("T9")
 async def test_a_regular_one_goes_on(tmp_path: Path, clock: ManualClock):
     async with open_home(tmp_path, clock=clock) as home:
-        await home.create_agent("aria")
-        await home.ask("aria", plan(operation="every", when="*/5 * * * *", message="look"))
+        await home.agents.create("aria")
+        await home.agents.ask("aria", plan(operation="every", when="*/5 * * * *", message="look"))
         for count in range(2, 5):
             clock.forward(seconds=300)
             await look(home)
@@ -96,8 +100,8 @@ async def test_a_regular_one_goes_on(tmp_path: Path, clock: ManualClock):
 async def test_a_heartbeat_is_a_turn_right_after_this_one(tmp_path: Path):
     model = obedient()
     async with open_home(tmp_path, model) as home:
-        aria = await home.create_agent("aria")
-        await home.send(aria, '[[call:heartbeat {"reason": "go on reading"}]]')
+        aria = await home.agents.create("aria")
+        await home.agents.send(aria, '[[call:heartbeat {"reason": "go on reading"}]]')
         assert (await said_to(home, 2))[1] == "[heartbeat you asked for] go on reading"
     assert heard(model.requests[-1])[-1]["content"].endswith("go on reading")
 
@@ -114,10 +118,10 @@ async def test_a_heartbeat_outlives_a_crash(tmp_path: Path):
             return await obedient().complete(request, emit)
 
     async with open_home(tmp_path, Stuck(), grace=0) as home:
-        await home.create_agent("aria")
-        await home.send("aria", '[[call:heartbeat {"reason": "again"}]]')
+        await home.agents.create("aria")
+        await home.agents.send("aria", '[[call:heartbeat {"reason": "again"}]]')
         await stuck.wait()
-        await home.send("aria", "later")
+        await home.agents.send("aria", "later")
     async with open_home(tmp_path) as home:
         said = await said_to(home, 3)
         assert said[1:] == ["[heartbeat you asked for] again", "later"]
@@ -126,9 +130,9 @@ async def test_a_heartbeat_outlives_a_crash(tmp_path: Path):
 async def test_the_answer_goes_where_the_matter_came_from(tmp_path: Path, clock: ManualClock):
     channel = MemoryChannel()
     async with open_home(tmp_path, clock=clock, channels={"room": channel}) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         later = plan(operation="in", when="1 hour", message="tea")
-        await home.ask("aria", later, channel="room", reply_to="ada")
+        await home.agents.ask("aria", later, channel="room", reply_to="ada")
         clock.forward(seconds=3_600)
         await look(home)
         await until(lambda: len(channel.delivered) == 2)
@@ -153,9 +157,9 @@ async def test_what_cannot_be_scheduled_is_told_to_the_model(
 ):
     model = obedient()
     async with open_home(tmp_path, model) as home:
-        await home.create_agent("aria")
-        await home.ask("aria", plan(**arguments))
-        assert await home.schedules("aria") == []
+        await home.agents.create("aria")
+        await home.agents.ask("aria", plan(**arguments))
+        assert await home.schedules.list("aria") == []
     assert told in heard(model.requests[-1])[-1]["content"]
 
 
@@ -164,17 +168,17 @@ async def test_a_schedule_can_be_cancelled_and_goes_with_its_agent(
 ):
     async with open_home(tmp_path, clock=clock) as home:
         for name in ("aria", "bela"):
-            await home.create_agent(name)
-            await home.ask(name, plan(operation="every", when="0 * * * *", message="x"))
-        (one,) = await home.schedules("aria")
-        await home.ask("aria", plan(operation="cancel", id=one.id))
-        assert await home.schedules("aria") == []
-        bela = await home.delete_agent("bela")
+            await home.agents.create(name)
+            await home.agents.ask(name, plan(operation="every", when="0 * * * *", message="x"))
+        (one,) = await home.schedules.list("aria")
+        await home.agents.ask("aria", plan(operation="cancel", id=one.id))
+        assert await home.schedules.list("aria") == []
+        bela = await home.agents.delete("bela")
         clock.forward(seconds=3_600)
         await look(home)
 
         async def gone() -> bool:
-            return not await home.schedules(bela)
+            return not await home.schedules.list(bela)
 
         await until(gone)
-        assert await home.waiting() == []
+        assert await home.turns.waiting() == []

@@ -16,8 +16,8 @@ TEXT = "The zebrafinch sang at dawn."
 @pytest.mark.promise("M13")
 async def test_what_is_kept_to_search_quickly_goes_with_what_is_forgotten(tmp_path: Path):
     async with Asterism.open(tmp_path, settings={"model": "demo:guide"}, work=False) as home:
-        aria = await home.ensure_agent("aria")
-        await home.import_messages(aria, [PastMessage("user", TEXT)])
+        aria = await home.agents.ensure("aria")
+        await home.agents.import_messages(aria, [PastMessage("user", TEXT)])
         (hit,) = (await home.search(aria, "zebrafinch")).hits
         kept = cached_analysis(TEXT, hit.at)
         assert len(index.cache)

@@ -11,7 +11,7 @@ from asterism import Asterism, TurnState
 from asterism.store import journal
 from asterism.testing.clock import ManualClock
 from asterism.tools.builtin.memory import expand, search
-from asterism.types.people import Trust
+from asterism.types.agents import Trust
 from asterism.types.turns import EntryKind
 from tests.scenes import open_home
 
@@ -27,7 +27,7 @@ def clock() -> ManualClock:
 @pytest.fixture
 async def home(tmp_path: Path, clock: ManualClock) -> AsyncIterator[Asterism]:
     async with open_home(tmp_path, tools=[search, expand], clock=clock) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         yield home
 
 
@@ -36,9 +36,9 @@ async def call(
 ) -> str:
     """Have the agent call a tool; return the call's result."""
     text = f"[[call:{tool} {orjson.dumps(arguments).decode()}]]"
-    outcome = await home.ask("aria", text, **(said_by or {}))
+    outcome = await home.agents.ask("aria", text, **(said_by or {}))
     assert outcome.state is TurnState.DONE
-    record = (await home.turns("aria"))[0]
+    record = (await home.turns.list("aria"))[0]
     entries = await home.database.read(lambda tx: journal.entries_of(tx, record))
     (result,) = [entry for entry in entries if entry.kind is EntryKind.RESULT]
     return orjson.loads(result.body)["content"]
@@ -46,7 +46,7 @@ async def call(
 
 @pytest.mark.promise("M6", "S1")
 async def test_what_was_said_and_what_is_kept_is_found(home: Asterism):
-    await home.ask("aria", "The walrus lives in the harbour.")
+    await home.agents.ask("aria", "The walrus lives in the harbour.")
     kept = (await home.archive.add("aria", "The walrus is called Otto.")).passage.id
     await home.blocks.create("aria", "human", "Likes tea.\nFeeds the walrus.")
     found = (await call(home, query="walrus")).splitlines()
@@ -61,10 +61,10 @@ async def test_what_was_said_and_what_is_kept_is_found(home: Asterism):
 
 async def test_what_is_said_in_this_very_turn_is_not_found(home: Asterism):
     assert (await call(home, query="ocelot")).startswith("Nothing was found.")
-    record = (await home.turns("aria"))[0]
+    record = (await home.turns.list("aria"))[0]
     again = await call(home, query="ocelot")
     assert f"{record.id}#" in again, "a turn before this one is found"
-    assert f"{(await home.turns('aria'))[0].id}#" not in again
+    assert f"{(await home.turns.list('aria'))[0].id}#" not in again
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ async def test_what_is_said_in_this_very_turn_is_not_found(home: Asterism):
 async def test_domains_are_understood_in_every_spelling(
     home: Asterism, domain: Any, kinds: set[str]
 ):
-    await home.ask("aria", "A walrus swims.")
+    await home.agents.ask("aria", "A walrus swims.")
     await home.archive.add("aria", "A walrus eats.")
     await home.blocks.create("aria", "human", "A walrus sleeps.")
     found = await call(home, query="walrus", domain=domain)
@@ -98,9 +98,9 @@ async def test_domains_are_understood_in_every_spelling(
 
 
 async def test_other_spellings_of_arguments_are_taken(home: Asterism, clock: ManualClock):
-    await home.ask("aria", "A walrus swims.")
+    await home.agents.ask("aria", "A walrus swims.")
     clock.forward(seconds=10 * DAY)
-    await home.ask("aria", "A walrus dives.")
+    await home.agents.ask("aria", "A walrus dives.")
     older = await call(
         home, query="walrus", end_time="2027-01-18", fuzzy=True, role="user", domain="conversations"
     )
@@ -112,16 +112,16 @@ async def test_other_spellings_of_arguments_are_taken(home: Asterism, clock: Man
 
 
 async def test_what_is_null_is_not_asked_for(home: Asterism):
-    await home.ask("aria", "A walrus swims.")
+    await home.agents.ask("aria", "A walrus swims.")
     nothing = dict.fromkeys(("domain", "speaker", "role", "since", "until"))
     assert "A walrus swims." in await call(home, query="walrus", **nothing)
 
 
 @pytest.mark.promise("M6")
 async def test_times_can_be_words(home: Asterism, clock: ManualClock):
-    await home.ask("aria", "A walrus swims.")
+    await home.agents.ask("aria", "A walrus swims.")
     clock.forward(seconds=8 * DAY)
-    await home.ask("aria", "A walrus dives.")
+    await home.agents.ask("aria", "A walrus dives.")
     last_week = await call(home, query="walrus", since="last week", until="last week")
     assert "swims" in last_week
     assert "dives" not in last_week
@@ -131,8 +131,8 @@ async def test_times_can_be_words(home: Asterism, clock: ManualClock):
 async def test_it_can_be_asked_who_said_it(home: Asterism):
     anna = {"channel": "discord", "sender": "anna", "room": "kitchen", "present": ["ben"]}
     ben = {"channel": "discord", "sender": "ben", "room": "kitchen", "present": ["anna"]}
-    await home.ask("aria", "A walrus swims.", **anna)
-    await home.ask("aria", "A walrus dives.", **ben)
+    await home.agents.ask("aria", "A walrus swims.", **anna)
+    await home.agents.ask("aria", "A walrus dives.", **ben)
     await home.people.create("Anna")
     await home.people.merge("Anna", "discord:anna")
     found = await call(home, query="walrus", speaker="Anna")
@@ -145,7 +145,7 @@ async def test_it_can_be_asked_who_said_it(home: Asterism):
 
 @pytest.mark.promise("M6", "M9")
 async def test_nobody_hears_what_they_may_not(home: Asterism):
-    await home.ask("aria", "The walrus is a present for Ben.")
+    await home.agents.ask("aria", "The walrus is a present for Ben.")
     await home.archive.add("aria", "The walrus cost 90 euros.", audience="owner")
     await home.archive.add("aria", "The walrus has a hat.", audience="public")
     ben = {"channel": "discord", "sender": "ben"}
@@ -164,13 +164,13 @@ async def test_what_it_quotes_counts_for_the_turn(home: Asterism, tmp_path: Path
     found = await call(home, query="walrus money", domain="documents")
     assert "papers/zoo.md" in found
     assert "(from a document)" in found
-    record = (await home.turns("aria"))[0]
+    record = (await home.turns.list("aria"))[0]
     assert record.trust == Trust.DOCUMENT.value
 
 
 async def test_long_messages_are_cut_around_what_was_found_and_can_be_read(home: Asterism):
     long = "filler word " * 300 + "the walrus hides here " + "other filler " * 300
-    await home.ask("aria", long)
+    await home.agents.ask("aria", long)
     found = await call(home, query="walrus hides", domain="messages", role="user")
     line = next(one for one in found.splitlines() if "walrus hides here" in one)
     assert len(line) < 1_300
@@ -184,7 +184,7 @@ async def test_long_messages_are_cut_around_what_was_found_and_can_be_read(home:
 
 
 async def test_a_message_of_others_cannot_be_read_by_its_id(home: Asterism):
-    await home.ask("aria", "The walrus is a secret.")
+    await home.agents.ask("aria", "The walrus is a secret.")
     found = await call(home, query="walrus secret", domain="messages", role="user")
     id = next(one for one in found.splitlines() if "The walrus is a secret." in one).split(",")[0]
     ben = {"channel": "discord", "sender": "ben"}
@@ -210,7 +210,7 @@ async def test_what_cannot_be_searched_is_told(home: Asterism, arguments: Any, t
     ["", '"', "a OR (b", "'; DROP TABLE entries; --", "🎻", "שלום", "x" * 20_000, "\x00\ud800"],
 )
 async def test_any_text_is_a_query(home: Asterism, query: str):
-    await home.ask("aria", "A walrus swims.")
+    await home.agents.ask("aria", "A walrus swims.")
     result = await call(home, query=query.encode("utf-8", "replace").decode())
     assert not result.startswith("Error")
 

@@ -16,6 +16,7 @@ import pytest
 
 from asterism import Asterism, ToolEffect, TurnState, tool
 from asterism.app import (
+    agents,
     approvals,
     archive,
     audit,
@@ -28,21 +29,19 @@ from asterism.app import (
     memory,
     people,
     rules,
-    search,
     sources,
+    spending,
     tools,
+    turns,
 )
-from asterism.app.home import ActingHome
-from asterism.app.turns import TurnVerbs
+from asterism.app.home import Home
 from asterism.errors import AsterismError, NotAllowed, NotFound
 from asterism.memory.forgetting import Forgetting
 from asterism.permissions import Act, Actor
 from asterism.testing.postgres import postgres_server
-from asterism.types.agents import HttpCall
-from asterism.types.approvals import Extent, Wish
+from asterism.types.agents import PUBLIC, HttpCall, Trust
 from asterism.types.memory import Append, Describe, SetText
-from asterism.types.people import OWNER_ALONE, PUBLIC, Trust
-from asterism.types.search import Query
+from asterism.types.permissions import Extent, Wish
 from asterism.types.turns import PastMessage
 from tests.scenes import open_home, until
 
@@ -71,7 +70,7 @@ class Scene:
     waiting: str = ""
     event: str = ""
 
-    def acting(self, *roles: str) -> ActingHome:
+    def acting(self, *roles: str) -> Home:
         return self.home.acting_as(
             Actor("person", self.anna, "anna", Trust.KNOWN, frozenset(roles))
         )
@@ -93,7 +92,7 @@ async def opened(place: Path, engine: str) -> AsyncGenerator[Asterism]:
 
 
 async def set_up(home: Asterism, place: Path) -> Scene:
-    await home.create_agent("aria")
+    await home.agents.create("aria")
     anna = await home.people.create("anna", roles=["family"])
     await home.people.link("anna", "chat:anna")
     scene = Scene(home, anna.id)
@@ -109,7 +108,7 @@ async def _blocks(scene: Scene) -> None:
     await home.blocks.create("aria", "shared", "open words")
     # In private, the agent adds a line that only the owner may hear.
     line = called("block_edit", operation="append", label="shared", content=f"{SECRET} line")
-    assert (await home.ask("aria", line)).state is TurnState.DONE
+    assert (await home.agents.ask("aria", line)).state is TurnState.DONE
     await home.blocks.create("aria", "menu", f"{SECRET} soup", audience="owner")
     await home.blocks.write("aria", "menu", SetText("tea"), reason=f"no {SECRET}")
     await home.blocks.write("aria", "menu", Describe(audience=PUBLIC))
@@ -140,23 +139,23 @@ async def _turns(scene: Scene) -> None:
     home = scene.home
     later = called("schedule", operation="in", when="2 days", message=SECRET)
     said = called("send_message", target={"type": "user", "id": ""}, content=SECRET)
-    done = await home.ask("aria", f"{SECRET} {later} {said}", channel="chat", reply_to="me")
+    done = await home.agents.ask("aria", f"{SECRET} {later} {said}", channel="chat", reply_to="me")
     scene.turn = done.turn_id
     for answer in (True, None):
-        asked = await home.ask("aria", called("tell", to=f"{SECRET} {answer}"))
+        asked = await home.agents.ask("aria", called("tell", to=f"{SECRET} {answer}"))
         assert asked.state is TurnState.PARKED
-        (waits,) = await home.approvals()
+        (waits,) = await home.approvals.list()
         scene.approval = waits.id
         if answer:
             wish = Wish(Extent.RECIPIENT)
-            await home.wait(await home.decide(waits.id, approved=True, grant=wish))
+            await home.turns.wait(await home.approvals.decide(waits.id, approved=True, grant=wish))
     scene.event = next(
         f"{one.agent_id}:{one.number}"
         for one in await home.audit.list(kind="call", limit=500)
         if one.agent_id and SECRET in repr(one.body)
     )
     await home.halts.halt(f"{SECRET} is loose")
-    scene.waiting = (await home.send("aria", f"{SECRET} waits")).turn_id
+    scene.waiting = (await home.agents.send("aria", f"{SECRET} waits")).turn_id
 
 
 @pytest.fixture(params=ENGINES)
@@ -182,7 +181,7 @@ async def _lines(stream: Any) -> list[Any]:
     return [one async for one in stream]
 
 
-Look = Callable[[TurnVerbs, Scene], Awaitable[Any]]
+Look = Callable[[Home, Scene], Awaitable[Any]]
 
 
 def _value(value: Any) -> Awaitable[Any]:
@@ -193,15 +192,15 @@ def _value(value: Any) -> Awaitable[Any]:
 
 
 TELLING: dict[str, Look] = {
-    "home.follow": lambda home, it: _some(home.follow(it.turn)),
-    "home.watch": lambda home, it: _some(home.watch("aria", after="x")),
-    "home.outcome": lambda home, it: home.outcome(it.turn),
-    "home.turns": lambda home, it: _each_turn(home),
-    "home.turn": lambda home, it: home.turn(it.turn),
-    "home.waiting": lambda home, it: home.waiting(),
-    "home.notices": lambda home, it: home.notices(unseen=False),
-    "home.deliveries": lambda home, it: _deliveries(home),
-    "home.schedules": lambda home, it: home.schedules("aria"),
+    "turn.follow": lambda home, it: _some(home.turns.follow(it.turn)),
+    "agent.watch": lambda home, it: _some(home.agents.watch("aria", after="x")),
+    "turn.outcome": lambda home, it: home.turns.outcome(it.turn),
+    "turn.list": lambda home, it: _each_turn(home),
+    "turn.get": lambda home, it: home.turns.get(it.turn),
+    "turn.waiting": lambda home, it: home.turns.waiting(),
+    "notice.list": lambda home, it: home.notices.list(unseen=False),
+    "outbox.list": lambda home, it: _deliveries(home),
+    "schedule.list": lambda home, it: home.schedules.list("aria"),
     "home.current": lambda home, it: home.halts.current(),
     "block.list": lambda home, it: home.blocks.list("aria"),
     "block.get": lambda home, it: home.blocks.get("aria", "shared"),
@@ -215,7 +214,6 @@ TELLING: dict[str, Look] = {
     "passage.get": lambda home, it: home.archive.get(it.passage),
     "passage.search": lambda home, it: home.archive.search("aria", SECRET.lower()),
     "search.list": lambda home, it: home.search("aria", SECRET.lower()),
-    "search.find": lambda home, it: home.search.find(None, Query(SECRET.lower()), OWNER_ALONE),
     "memory.as_of": lambda home, it: home.memory.as_of("aria", 1 << 50),
     "memory.why": lambda home, it: home.memory.why("shared", agent="aria"),
     "memory.health": lambda home, it: home.memory.health("aria"),
@@ -227,7 +225,7 @@ TELLING: dict[str, Look] = {
     "source.list": lambda home, it: home.sources.list(),
     "source.get": lambda home, it: home.sources.get(SECRET),
     "source.documents": lambda home, it: home.sources.documents(SECRET),
-    "approval.list": lambda home, it: home.approvals(),
+    "approval.list": lambda home, it: home.approvals.list(),
     "approval.answered": lambda home, it: home.approvals.answered(),
     "approval.get": lambda home, it: home.approvals.get(it.approval),
     "approval.show": lambda home, it: home.approvals.show(it.approval),
@@ -242,13 +240,13 @@ TELLING: dict[str, Look] = {
 """Verbs that show the owner the secret in this scene."""
 
 SILENT: dict[str, Look] = {
-    "home.replay": lambda home, it: home.replay(it.turn),
-    "home.unfinished": lambda home, it: home.unfinished(),
+    "turn.replay": lambda home, it: home.turns.replay(it.turn),
+    "turn.unfinished": lambda home, it: home.turns.unfinished(),
     "home.counts": lambda home, it: home.counts(),
-    "home.agents": lambda home, it: home.agents(),
+    "agent.list": lambda home, it: home.agents.list(),
     "home.metrics": lambda home, it: home.metrics(),
-    "home.spend": lambda home, it: home.spend(),
-    "home.caps": lambda home, it: home.caps(),
+    "spending.report": lambda home, it: home.spending.report(),
+    "spending.caps": lambda home, it: home.spending.caps(),
     "block.shares": lambda home, it: home.blocks.shares("aria", "diary"),
     "block.version_at": lambda home, it: home.blocks.version_at("aria", "menu", 1 << 50),
     "passage.history": lambda home, it: home.archive.history(it.passage),
@@ -268,15 +266,15 @@ SILENT: dict[str, Look] = {
 """Verbs whose results have no place for it, or that tell of it without its words."""
 
 
-async def _each_turn(home: TurnVerbs) -> list[Any]:
-    return [await home.turn(one.id) for one in await home.turns()]
+async def _each_turn(home: Home) -> list[Any]:
+    return [await home.turns.get(one.id) for one in await home.turns.list()]
 
 
-async def _deliveries(home: TurnVerbs) -> list[Any]:
-    return [one for state in ("waiting", "dead", "sent") for one in await home.deliveries(state)]
+async def _deliveries(home: Home) -> list[Any]:
+    return [one for state in ("waiting", "dead", "sent") for one in await home.outbox.list(state)]
 
 
-async def _written(home: TurnVerbs, owners: Asterism) -> str | None:
+async def _written(home: Home, owners: Asterism) -> str | None:
     """Return what each turn has written; that one has written a hidden line is a secret itself."""
     line = (await owners.blocks.blame("aria", "shared"))[1][1][0]
     assert line.turn_id is not None
@@ -288,7 +286,8 @@ def reading_verbs() -> set[str]:
         *(Asterism.__mro__[:-1]),
         *(approvals.Approvals, archive.Archive, audit.Audit, blocks.Blocks, contexts.Contexts),
         *(grants.Grants, halting.Halts, keys.Keys, memory.Memory, people.People, rules.Rules),
-        *(search.Search, sources.Sources, tools.Tools, mcp.Mcp),
+        *(agents.Search, agents.Agents, sources.Sources, tools.Tools, mcp.Mcp, turns.Turns),
+        *(turns.Notices, turns.Outbox, turns.Schedules, spending.SpendingReports),
     ]
     found = [getattr(one, "verb", None) for noun in nouns for one in vars(noun).values()]
     return {verb[1] for verb in found if verb is not None and verb[0] is Act.READ}
@@ -299,7 +298,7 @@ def test_every_verb_that_reads_is_tried():
     assert not set(TELLING) & set(SILENT)
 
 
-async def seen(look: Look, home: TurnVerbs, scene: Scene) -> str:
+async def seen(look: Look, home: Home, scene: Scene) -> str:
     """Return all that a verb tells somebody, errors included."""
     try:
         return repr(await look(home, scene))
@@ -354,16 +353,16 @@ async def test_what_they_may_hear_is_shown(scene: Scene):
     hits = await viewer.archive.search("aria", "green door")
     assert [one.text for one in hits] == ["The door is green."]
     await home.halts.resume()
-    outcome = await home.ask("aria", "Hello from anna.", channel="chat", sender="anna")
-    assert [one.id for one in await viewer.turns()] == [outcome.turn_id]
-    record, entries = await viewer.turn(outcome.turn_id)
+    outcome = await home.agents.ask("aria", "Hello from anna.", channel="chat", sender="anna")
+    assert [one.id for one in await viewer.turns.list()] == [outcome.turn_id]
+    record, entries = await viewer.turns.get(outcome.turn_id)
     assert record.id == outcome.turn_id
     assert any(b"Hello from anna." in one.body for one in entries)
-    assert (await viewer.outcome(outcome.turn_id)).text == outcome.text
+    assert (await viewer.turns.outcome(outcome.turn_id)).text == outcome.text
     await until(lambda: _is_found(viewer))
 
 
-async def _is_found(viewer: TurnVerbs) -> bool:
+async def _is_found(viewer: Home) -> bool:
     return "Hello from anna." in repr(await viewer.search("aria", "hello from anna"))
 
 
@@ -398,7 +397,7 @@ async def test_a_reviewer_sees_the_question_that_is_put_to_them(tmp_path: Path):
     (tmp_path / "data" / "authorizations.toml").write_text(policies)
     async with opened(tmp_path, "sqlite") as home:
         scene = await set_up(home, tmp_path)
-        (question,) = await scene.acting("viewer").approvals()
+        (question,) = await scene.acting("viewer").approvals.list()
         assert question.id == scene.approval
 
 
@@ -412,7 +411,7 @@ async def test_what_a_person_writes_by_verbs_is_theirs_and_trusted_as_they_are(
     tmp_path: Path, engine: str, trust: Trust
 ):
     async with opened(tmp_path, engine) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         eve = await home.people.create("eve", trust=trust, roles=["editor"])
         # A trust that nobody but the owner has counts for nobody else.
         for given in (trust, Trust.OWNER):
@@ -445,13 +444,13 @@ async def test_what_a_person_writes_by_verbs_is_theirs_and_trusted_as_they_are(
 @pytest.mark.parametrize("engine", ENGINES)
 async def test_past_that_a_person_imports_is_not_the_owners(tmp_path: Path, engine: str):
     async with opened(tmp_path, engine) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         await home.people.link("owner", "import:boss")
         eve = await home.people.create("eve", trust=Trust.STRANGER, roles=["operator"])
         theirs = home.acting_as(
             Actor("person", eve.id, "eve", Trust.STRANGER, frozenset({"operator"}))
         )
-        past = await theirs.import_messages(
+        past = await theirs.agents.import_messages(
             "aria",
             [
                 PastMessage("user", "Pay the harbour daily."),
@@ -460,7 +459,7 @@ async def test_past_that_a_person_imports_is_not_the_owners(tmp_path: Path, engi
             ],
         )
         for turn in past.turns:
-            record, _ = await home.turn(turn)
+            record, _ = await home.turns.get(turn)
             assert record.trust == "stranger"
         hits = (await home.search("aria", "harbour", domains=["messages"])).hits
         assert [one.speaker for one in hits if "harbour" in one.text] == ["eve"]
@@ -469,10 +468,10 @@ async def test_past_that_a_person_imports_is_not_the_owners(tmp_path: Path, engi
 @pytest.mark.promise("X6")
 async def test_what_a_person_sends_by_verbs_is_found_as_theirs(tmp_path: Path):
     async with opened(tmp_path, "sqlite") as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         anna = await home.people.create("anna")
         async with asyncio.timeout(10):
-            await home.acting_as(Actor("person", anna.id, "anna", anna.trust)).ask(
+            await home.acting_as(Actor("person", anna.id, "anna", anna.trust)).agents.ask(
                 "aria", "The harbour is closed."
             )
         hits = (await home.search("aria", "harbour", domains=["messages"])).hits
@@ -485,8 +484,8 @@ async def test_memory_that_an_admin_imports_is_trusted_no_further_than_they_are(
     tmp_path: Path, engine: str
 ):
     async with opened(tmp_path, engine) as home:
-        await home.create_agent("aria")
-        await home.create_agent("bea")
+        await home.agents.create("aria")
+        await home.agents.create("bea")
         await home.archive.add("aria", "Pay nobody.")
         await home.blocks.create("aria", "rules", "Pay nobody.")
         anna = await home.people.create("anna", roles=["admin"])
@@ -498,7 +497,7 @@ async def test_memory_that_an_admin_imports_is_trusted_no_further_than_they_are(
         ((line, _),) = await home.blocks.blame("bea", "rules")
         assert line.label.trust is Trust.KNOWN
         # What is copied as it is stays what it was.
-        await home.create_agent("cleo")
+        await home.agents.create("cleo")
         await theirs.memory.fork("aria", "cleo")
         (copied,) = await home.archive.list("cleo")
         assert copied.source.trust is Trust.OWNER

@@ -12,7 +12,7 @@ import pytest
 from asterism import Asterism, TurnState
 from asterism.cli import run
 from asterism.errors import Conflict
-from asterism.store import agents, inbox, journal, outbox
+from asterism.store import agents, journal, messages
 from asterism.store.database import Connection
 from asterism.testing.channel import MemoryChannel
 from asterism.testing.clock import ManualClock
@@ -37,8 +37,8 @@ class Scene:
     ) -> str:
         """Have an agent call a tool; return the call's result."""
         text = f"[[call:{tool} {orjson.dumps(given).decode()}]]"
-        await self.home.ask(agent, text, **(said_by or {}))
-        record = (await self.home.turns(agent))[0]
+        await self.home.agents.ask(agent, text, **(said_by or {}))
+        record = (await self.home.turns.list(agent))[0]
         entries = await self.home.database.read(lambda tx: journal.entries_of(tx, record))
         (result,) = [entry for entry in entries if entry.kind is EntryKind.RESULT]
         return orjson.loads(result.body)["content"]
@@ -47,15 +47,19 @@ class Scene:
         return await self.call("send_message", target=target, content=content, **more)
 
     async def waiting(self) -> int:
-        return len(await self.home.database.read(lambda tx: outbox.listing(tx, "home", None, 100)))
+        return len(
+            await self.home.database.read(
+                lambda tx: messages.list_deliveries(tx, "home", None, 100)
+            )
+        )
 
 
 @pytest.fixture
 async def scene(tmp_path: Path, clock: ManualClock) -> AsyncIterator[Scene]:
     channel = MemoryChannel()
     async with open_home(tmp_path, tools=TOOLS, clock=clock, channels={"test": channel}) as home:
-        await home.create_agent("aria")
-        await home.create_agent("bob")
+        await home.agents.create("aria")
+        await home.agents.create("bob")
         yield Scene(home, channel, clock)
 
 
@@ -77,7 +81,7 @@ async def scene(tmp_path: Path, clock: ManualClock) -> AsyncIterator[Scene]:
 )
 async def test_the_owner_finds_a_message_among_the_notices(scene: Scene, target: Any):
     assert "among the notices" in await scene.send(target, "The roof leaks.")
-    (notice,) = await scene.home.notices()
+    (notice,) = await scene.home.notices.list()
     assert (notice.kind, notice.text) == ("message", "The roof leaks.")
 
 
@@ -103,15 +107,15 @@ async def test_who_is_there_alone_is_reached_there(scene: Scene):
 
 @pytest.mark.promise("S1", "M9")
 async def test_nobody_is_told_what_they_may_not_hear_unless_the_owner_says_so(scene: Scene):
-    await scene.home.ask("aria", "Hi.", **ANNA)
+    await scene.home.agents.ask("aria", "Hi.", **ANNA)
     await until(lambda: len(scene.channel.delivered) == 1)
     for target in ({"type": "user", "id": "test:anna"}, {"type": "channel", "id": "test:anna"}):
         before = len(scene.channel.delivered)
         assert "Waiting for approval" in await scene.send(target, "The safe's code is 1234.")
-        (question,) = await scene.home.approvals()
+        (question,) = await scene.home.approvals.list()
         assert "The safe's code is 1234." in question.question
         assert await scene.waiting() == 0
-        await scene.home.decide(question.id, approved=True)
+        await scene.home.approvals.decide(question.id, approved=True)
         await until(lambda at=before: len(scene.channel.delivered) > at)
         assert scene.channel.delivered[-1].text == "The safe's code is 1234."
 
@@ -122,23 +126,23 @@ async def test_another_agent_reads_it_in_a_turn_of_its_own(scene: Scene):
     assert found == "Sent to bob, which reads it in a turn of its own."
 
     async def read() -> bool:
-        turns = await scene.home.turns("bob")
+        turns = await scene.home.turns.list("bob")
         return bool(turns) and turns[0].state is TurnState.DONE
 
     await until(read)
-    record = (await scene.home.turns("bob"))[0]
+    record = (await scene.home.turns.list("bob"))[0]
     entries = await scene.home.database.read(lambda tx: journal.entries_of(tx, record))
     assert "[from agent aria] Water the plants." in entries[0].body.decode()
 
 
 async def test_an_agent_is_not_flooded(tmp_path: Path, clock: ManualClock):
     async with open_home(tmp_path, tools=TOOLS, clock=clock) as home:
-        await home.create_agent("aria")
-        bob = await home.create_agent("bob")
+        await home.agents.create("aria")
+        bob = await home.agents.create("bob")
         scene = Scene(home, MemoryChannel(), clock)
 
         async def wait_there(tx: Connection) -> None:
-            await inbox.put_message(
+            await messages.put_message(
                 *(tx, bob.id, "msg_1", b"{}", MessageOrigin("agent:aria"), clock()),
                 announce=False,  # so that it stays in the inbox
             )
@@ -225,41 +229,41 @@ async def test_a_halt_stands_through_a_restart_until_the_owner_lets_go(
     tmp_path: Path, clock: ManualClock
 ):
     async with open_home(tmp_path, tools=TOOLS, clock=clock) as home:
-        await home.create_agent("aria")
-        await home.create_agent("anchor", tools=["halt"])
+        await home.agents.create("aria")
+        await home.agents.create("anchor", tools=["halt"])
         scene = Scene(home, MemoryChannel(), clock)
         told = await scene.call("halt", "anchor", reason="aria is being abused.")
         assert told == "Everything is halted after this turn. The owner has been told."
-        (notice,) = await home.notices()
+        (notice,) = await home.notices.list()
         assert "anchor has halted everything (critical): aria is being abused." in notice.text
-        waiting = await home.send("aria", "Hello?")
-        assert (await home.outcome(waiting.turn_id)).state is TurnState.WAITING
+        waiting = await home.agents.send("aria", "Hello?")
+        assert (await home.turns.outcome(waiting.turn_id)).state is TurnState.WAITING
     async with open_home(tmp_path, tools=TOOLS, clock=clock) as home:
         found = await home.halts.current()
         assert found is not None
         assert found.reason == "aria is being abused."
-        assert await home.database.read(lambda tx: inbox.count(tx, "home")) == 1
+        assert await home.database.read(lambda tx: messages.count(tx, "home")) == 1
         await home.halts.resume()
-        outcome = await home.wait(waiting)
+        outcome = await home.turns.wait(waiting)
         assert outcome.state is TurnState.DONE
         with pytest.raises(Conflict, match="Nothing is halted"):
             await home.halts.resume()
 
 
 async def test_a_halt_needs_a_reason(scene: Scene):
-    await scene.home.create_agent("anchor", tools=["halt"])
+    await scene.home.agents.create("anchor", tools=["halt"])
     assert "Why shall everything stop?" in await scene.call("halt", "anchor", reason=" ")
     assert await scene.home.database.read(lambda tx: agents.current_halt(tx, "home")) is None
 
 
 async def test_a_halt_stops_turns_under_way(tmp_path: Path, clock: ManualClock):
     async with open_home(tmp_path, obedient(delay=PATIENCE), tools=TOOLS, clock=clock) as home:
-        await home.create_agent("aria")
-        receipt = await home.send("aria", "Take your time.")
+        await home.agents.create("aria")
+        receipt = await home.agents.send("aria", "Take your time.")
         await until(lambda: home._engine.runtime.is_running(receipt.turn_id))  # pyright: ignore[reportPrivateUsage] - to know that it is under way
         await home.halts.halt("enough")
         async with asyncio.timeout(PATIENCE / 2):
-            outcome = await home.wait(receipt)
+            outcome = await home.turns.wait(receipt)
         assert "Everything was halted: enough" in outcome.text
 
 

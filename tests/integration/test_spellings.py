@@ -36,8 +36,8 @@ ALL: list[Tool] = [
 @pytest.fixture
 async def home(tmp_path: Path, clock: ManualClock) -> AsyncIterator[Asterism]:
     async with open_home(tmp_path, tools=ALL, clock=clock) as home:
-        await home.create_agent("aria")
-        await home.create_agent("bob")
+        await home.agents.create("aria")
+        await home.agents.create("bob")
         await home.blocks.create("aria", "human", TEXT)
         await home.blocks.create("aria", "work", "busy", kind=BlockType.WORKING)
         await home.blocks.create("aria", "plan", "rest", kind=BlockType.WORKING)
@@ -49,8 +49,8 @@ async def home(tmp_path: Path, clock: ManualClock) -> AsyncIterator[Asterism]:
 
 async def call(home: Asterism, tool: str, arguments: dict[str, Any]) -> str:
     """Have the agent call a tool; return the call's result."""
-    await home.ask("aria", f"[[call:{tool} {orjson.dumps(arguments).decode()}]]")
-    record = (await home.turns("aria"))[0]
+    await home.agents.ask("aria", f"[[call:{tool} {orjson.dumps(arguments).decode()}]]")
+    record = (await home.turns.list("aria"))[0]
     entries = await home.database.read(lambda tx: journal.entries_of(tx, record))
     (result,) = [entry for entry in entries if entry.kind is EntryKind.RESULT]
     return orjson.loads(result.body)["content"]
@@ -304,8 +304,8 @@ async def test_a_small_model_is_led_to_the_tools_that_it_is_not_shown(tmp_path: 
         return calls(("tools", steps[done])) if done < len(steps) else Reply(text="done")
 
     async with open_home(tmp_path, ScriptedModel.from_rule(rule), tools=ALL) as home:
-        await home.create_agent("aria")
-        assert (await home.ask("aria", "go")).text == "done"
+        await home.agents.create("aria")
+        assert (await home.agents.ask("aria", "go")).text == "done"
     assert "calculator: Exact arithmetic" in told[1]
     assert '"expression"' in told[2]
     assert told[3] == "42"

@@ -19,7 +19,7 @@ from asterism.ports import Emit, ModelRequest
 from asterism.testing.channel import MemoryChannel
 from asterism.testing.postgres import postgres_server
 from asterism.testing.scripted import ScriptedModel
-from asterism.types.effects import ToolEffect
+from asterism.types.permissions import ToolEffect
 from asterism.types.turns import EntryKind, Reply
 from tests.conformance.memory_scene import ENGINES
 from tests.scenes import heard, obedient, open_home, until
@@ -74,9 +74,9 @@ class Pausing(ScriptedModel):
 
 async def queue(home: Asterism, gate: Gate, *texts: str, **given: Any) -> list[Receipt]:
     """Hand messages in behind a turn that is held up."""
-    await home.create_agent("aria")
-    receipts = [await home.send("aria", "[[call:hold {}]]")]
-    receipts += [await home.send("aria", text, **given) for text in texts]
+    await home.agents.create("aria")
+    receipts = [await home.agents.send("aria", "[[call:hold {}]]")]
+    receipts += [await home.agents.send("aria", text, **given) for text in texts]
     await gate.reached.wait()
     return receipts
 
@@ -95,23 +95,23 @@ async def test_a_turn_that_waits_behind_another_is_stopped_at_once(home: Home):
         first, second, third = await queue(
             one, gate, "second", "third", channel="room", reply_to="ada"
         )
-        waiting = asyncio.create_task(one.wait(second))
+        waiting = asyncio.create_task(one.turns.wait(second))
         await asyncio.sleep(0)
-        await one.stop_turn(second.turn_id, "Enough.")
+        await one.turns.stop(second.turn_id, "Enough.")
         # Before the turn that it waits for has ended.
         outcome = await waiting
         assert (outcome.state, outcome.text) == (TurnState.STOPPED, "Enough.")
-        assert await one.outcome(second.turn_id) == outcome
-        assert second.turn_id not in await one.unfinished()
+        assert await one.turns.outcome(second.turn_id) == outcome
+        assert second.turn_id not in await one.turns.unfinished()
         with pytest.raises(Conflict, match="stopped; there is nothing to stop"):
-            await one.stop_turn(second.turn_id)
+            await one.turns.stop(second.turn_id)
         gate.go.set()
-        assert (await one.wait(third)).text == "answer to: third"
-        assert (await one.wait(first)).state is TurnState.DONE
-        record, entries = await one.turn(second.turn_id)
+        assert (await one.turns.wait(third)).text == "answer to: third"
+        assert (await one.turns.wait(first)).state is TurnState.DONE
+        record, entries = await one.turns.get(second.turn_id)
         assert (record.state, record.error) == (TurnState.STOPPED, "Enough.")
         assert [entry.kind for entry in entries] == [EntryKind.MESSAGE]
-        assert await one.waiting() == []
+        assert await one.turns.waiting() == []
         await until(lambda: len(room.delivered) == 2)
         assert [one.text for one in room.delivered] == ["Enough.", "answer to: third"]
     assert "second" not in said_to(model)
@@ -122,13 +122,13 @@ async def test_a_turn_that_was_stopped_while_it_waited_is_not_begun_after_a_rest
     gate, model = Gate(), obedient()
     async with asyncio.timeout(20), home(tools=[gate.tool], grace=0.0) as one:
         _, second = await queue(one, gate, "second")
-        await one.stop_turn(second.turn_id, "Enough.")
+        await one.turns.stop(second.turn_id, "Enough.")
     gate.go.set()
     async with asyncio.timeout(20), home(model=model, tools=[gate.tool]) as one:
-        third = await one.send("aria", "third")
-        assert (await one.wait(third)).text == "answer to: third"
-        assert (await one.outcome(second.turn_id)).text == "Enough."
-        assert (await one.turn(second.turn_id))[0].state is TurnState.STOPPED
+        third = await one.agents.send("aria", "third")
+        assert (await one.turns.wait(third)).text == "answer to: third"
+        assert (await one.turns.outcome(second.turn_id)).text == "Enough."
+        assert (await one.turns.get(second.turn_id))[0].state is TurnState.STOPPED
     assert "second" not in said_to(model)
 
 
@@ -138,22 +138,22 @@ async def test_a_turn_that_waits_for_a_person_is_not_stopped_and_says_what_to_do
         return "paid"
 
     async with asyncio.timeout(20), home(tools=[pay]) as one:
-        await one.create_agent("aria")
-        parked = await one.ask("aria", "[[call:pay {}]]")
-        (question,) = await one.approvals()
+        await one.agents.create("aria")
+        parked = await one.agents.ask("aria", "[[call:pay {}]]")
+        (question,) = await one.approvals.list()
         with pytest.raises(Conflict, match=f"parked.*asterism approval deny {question.id}"):
-            await one.stop_turn(parked.turn_id)
-        assert (await one.outcome(parked.turn_id)).state is TurnState.PARKED
-        done = await one.wait(await one.decide(question.id, approved=True))
+            await one.turns.stop(parked.turn_id)
+        assert (await one.turns.outcome(parked.turn_id)).state is TurnState.PARKED
+        done = await one.turns.wait(await one.approvals.decide(question.id, approved=True))
         assert done.state is TurnState.DONE
 
 
 async def test_there_is_nothing_to_stop_in_a_turn_that_has_ended(home: Home):
     async with asyncio.timeout(20), home() as one:
-        await one.create_agent("aria")
-        outcome = await one.ask("aria", "hello")
+        await one.agents.create("aria")
+        outcome = await one.agents.ask("aria", "hello")
         with pytest.raises(Conflict, match="done; there is nothing to stop"):
-            await one.stop_turn(outcome.turn_id)
+            await one.turns.stop(outcome.turn_id)
 
 
 async def test_a_turn_that_was_interrupted_is_stopped_before_it_goes_on(home: Home):
@@ -162,13 +162,13 @@ async def test_a_turn_that_was_interrupted_is_stopped_before_it_goes_on(home: Ho
         (first,) = await queue(one, gate)
     asked = len(model.requests)
     async with asyncio.timeout(20), home(tools=[gate.tool], work=False) as one:
-        assert (await one.outcome(first.turn_id)).state is TurnState.OPEN
-        await one.stop_turn(first.turn_id, "Enough.")
+        assert (await one.turns.outcome(first.turn_id)).state is TurnState.OPEN
+        await one.turns.stop(first.turn_id, "Enough.")
     gate.go.set()
     async with asyncio.timeout(20), home(model=model, tools=[gate.tool]) as one:
-        outcome = await one.wait(first)
+        outcome = await one.turns.wait(first)
         assert (outcome.state, outcome.text) == (TurnState.STOPPED, "Enough.")
-        assert (await one.ask("aria", "next")).text == "answer to: next"
+        assert (await one.agents.ask("aria", "next")).text == "answer to: next"
     assert len(model.requests) == asked + 1
 
 
@@ -181,12 +181,12 @@ async def test_another_process_stops_a_turn_that_waits_behind_another(shared: Ho
         shared(work=False) as other,
     ):
         _, second, third = await queue(worker, gate, "second", "third")
-        waiting = asyncio.create_task(worker.wait(second))
-        await other.stop_turn(second.turn_id, "Enough.")
-        assert (await waiting).text == (await other.wait(second)).text == "Enough."
+        waiting = asyncio.create_task(worker.turns.wait(second))
+        await other.turns.stop(second.turn_id, "Enough.")
+        assert (await waiting).text == (await other.turns.wait(second)).text == "Enough."
         gate.go.set()
-        assert (await other.wait(third)).text == "answer to: third"
-        assert (await other.turn(second.turn_id))[0].state is TurnState.STOPPED
+        assert (await other.turns.wait(third)).text == "answer to: third"
+        assert (await other.turns.get(second.turn_id))[0].state is TurnState.STOPPED
     assert "second" not in said_to(model)
 
 
@@ -197,16 +197,19 @@ async def test_another_process_stops_a_turn_that_has_written_nothing_yet(
 ):
     model = Pausing()
     async with asyncio.timeout(20), shared(model=model) as worker, shared(work=False) as other:
-        await worker.create_agent("aria")
-        receipt = await worker.send("aria", "hello")
+        await worker.agents.create("aria")
+        receipt = await worker.agents.send("aria", "hello")
         await model.asked.wait()
         if not hears:
             monkeypatch.setattr(worker._engine.runtime, "stop_turn", Mock())
-        await other.stop_turn(receipt.turn_id, "Enough.")
-        assert (await other.wait(receipt)).text == "Enough."
+        await other.turns.stop(receipt.turn_id, "Enough.")
+        assert (await other.turns.wait(receipt)).text == "Enough."
         model.go.set()
-        assert (await worker.wait(await worker.send("aria", "again"))).text in ("next", "too late")
-        outcome = await worker.outcome(receipt.turn_id)
+        assert (await worker.turns.wait(await worker.agents.send("aria", "again"))).text in (
+            "next",
+            "too late",
+        )
+        outcome = await worker.turns.outcome(receipt.turn_id)
         assert (outcome.state, outcome.text) == (TurnState.STOPPED, "Enough.")
-        _, entries = await worker.turn(receipt.turn_id)
+        _, entries = await worker.turns.get(receipt.turn_id)
         assert [entry.kind for entry in entries] == [EntryKind.MESSAGE]

@@ -107,8 +107,8 @@ def sample(found: dict[Any, float], name: str, **labels: str) -> float | None:
 async def test_a_turn_is_a_tree_of_spans_in_the_words_of_the_conventions(tmp_path: Path):
     with Collector() as collector:
         async with open_home(tmp_path, looker(), tools=[look], settings=telling(collector)) as home:
-            agent = await home.create_agent("aria")
-            outcome = await home.ask(agent, f"Where is {WORDS}?")
+            agent = await home.agents.create("aria")
+            outcome = await home.agents.ask(agent, f"Where is {WORDS}?")
         spans = collector.spans()
         tokens = collector.points("gen_ai.client.token.usage")
         seconds = collector.points("gen_ai.client.operation.duration")
@@ -188,8 +188,8 @@ async def test_content_is_told_to_those_who_ask_for_it(tmp_path: Path):
     with Collector() as collector:
         settings = telling(collector, content=True, headers={"x-api-key": "abc"})
         async with open_home(tmp_path, looker(), tools=[look], settings=settings) as home:
-            await home.create_agent("aria", system="Be brief.")
-            await home.ask("aria", "Where is it?")
+            await home.agents.create("aria", system="Be brief.")
+            await home.agents.ask("aria", "Where is it?")
         first, looked, second, turn = collector.spans()
         headers = [headers for _, headers, _ in collector.raw]
 
@@ -234,10 +234,10 @@ async def test_retries_failovers_and_failing_tools_are_seen(tmp_path: Path):
         settings = telling(collector) | {"models": {"first": {"retries": 1}}}
         models: dict[str, Model] = {"first": first, "second": second}
         async with open_with(tmp_path, models, tools=[fall], settings=settings) as home:
-            await home.create_agent("aria", model="first:a, second:b")
-            await home.create_agent("bo", model="second:b")
-            outcome = await home.ask("aria", "Hi!")
-            await home.ask("bo", "Fall!")
+            await home.agents.create("aria", model="first:a, second:b")
+            await home.agents.create("bo", model="second:b")
+            outcome = await home.agents.ask("aria", "Hi!")
+            await home.agents.ask("bo", "Fall!")
             found = await scraped(home)
         spans = collector.spans()
 
@@ -296,16 +296,16 @@ async def test_a_parked_turn_and_its_deliveries_are_one_trace(tmp_path: Path):
             channels={"room": channel},
             settings=telling(collector) | quick,
         ) as home:
-            await home.create_agent("aria")
-            receipt = await home.send("aria", "Act!", channel="room", reply_to="ada")
-            await home.wait(receipt)
-            (question,) = await home.approvals()
-            outcome = await home.wait(await home.decide(question.id, approved=True))
+            await home.agents.create("aria")
+            receipt = await home.agents.send("aria", "Act!", channel="room", reply_to="ada")
+            await home.turns.wait(receipt)
+            (question,) = await home.approvals.list()
+            outcome = await home.turns.wait(await home.approvals.decide(question.id, approved=True))
             assert outcome.state is TurnState.DONE
 
             async def all_sent() -> bool:
                 return (
-                    len(await home.deliveries("sent")) == 3
+                    len(await home.outbox.list("sent")) == 3
                 )  # question, how it was answered, answer
 
             await until(all_sent)
@@ -330,8 +330,8 @@ async def test_a_parked_turn_and_its_deliveries_are_one_trace(tmp_path: Path):
 async def test_a_share_of_turns_can_be_traced(tmp_path: Path):
     with Collector() as collector:
         async with open_home(tmp_path, settings=telling(collector, sample=0.0)) as home:
-            await home.create_agent("aria")
-            await home.ask("aria", "Hi!")
+            await home.agents.create("aria")
+            await home.agents.ask("aria", "Hi!")
         assert collector.spans() == []
         assert collector.points("gen_ai.client.operation.duration")[0][1] == 1
 
@@ -339,8 +339,8 @@ async def test_a_share_of_turns_can_be_traced(tmp_path: Path):
 async def test_the_first_piece_of_a_streamed_answer_is_timed(tmp_path: Path):
     with Collector() as collector:
         async with open_home(tmp_path, settings=telling(collector)) as home:
-            await home.create_agent("aria")
-            async for _ in home.stream("aria", "Hi!"):
+            await home.agents.create("aria")
+            async for _ in home.agents.stream("aria", "Hi!"):
                 pass
         chat = named(collector.spans(), "chat one")
     assert chat.attributes["gen_ai.request.stream"] is True
@@ -361,10 +361,10 @@ async def test_a_collector_that_does_not_work_holds_nothing_up(
         endpoint = absent if kind == "absent" else collector.url
         settings = {"telemetry": {"endpoint": endpoint}}
         async with open_home(tmp_path, settings=settings) as home:
-            await home.create_agent("aria")
+            await home.agents.create("aria")
             began = time.monotonic()
             for number in range(20):
-                outcome = await home.ask("aria", str(number))
+                outcome = await home.agents.ask("aria", str(number))
                 assert outcome.state is TurnState.DONE
             assert time.monotonic() - began < 5
             closing = time.monotonic()
@@ -384,7 +384,7 @@ async def test_the_libraries_may_be_missing(tmp_path: Path, monkeypatch: pytest.
         async with open_home(tmp_path, settings={"telemetry": {"endpoint": "http://127.0.0.1:1"}}):
             pass
     async with open_home(tmp_path) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
 
 
 # -- nothing unless asked --------------------------------------------------------------------------
@@ -405,8 +405,8 @@ from asterism import Asterism
 
 async def main():
     async with Asterism.open(sys.argv[1], settings={"model": "demo:guide"}) as home:
-        await home.create_agent("aria")
-        outcome = await home.ask("aria", "Hi!")
+        await home.agents.create("aria")
+        outcome = await home.agents.ask("aria", "Hi!")
         assert outcome.state.value == "done", outcome
         loaded = [name for name in
                   ("opentelemetry", "prometheus_client", "structlog", "requests", "google.protobuf")
@@ -458,15 +458,15 @@ async def test_metrics_tell_what_was_done_and_what_waits(tmp_path: Path):
     channel.trouble(DeliveryError("No such room.", final=True))
     async with open_home(tmp_path, looker(), tools=[look, act], channels={"room": channel}) as home:
         home._engine.parts.put({"asking": ScriptedModel([calls(("act", "{}"))])}, {})  # pyright: ignore[reportPrivateUsage] - two ports
-        await home.create_agent("aria")
-        await home.create_agent("bo", model="asking:x")
-        receipt = await home.send("aria", "Look!", channel="room", reply_to="ada")
-        await home.wait(receipt)
-        await home.ask("bo", "Act!")
+        await home.agents.create("aria")
+        await home.agents.create("bo", model="asking:x")
+        receipt = await home.agents.send("aria", "Look!", channel="room", reply_to="ada")
+        await home.turns.wait(receipt)
+        await home.agents.ask("bo", "Act!")
         await until(lambda: bool(channel.tried))
 
         async def given_up() -> bool:
-            return len(await home.deliveries("dead")) == 1
+            return len(await home.outbox.list("dead")) == 1
 
         await until(given_up)
         found = await scraped(home)
@@ -517,15 +517,15 @@ async def test_figures_are_those_of_a_constellation_on_both_engines(
         ("theirs", "2026-11", "all", 9_000_000_000, 0, 0),
     ]
     async with opened("theirs") as home:
-        await home.create_agent("zed")
-        await home.send("zed", "Hi!")
+        await home.agents.create("zed")
+        await home.agents.send("zed", "Hi!")
     async with opened("ours") as home:
         before = await scraped(home)
-        await home.create_agent("aria")
-        await home.delete_agent((await home.create_agent("bo")).name)
-        await home.send("aria", "One")
+        await home.agents.create("aria")
+        await home.agents.delete((await home.agents.create("bo")).name)
+        await home.agents.send("aria", "One")
         clock.forward(seconds=3)
-        await home.send("aria", "Two")
+        await home.agents.send("aria", "Two")
         clock.forward(seconds=4)
         await home.database.write(
             lambda tx: tx.run_many(
@@ -553,8 +553,8 @@ async def test_metrics_are_told_while_the_store_is_gone(
     from asterism.errors import StoreUnavailable
 
     async with open_home(tmp_path) as home:
-        await home.create_agent("aria")
-        await home.ask("aria", "Hi!")
+        await home.agents.create("aria")
+        await home.agents.ask("aria", "Hi!")
 
         async def gone(work: Any) -> Any:
             raise StoreUnavailable("The disk is gone.")
@@ -589,9 +589,11 @@ async def test_every_line_logged_in_a_turn_says_which(tmp_path: Path):
     logging.getLogger("tests").addHandler(kept)
     try:
         async with open_home(tmp_path, ScriptedModel.from_rule(speak), tools=[note, shout]) as home:
-            one = await home.create_agent("aria")
-            two = await home.create_agent("bo")
-            outcomes = await asyncio.gather(home.ask(one, "Hi!"), home.ask(two, "Hi!"))
+            one = await home.agents.create("aria")
+            two = await home.agents.create("bo")
+            outcomes = await asyncio.gather(
+                home.agents.ask(one, "Hi!"), home.agents.ask(two, "Hi!")
+            )
         logging.getLogger("tests.after").warning("outside")
     finally:
         logging.getLogger("tests").removeHandler(kept)
@@ -618,7 +620,7 @@ async def test_a_turn_that_another_one_sets_off_is_its_own(tmp_path: Path):
     @tool(repeatable=True)
     async def tell(ctx: ToolContext) -> str:
         """Send a message to another agent."""
-        await where[0].send("bo", "Hi from aria!")
+        await where[0].agents.send("bo", "Hi from aria!")
         return "told"
 
     with Collector() as collector:
@@ -628,12 +630,12 @@ async def test_a_turn_that_another_one_sets_off_is_its_own(tmp_path: Path):
         models: dict[str, Model] = {"loud": model, "quiet": ScriptedModel(["Hello."])}
         async with open_with(tmp_path, models, tools=[tell], settings=telling(collector)) as home:
             where.append(home)
-            await home.create_agent("aria", model="loud:x")
-            await home.create_agent("bo", model="quiet:y")
-            await home.ask("aria", "Tell bo!")
+            await home.agents.create("aria", model="loud:x")
+            await home.agents.create("bo", model="quiet:y")
+            await home.agents.ask("aria", "Tell bo!")
 
             async def both() -> bool:
-                return len([t for t in await home.turns() if t.state is TurnState.DONE]) == 2
+                return len([t for t in await home.turns.list() if t.state is TurnState.DONE]) == 2
 
             await until(both)
         spans = collector.spans()

@@ -18,9 +18,8 @@ from asterism import Asterism
 from asterism.ports import Emit, ModelRequest
 from asterism.testing.clock import ManualClock
 from asterism.tools.tool import Tool, ToolContext, read_object
-from asterism.types.approvals import Approval
-from asterism.types.effects import Declared
-from asterism.types.people import Trust
+from asterism.types.agents import Trust
+from asterism.types.permissions import ApprovalRecord, Declared
 from asterism.types.turns import Call, Outcome, Reply, RetrySafety
 from tests.intent_pairs import DATA, TOOLS
 from tests.scenes import open_home, until
@@ -101,7 +100,7 @@ class World:
         name, arguments, *_ = turn["calls"][int(step)]
         return Reply(calls=(Call(f"call_{step}", name, json.dumps(arguments)),))
 
-    def is_last(self, scene: dict[str, Any], approval: Approval) -> bool:
+    def is_last(self, scene: dict[str, Any], approval: ApprovalRecord) -> bool:
         """Whether a question is about the call that counts."""
         turn = scene["turns"][-1]
         last = len(turn["calls"]) - 1
@@ -117,7 +116,7 @@ async def play(place: Path, scene: dict[str, Any]) -> tuple[World, bool]:
     async with open_home(place, world, tools=world.tools(), clock=clock) as home:
         agents: dict[str, str] = {}
         for name in ("aria", "bob"):
-            agents[name] = (await home.create_agent(name)).id
+            agents[name] = (await home.agents.create(name)).id
             await home.blocks.create(name, "human", audience="owner")
         for name, trust in scene["people"].items():
             await home.people.create(name, trust=Trust(trust))
@@ -131,7 +130,7 @@ async def play(place: Path, scene: dict[str, Any]) -> tuple[World, bool]:
             elif "follows" not in turn:
                 await ask(home, turn)
             asked += await settle(home, world, scene, number)
-        last = [one for one in await home.approvals() if world.is_last(scene, one)]
+        last = [one for one in await home.approvals.list() if world.is_last(scene, one)]
     return world, bool(last) if scene["expect"] == "asked" else asked > 0 or bool(last)
 
 
@@ -144,11 +143,11 @@ async def settle(home: Asterism, world: World, scene: dict[str, Any], number: in
     while True:
         begun = len(world.begun)
         await until(lambda: _rests(home), 20)
-        waiting = [one for one in await home.approvals() if not world.is_last(scene, one)]
+        waiting = [one for one in await home.approvals.list() if not world.is_last(scene, one)]
         for one in waiting:
             asked += 1
             async with asyncio.timeout(20):
-                await home.wait(await home.decide(one.id, approved=True))
+                await home.turns.wait(await home.approvals.decide(one.id, approved=True))
         # A turn that began while the others were waited for has not been waited for.
         if not waiting and begun >= number:
             return asked
@@ -156,7 +155,7 @@ async def settle(home: Asterism, world: World, scene: dict[str, Any], number: in
 
 
 async def _rests(home: Asterism) -> bool:
-    return not await home.unfinished()
+    return not await home.turns.unfinished()
 
 
 async def ask(home: Asterism, turn: dict[str, Any]) -> Outcome:
@@ -170,7 +169,7 @@ async def ask(home: Asterism, turn: dict[str, Any]) -> Outcome:
     if turn.get("present"):
         given["present"] = turn["present"]
     async with asyncio.timeout(20):
-        return await home.ask(turn["agent"], turn["say"], **given)
+        return await home.agents.ask(turn["agent"], turn["say"], **given)
 
 
 ATTACKS = [

@@ -12,8 +12,8 @@ import pytest
 from asterism import Asterism, TurnState, tool
 from asterism.testing.clock import ManualClock
 from asterism.testing.postgres import postgres_server
-from asterism.types.effects import ToolEffect
 from asterism.types.memory import Append
+from asterism.types.permissions import ToolEffect
 from asterism.types.turns import TurnRecord
 from tests.conformance.memory_scene import ENGINES
 from tests.scenes import open_home
@@ -51,7 +51,7 @@ class Gate:
 
 
 async def record_of(home: Asterism, turn_id: str) -> TurnRecord:
-    record, _ = await home.turn(turn_id)
+    record, _ = await home.turns.get(turn_id)
     return record
 
 
@@ -59,14 +59,14 @@ async def record_of(home: Asterism, turn_id: str) -> TurnRecord:
 async def test_a_turn_is_opened_when_its_work_begins(home: Home, clock: ManualClock):
     gate = Gate()
     async with asyncio.timeout(20), home(clock=clock, tools=[gate.tool]) as one:
-        await one.create_agent("aria")
+        await one.agents.create("aria")
         handed_in = clock.now
-        first = await one.send("aria", "[[call:hold {}]]")
-        second = await one.send("aria", "hello")
+        first = await one.agents.send("aria", "[[call:hold {}]]")
+        second = await one.agents.send("aria", "hello")
         await gate.reached.wait()
         clock.forward(seconds=90)
         gate.go.set()
-        assert (await one.wait(second)).state is TurnState.DONE
+        assert (await one.turns.wait(second)).state is TurnState.DONE
         begun = [await record_of(one, receipt.turn_id) for receipt in (first, second)]
         assert [record.arrived_at for record in begun] == [handed_in, handed_in]
         assert [record.opened_at for record in begun] == [handed_in, handed_in + 90_000]
@@ -79,20 +79,20 @@ async def test_a_fork_remembers_what_was_written_while_the_message_waited(
 ):
     gate = Gate()
     async with asyncio.timeout(20), home(clock=clock, tools=[gate.tool]) as one:
-        aria = await one.create_agent("aria")
+        aria = await one.agents.create("aria")
         await one.blocks.create(aria, "human", content="Has a cat.")
         clock.forward(seconds=30)
-        await one.send(aria, "[[call:hold {}]]")
-        second = await one.send(aria, "hello")
+        await one.agents.send(aria, "[[call:hold {}]]")
+        second = await one.agents.send(aria, "hello")
         await gate.reached.wait()
         clock.forward(seconds=30)
         await one.blocks.write(aria, "human", Append("Has a dog."))
         clock.forward(seconds=30)
         gate.go.set()
-        await one.wait(second)
+        await one.turns.wait(second)
         clock.forward(seconds=30)
         await one.blocks.write(aria, "human", Append("Has a bird."))
-        copy, _ = await one.fork(second.turn_id, name="other")
+        copy, _ = await one.turns.fork(second.turn_id, name="other")
         text = (await one.blocks.get(copy, "human")).block.text
         assert ("dog" in text, "bird" in text) == (True, False)
 
@@ -103,16 +103,16 @@ async def test_a_turn_that_is_taken_up_again_keeps_when_it_was_opened(
 ):
     gate = Gate()
     async with asyncio.timeout(20), home(clock=clock, tools=[gate.tool], grace=0.0) as one:
-        await one.create_agent("aria")
+        await one.agents.create("aria")
         handed_in = clock.now
-        receipt = await one.send("aria", "[[call:hold {}]]")
+        receipt = await one.agents.send("aria", "[[call:hold {}]]")
         await gate.reached.wait()
         record = await record_of(one, receipt.turn_id)
         assert (record.state, record.arrived_at) == (TurnState.OPEN, handed_in)
     clock.forward(seconds=3_600)
     gate.go.set()
     async with asyncio.timeout(20), home(clock=clock, tools=[gate.tool]) as one:
-        assert (await one.wait(receipt)).state is TurnState.DONE
+        assert (await one.turns.wait(receipt)).state is TurnState.DONE
         record = await record_of(one, receipt.turn_id)
         assert (record.arrived_at, record.opened_at) == (handed_in, handed_in)
         assert record.ended_at == handed_in + 3_600_000

@@ -20,7 +20,7 @@ from asterism.testing.channel import MemoryChannel
 from asterism.testing.scripted import ScriptedModel
 from asterism.turns import runtime
 from asterism.turns.context import LiveAgent, Tail
-from asterism.types.effects import ToolEffect
+from asterism.types.permissions import ToolEffect
 from asterism.types.turns import EntryKind, Outcome, Reply, Usage
 from tests.scenes import calls, heard, obedient, open_home, until
 from tests.torture.audit import audit, check_wire
@@ -36,7 +36,7 @@ def echo(word: str) -> str:
 async def answers(home: Asterism, receipts: list[Receipt]) -> list[str]:
     """Wait for all turns and return what they said."""
     async with asyncio.timeout(20):
-        outcomes = [await home.wait(receipt) for receipt in receipts]
+        outcomes = [await home.turns.wait(receipt) for receipt in receipts]
     return [outcome.text for outcome in outcomes]
 
 
@@ -47,11 +47,11 @@ async def answers(home: Asterism, receipts: list[Receipt]) -> list[str]:
 async def test_the_same_external_id_is_stored_and_answered_once(tmp_path: Path):
     model = obedient()
     async with open_home(tmp_path, model) as home:
-        await home.create_agent("aria")
-        first = await home.send("aria", "hello", channel="mail", external_id="m1")
-        again = await home.send("aria", "hello", channel="mail", external_id="m1")
+        await home.agents.create("aria")
+        first = await home.agents.send("aria", "hello", channel="mail", external_id="m1")
+        again = await home.agents.send("aria", "hello", channel="mail", external_id="m1")
         at_once = await asyncio.gather(
-            *(home.send("aria", "x", channel="mail", external_id="m2") for _ in range(8))
+            *(home.agents.send("aria", "x", channel="mail", external_id="m2") for _ in range(8))
         )
         assert (again.turn_id, again.duplicate) == (first.turn_id, True)
         assert len({receipt.turn_id for receipt in at_once}) == 1
@@ -63,15 +63,15 @@ async def test_the_same_external_id_is_stored_and_answered_once(tmp_path: Path):
 @pytest.mark.promise("T1")
 async def test_an_id_counts_within_its_channel_and_after_a_restart(tmp_path: Path):
     async with open_home(tmp_path) as home:
-        await home.create_agent("aria")
-        mail = await home.send("aria", "hello", channel="mail", external_id="1")
-        chat = await home.send("aria", "hello", channel="chat", external_id="1")
-        bare = [await home.send("aria", "hello") for _ in range(2)]
+        await home.agents.create("aria")
+        mail = await home.agents.send("aria", "hello", channel="mail", external_id="1")
+        chat = await home.agents.send("aria", "hello", channel="chat", external_id="1")
+        bare = [await home.agents.send("aria", "hello") for _ in range(2)]
         assert len({one.turn_id for one in (mail, chat, *bare)}) == 4
         await answers(home, [mail, chat, *bare])
     model = ScriptedModel()
     async with open_home(tmp_path, model) as home:
-        again = await home.send("aria", "hello", channel="mail", external_id="1")
+        again = await home.agents.send("aria", "hello", channel="mail", external_id="1")
         assert (again.turn_id, again.duplicate) == (mail.turn_id, True)
         assert await answers(home, [again]) == ["answer to: hello"]
     assert model.requests == []
@@ -82,29 +82,29 @@ async def test_a_message_is_answered_in_its_place_though_its_sender_left_before_
     tmp_path: Path,
 ):
     async with open_home(tmp_path) as home:
-        aria = await home.create_agent("aria")
-        hasty = asyncio.ensure_future(home.send(aria, "first", channel="c", external_id="1"))
+        aria = await home.agents.create("aria")
+        hasty = asyncio.ensure_future(home.agents.send(aria, "first", channel="c", external_id="1"))
         await asyncio.sleep(0)  # it is on its way to the store
         hasty.cancel()
-        second = await home.send(aria, "second", channel="c", external_id="2")
+        second = await home.agents.send(aria, "second", channel="c", external_id="2")
         assert await answers(home, [second]) == ["answer to: second"]
-        first = await home.send(aria, "first", channel="c", external_id="1")
+        first = await home.agents.send(aria, "first", channel="c", external_id="1")
         assert first.duplicate
         assert await answers(home, [first]) == ["answer to: first"]
-        newest, oldest = await home.turns(aria)
+        newest, oldest = await home.turns.list(aria)
         assert (oldest.id, newest.id) == (first.turn_id, second.turn_id)
 
 
 async def test_a_turn_that_has_ended_can_still_be_waited_for(tmp_path: Path):
     async with open_home(tmp_path) as home:
-        await home.create_agent("aria")
-        receipt = await home.send("aria", "hello")
+        await home.agents.create("aria")
+        receipt = await home.agents.send("aria", "hello")
         await until(lambda: _is_over(home, receipt))
         assert await answers(home, [receipt, receipt]) == ["answer to: hello"] * 2
 
 
 async def _is_over(home: Asterism, receipt: Receipt) -> bool:
-    return (await home.outcome(receipt.turn_id)).state is TurnState.DONE
+    return (await home.turns.outcome(receipt.turn_id)).state is TurnState.DONE
 
 
 @pytest.mark.promise("X5")
@@ -120,11 +120,11 @@ async def test_what_cannot_be_taken_is_refused_in_a_sentence(
     tmp_path: Path, text: str, complaint: str
 ):
     async with open_home(tmp_path) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         with pytest.raises(InvalidInput, match=complaint):
-            await home.send("aria", text)
-        assert await home.waiting() == []
-        assert (await home.ask("aria", "next")).text == "answer to: next"
+            await home.agents.send("aria", text)
+        assert await home.turns.waiting() == []
+        assert (await home.agents.ask("aria", "next")).text == "answer to: next"
 
 
 @pytest.mark.promise("X5")
@@ -132,16 +132,16 @@ async def test_control_characters_arrive_as_they_are(tmp_path: Path):
     text = "a\x00b\x07c\x1b[31m\u2028\U0001f600"
     model = obedient()
     async with open_home(tmp_path, model) as home:
-        await home.create_agent("aria")
-        assert (await home.ask("aria", text)).text == f"answer to: {text}"
+        await home.agents.create("aria")
+        assert (await home.agents.ask("aria", text)).text == f"answer to: {text}"
     assert heard(model.requests[0])[-1]["content"] == text
 
 
 async def test_an_unknown_agent_is_named_with_the_nearest_one(tmp_path: Path):
     async with open_home(tmp_path) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         with pytest.raises(NotFound, match="Did you mean 'aria'"):
-            await home.send("arya", "hello")
+            await home.agents.send("arya", "hello")
 
 
 # -- order ---------------------------------------------------------------------------------------
@@ -150,12 +150,12 @@ async def test_an_unknown_agent_is_named_with_the_nearest_one(tmp_path: Path):
 @pytest.mark.promise("T4")
 async def test_the_model_sees_the_conversation_in_order_also_after_a_restart(tmp_path: Path):
     async with open_home(tmp_path, tools=[echo]) as home:
-        await home.create_agent("aria", system="Be brief.")
-        await home.ask("aria", 'one [[call:echo {"word": "w"}]]')
-        await home.ask("aria", "two")
+        await home.agents.create("aria", system="Be brief.")
+        await home.agents.ask("aria", 'one [[call:echo {"word": "w"}]]')
+        await home.agents.ask("aria", "two")
     model = obedient()
     async with open_home(tmp_path, model, tools=[echo]) as home:
-        await home.ask("aria", "three")
+        await home.agents.ask("aria", "three")
     told = heard(model.requests[0])
     assert [message["role"] for message in told] == [
         "system", "user", "assistant", "tool", "assistant", "user", "assistant", "user",
@@ -179,12 +179,12 @@ async def test_a_slow_agent_does_not_hold_up_another(tmp_path: Path):
 
     async with open_home(tmp_path, tools=[hold]) as home:
         for name in ("slow", "quick"):
-            await home.create_agent(name)
-        slow = await home.send("slow", "[[call:hold {}]]")
+            await home.agents.create(name)
+        slow = await home.agents.send("slow", "[[call:hold {}]]")
         async with asyncio.timeout(5):
-            assert (await home.ask("quick", "hello")).text == "answer to: hello"
+            assert (await home.agents.ask("quick", "hello")).text == "answer to: hello"
         waiting.set()
-        assert (await home.wait(slow)).state is TurnState.DONE
+        assert (await home.turns.wait(slow)).state is TurnState.DONE
 
 
 # -- limits --------------------------------------------------------------------------------------
@@ -206,13 +206,13 @@ async def test_a_limit_ends_the_turn_with_an_explanation(
 ):
     scripted = ScriptedModel([*model, "well again"])
     async with open_home(tmp_path, scripted, tools=[echo]) as home:
-        await home.create_agent("aria", limits=limits)
-        outcome = await home.ask("aria", "go on for ever")
+        await home.agents.create("aria", limits=limits)
+        outcome = await home.agents.ask("aria", "go on for ever")
         assert outcome.state is TurnState.FAILED
         assert explanation in outcome.text
         assert outcome.text.startswith("I had to stop")
-        assert await home.outcome(outcome.turn_id) == outcome
-        assert (await home.ask("aria", "next")).text == "well again"
+        assert await home.turns.outcome(outcome.turn_id) == outcome
+        assert (await home.agents.ask("aria", "next")).text == "well again"
     check_wire(heard(scripted.requests[-1]))
 
 
@@ -225,9 +225,9 @@ async def test_time_running_out_ends_the_turn_with_an_explanation(tmp_path: Path
 
     model = obedient(delay=60.0 if slow == "model" else 0.0)
     async with open_home(tmp_path, model, tools=[hold]) as home:
-        await home.create_agent("aria", limits=Limits(seconds=0.1))
+        await home.agents.create("aria", limits=Limits(seconds=0.1))
         async with asyncio.timeout(5):
-            outcome = await home.ask("aria", "[[call:hold {}]]")
+            outcome = await home.agents.ask("aria", "[[call:hold {}]]")
         assert outcome.state is TurnState.FAILED
         assert "longer than the 0.1 s" in outcome.text
 
@@ -237,36 +237,36 @@ async def test_time_running_out_ends_the_turn_with_an_explanation(tmp_path: Path
 async def test_a_model_that_does_not_answer_is_explained(tmp_path: Path, error: Exception):
     tries = 3 if isinstance(error, ModelUnavailable) else 1
     async with open_home(tmp_path, ScriptedModel([error] * tries + ["well again"])) as home:
-        await home.create_agent("aria")
-        outcome = await home.ask("aria", "hello")
+        await home.agents.create("aria")
+        outcome = await home.agents.ask("aria", "hello")
         assert (outcome.state, str(error) in outcome.text) == (TurnState.FAILED, True)
-        assert (await home.ask("aria", "next")).text == "well again"
+        assert (await home.agents.ask("aria", "next")).text == "well again"
 
 
 async def test_a_fault_of_ours_ends_the_turn_with_an_explanation(tmp_path: Path):
     async with open_home(tmp_path, ScriptedModel([ValueError("oops"), "well again"])) as home:
-        await home.create_agent("aria")
-        outcome = await home.ask("aria", "hello")
+        await home.agents.create("aria")
+        outcome = await home.agents.ask("aria", "hello")
         assert outcome.state is TurnState.FAILED
         assert "ValueError" in outcome.text
-        assert (await home.ask("aria", "next")).text == "well again"
+        assert (await home.agents.ask("aria", "next")).text == "well again"
 
 
 async def test_an_empty_answer_is_said_to_be_empty(tmp_path: Path):
     async with open_home(tmp_path, ScriptedModel([Reply()])) as home:
-        await home.create_agent("aria")
-        assert "empty answer" in (await home.ask("aria", "hello")).text
+        await home.agents.create("aria")
+        assert "empty answer" in (await home.agents.ask("aria", "hello")).text
 
 
 # -- stopping ------------------------------------------------------------------------------------
 
 
 async def stopped(home: Asterism, text: str, started: asyncio.Event) -> Outcome:
-    receipt = await home.send("aria", text)
+    receipt = await home.agents.send("aria", text)
     async with asyncio.timeout(5):
         await started.wait()
-        await home.stop_turn(receipt.turn_id, "Enough.")
-        return await home.wait(receipt)
+        await home.turns.stop(receipt.turn_id, "Enough.")
+        return await home.turns.wait(receipt)
 
 
 @pytest.mark.promise("T3")
@@ -283,11 +283,11 @@ async def test_stopping_in_mid_tool_tells_what_is_known_of_it(
 
     model = obedient()
     async with open_home(tmp_path, model, tools=[hold]) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         outcome = await stopped(home, "[[call:hold {}]]", started)
         assert (outcome.state, outcome.text) == (TurnState.STOPPED, "Enough.")
-        assert (await home.ask("aria", "next")).text == "answer to: next"
-        notices = await home.notices()
+        assert (await home.agents.ask("aria", "next")).text == "answer to: next"
+        notices = await home.notices.list()
         assert [notice.kind for notice in notices] == ([] if repeatable else ["call.unknown"])
     messages = heard(model.requests[-1])
     check_wire(messages)
@@ -303,15 +303,15 @@ async def test_stopping_twice_stops_once_and_the_lane_goes_on(tmp_path: Path):
         await asyncio.Event().wait()
 
     async with open_home(tmp_path, tools=[hold]) as home:
-        await home.create_agent("aria")
-        receipt = await home.send("aria", "[[call:hold {}]]")
-        after = [await home.send("aria", text) for text in ("one", "two")]
+        await home.agents.create("aria")
+        receipt = await home.agents.send("aria", "[[call:hold {}]]")
+        after = [await home.agents.send("aria", text) for text in ("one", "two")]
         async with asyncio.timeout(5):
             await started.wait()
         for _ in range(3):
-            await home.stop_turn(receipt.turn_id)
+            await home.turns.stop(receipt.turn_id)
             await asyncio.sleep(0)
-        assert (await home.wait(receipt)).state is TurnState.STOPPED
+        assert (await home.turns.wait(receipt)).state is TurnState.STOPPED
         assert await answers(home, after) == ["answer to: one", "answer to: two"]
 
 
@@ -334,14 +334,14 @@ async def test_stopping_while_a_call_commits_keeps_its_effect_and_its_result(tmp
     database = await open_sqlite(tmp_path, vfs=disk.name)
     async with open_home(tmp_path, database=database, tools=[note]) as home:
         await database.write(lambda tx: tx.run("CREATE TABLE noted (key TEXT)"))
-        await home.create_agent("aria")
-        receipt = await home.send("aria", "[[call:note {}]]")
+        await home.agents.create("aria")
+        receipt = await home.agents.send("aria", "[[call:note {}]]")
         await until(reached.is_set)
-        await home.stop_turn(receipt.turn_id)
+        await home.turns.stop(receipt.turn_id)
         await asyncio.sleep(0)
         slow.clear()
         go.set()
-        assert (await home.wait(receipt)).state is TurnState.STOPPED
+        assert (await home.turns.wait(receipt)).state is TurnState.STOPPED
         found = await audit(database)
         (turn,) = found.all_turns()
         assert list(turn.results.values()) == [("note", "noted")]
@@ -350,10 +350,10 @@ async def test_stopping_while_a_call_commits_keeps_its_effect_and_its_result(tmp
 
 async def test_there_is_nothing_to_stop_in_a_turn_that_has_ended(tmp_path: Path):
     async with open_home(tmp_path) as home:
-        await home.create_agent("aria")
-        outcome = await home.ask("aria", "hello")
+        await home.agents.create("aria")
+        outcome = await home.agents.ask("aria", "hello")
         with pytest.raises(Conflict, match="nothing to stop"):
-            await home.stop_turn(outcome.turn_id)
+            await home.turns.stop(outcome.turn_id)
 
 
 # -- closing -------------------------------------------------------------------------------------
@@ -371,8 +371,8 @@ async def test_what_is_heard_while_a_home_closes_begins_nothing_there(tmp_path: 
             await asyncio.sleep(0)  # it is on its way to the store
 
     async with open_home(tmp_path, channels={"room": LastWord()}) as home:
-        await home.create_agent("aria")
-        assert (await home.ask("aria", "hello")).text == "answer to: hello"
+        await home.agents.create("aria")
+        assert (await home.agents.ask("aria", "hello")).text == "answer to: hello"
     async with asyncio.timeout(5):
         await asyncio.gather(*halting)
     assert len(halting) == 1
@@ -391,10 +391,10 @@ async def test_agents_leave_memory_and_come_back_whole(
     model = obedient()
     async with open_home(tmp_path, model) as home:
         for name in "abcd":
-            await home.create_agent(name)
+            await home.agents.create(name)
         for text in ("one", "two", "three"):
             for name in "abcd":
-                await home.ask(name, text)
+                await home.agents.ask(name, text)
         said = [message["content"] for message in heard(model.requests[-1])[1:]]
         assert said == ["one", "answer to: one", "two", "answer to: two", "three"]
         assert len(home._engine.runtime._live) <= 2
@@ -403,15 +403,15 @@ async def test_agents_leave_memory_and_come_back_whole(
 async def test_memory_is_counted_as_it_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     async with open_home(tmp_path) as home:
         for name in "ab":
-            await home.create_agent(name)
+            await home.agents.create(name)
         for _ in range(5):
             for name in "ab":
-                await home.ask(name, "x" * 1_000)
-        await home.edit_agent("a", system="new")
+                await home.agents.ask(name, "x" * 1_000)
+        await home.agents.edit("a", system="new")
         kept = home._engine.runtime._live
         assert home._engine.runtime._live_bytes == sum(live.size for live in kept.values()) > 0
         monkeypatch.setattr(runtime, "_MOST_LIVE_BYTES", 1)
-        await home.ask("b", "hello")
+        await home.agents.ask("b", "hello")
         assert (len(kept), home._engine.runtime._live_bytes) == (0, 0)
 
 
@@ -425,13 +425,13 @@ async def test_an_edit_counts_from_the_next_turn_on(tmp_path: Path):
 
     model = obedient()
     async with open_home(tmp_path, model, tools=[hold]) as home:
-        await home.create_agent("aria", system="old")
-        under_way = await home.send("aria", "[[call:hold {}]]")
+        await home.agents.create("aria", system="old")
+        under_way = await home.agents.send("aria", "[[call:hold {}]]")
         await started.wait()
-        await home.edit_agent("aria", system="new")
+        await home.agents.edit("aria", system="new")
         go.set()
-        await home.wait(under_way)
-        await home.ask("aria", "next")
+        await home.turns.wait(under_way)
+        await home.agents.ask("aria", "next")
     systems = [heard(request)[0]["content"][:3] for request in model.requests]
     assert systems == ["old", "old", "new"]
 
@@ -444,13 +444,13 @@ async def test_an_edit_while_an_agent_is_being_read_is_not_missed(
     async def read_and_edit(*given: Any) -> LiveAgent:
         live = await load(*given)
         if live.agent.system == "old":
-            await home.edit_agent("aria", system="new")
+            await home.agents.edit("aria", system="new")
         return live
 
     async with open_home(tmp_path, model) as home:
-        await home.create_agent("aria", system="old")
+        await home.agents.create("aria", system="old")
         monkeypatch.setattr(runtime, "load", read_and_edit)
-        await home.ask("aria", "hello")
+        await home.agents.ask("aria", "hello")
     assert heard(model.requests[0])[0]["content"].startswith("new")
 
 
@@ -501,11 +501,13 @@ async def test_a_long_conversation_stays_within_the_budget_and_sound(tmp_path: P
     model = obedient()
     home_of = {"tools": [echo], "settings": {"context": {"tokens": 500}}}
     async with open_home(tmp_path, model, **home_of) as home:
-        await home.create_agent("aria", system="Be brief.")
+        await home.agents.create("aria", system="Be brief.")
         for number in range(30):
-            await home.ask("aria", f'{number} {"x" * 50} [[call:echo {{"word": "{number}"}}]]')
+            await home.agents.ask(
+                "aria", f'{number} {"x" * 50} [[call:echo {{"word": "{number}"}}]]'
+            )
     async with open_home(tmp_path, model, **home_of) as home:
-        await home.ask("aria", "at last")
+        await home.agents.ask("aria", "at last")
     asked = [request for request in model.requests if "/fold/" not in request.key]
     assert len(asked) < len(model.requests), "nothing was folded"
     sizes = [sum(map(len, request.messages[1:])) for request in asked]
@@ -526,12 +528,12 @@ async def test_what_no_store_can_keep_is_refused_beside_a_message(
     tmp_path: Path, field: str, value: str
 ):
     async with open_home(tmp_path) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         given: dict[str, Any] = {field: value}
         with pytest.raises(InvalidInput, match=rf"^{field} .*Nothing was stored"):
-            await home.send("aria", "hello", **given)
-        assert await home.waiting() == []
-        assert (await home.ask("aria", "hello")).state is TurnState.DONE
+            await home.agents.send("aria", "hello", **given)
+        assert await home.turns.waiting() == []
+        assert (await home.agents.ask("aria", "hello")).state is TurnState.DONE
 
 
 @pytest.mark.promise("X5")
@@ -539,8 +541,8 @@ async def test_what_no_store_can_keep_is_refused_in_an_agent(tmp_path: Path):
     async with open_home(tmp_path) as home:
         for name, system in (("a\x00", "Be brief."), ("aria", "\ud800")):
             with pytest.raises(InvalidInput, match="Nothing was stored"):
-                await home.create_agent(name, system=system)
-        await home.create_agent("aria")
-        assert (await home.edit_agent("aria", tools=[])).tools == ()
-        assert (await home.edit_agent("aria", model="a:b")).tools == ()
-        assert (await home.edit_agent("aria", all_tools=True)).tools is None
+                await home.agents.create(name, system=system)
+        await home.agents.create("aria")
+        assert (await home.agents.edit("aria", tools=[])).tools == ()
+        assert (await home.agents.edit("aria", model="a:b")).tools == ()
+        assert (await home.agents.edit("aria", all_tools=True)).tools is None

@@ -11,8 +11,8 @@ from asterism import Asterism, Signal, tool
 from asterism.errors import ModelUnavailable
 from asterism.ports import Emit, ModelRequest
 from asterism.testing.scripted import ScriptedModel
-from asterism.turns import watch
-from asterism.turns.watch import Hub
+from asterism.turns import runtime
+from asterism.turns.runtime import Hub
 from asterism.types.turns import Reply
 from tests.scenes import calls, obedient, open_home
 
@@ -42,10 +42,10 @@ def said(signals: list[Signal], kind: str = "text") -> str:
 async def test_text_reasoning_and_calls_stream_to_whoever_watches(tmp_path: Path):
     script = [calls(("echo", '{"word": "w"}')), Reply("the answer", reasoning="let me see")]
     async with open_home(tmp_path, ScriptedModel(script), tools=[echo]) as home:
-        aria = await home.create_agent("aria")
-        watching = [asyncio.ensure_future(taken(home.watch(aria))) for _ in range(2)]
+        aria = await home.agents.create("aria")
+        watching = [asyncio.ensure_future(taken(home.agents.watch(aria))) for _ in range(2)]
         await asyncio.sleep(0)
-        streamed = [signal async for signal in home.stream(aria, "go")]
+        streamed = [signal async for signal in home.agents.stream(aria, "go")]
         for signals in (streamed, *(await asyncio.gather(*watching))):
             kinds = list(dict.fromkeys(signal.kind for signal in signals))
             assert kinds == ["opened", "call", "result", "reasoning", "text", "ended"]
@@ -57,11 +57,11 @@ async def test_text_reasoning_and_calls_stream_to_whoever_watches(tmp_path: Path
 @pytest.mark.promise("T5")
 async def test_a_watcher_that_comes_back_misses_nothing(tmp_path: Path):
     async with open_home(tmp_path) as home:
-        aria = await home.create_agent("aria")
-        whole = [signal async for signal in home.stream(aria, "first")]
+        aria = await home.agents.create("aria")
+        whole = [signal async for signal in home.agents.stream(aria, "first")]
         seen = whole[3]
-        second = await home.ask(aria, "second")
-        async with aclosing(home.watch(aria, after=seen.id)) as signals:
+        second = await home.agents.ask(aria, "second")
+        async with aclosing(home.agents.watch(aria, after=seen.id)) as signals:
             rest = await taken(signals)
             assert said(whole[:4]) + said(rest) == "answer to: first"
             again = await taken(signals)
@@ -71,10 +71,13 @@ async def test_a_watcher_that_comes_back_misses_nothing(tmp_path: Path):
 @pytest.mark.promise("T5")
 async def test_after_a_restart_the_gap_is_told_from_the_journal(tmp_path: Path):
     async with open_home(tmp_path) as home:
-        aria = await home.create_agent("aria")
-        seen = [signal async for signal in home.stream(aria, "first")][1]
-        missed = [(await home.ask(aria, text)).turn_id for text in ("second", "third")]
-    async with open_home(tmp_path) as home, aclosing(home.watch("aria", after=seen.id)) as signals:
+        aria = await home.agents.create("aria")
+        seen = [signal async for signal in home.agents.stream(aria, "first")][1]
+        missed = [(await home.agents.ask(aria, text)).turn_id for text in ("second", "third")]
+    async with (
+        open_home(tmp_path) as home,
+        aclosing(home.agents.watch("aria", after=seen.id)) as signals,
+    ):
         first = await anext(signals)
         assert first.kind == "gap"
         told = [await anext(signals) for _ in range(3)]
@@ -84,19 +87,22 @@ async def test_after_a_restart_the_gap_is_told_from_the_journal(tmp_path: Path):
         ]
         live = asyncio.ensure_future(taken(signals))
         await asyncio.sleep(0)
-        await home.ask("aria", "fourth")
+        await home.agents.ask("aria", "fourth")
         assert said(await live) == "answer to: fourth"
 
 
 @pytest.mark.promise("T5")
 async def test_a_turn_that_ends_while_the_gap_is_told_is_not_missed(tmp_path: Path):
     async with open_home(tmp_path) as home:
-        await home.create_agent("aria")
-        seen = [signal async for signal in home.stream("aria", "first")][-2]
-    async with open_home(tmp_path) as home, aclosing(home.watch("aria", after=seen.id)) as signals:
+        await home.agents.create("aria")
+        seen = [signal async for signal in home.agents.stream("aria", "first")][-2]
+    async with (
+        open_home(tmp_path) as home,
+        aclosing(home.agents.watch("aria", after=seen.id)) as signals,
+    ):
         assert (await anext(signals)).kind == "gap"
         assert (await anext(signals)).data["text"] == "answer to: first"
-        second = await home.ask("aria", "second")
+        second = await home.agents.ask("aria", "second")
         rest = await taken(signals)
         assert (rest[-1].turn_id, rest[-1].data["text"]) == (second.turn_id, second.text)
 
@@ -104,12 +110,12 @@ async def test_a_turn_that_ends_while_the_gap_is_told_is_not_missed(tmp_path: Pa
 @pytest.mark.promise("T5")
 async def test_a_long_gap_is_told_whole(tmp_path: Path):
     async with open_home(tmp_path) as home:
-        aria = await home.create_agent("aria")
-        seen = [signal async for signal in home.stream(aria, "first")][-2]
+        aria = await home.agents.create("aria")
+        seen = [signal async for signal in home.agents.stream(aria, "first")][-2]
         for number in range(120):
-            await home.ask(aria, str(number))
+            await home.agents.ask(aria, str(number))
     async with open_home(tmp_path) as home:
-        async with aclosing(home.watch("aria", after=seen.id)) as signals:
+        async with aclosing(home.agents.watch("aria", after=seen.id)) as signals:
             told = [await anext(signals) for _ in range(122)]
         assert [one.kind for one in told] == ["gap", *["ended"] * 121]
         assert told[-1].data["text"] == "answer to: 119"
@@ -125,8 +131,8 @@ async def test_a_reply_cut_off_in_mid_stream_is_asked_for_again_and_said_to_be(t
             return await super().complete(request, emit)
 
     async with open_home(tmp_path, CutOff(["the answer"])) as home:
-        aria = await home.create_agent("aria")
-        signals = [signal async for signal in home.stream(aria, "go")]
+        aria = await home.agents.create("aria")
+        signals = [signal async for signal in home.agents.stream(aria, "go")]
         kinds = [signal.kind for signal in signals]
         assert kinds.index("again") == kinds.index("text") + 1
         assert said(signals[kinds.index("again") :]) == "the answer"
@@ -136,14 +142,14 @@ async def test_a_reply_cut_off_in_mid_stream_is_asked_for_again_and_said_to_be(t
 async def test_nothing_is_kept_for_an_agent_that_nobody_watches(tmp_path: Path):
     model = obedient()
     async with open_home(tmp_path, model) as home:
-        aria = await home.create_agent("aria")
-        await home.ask(aria, "hello")
+        aria = await home.agents.create("aria")
+        await home.agents.ask(aria, "hello")
         assert not home.hub.watched(aria.id)
 
 
 @pytest.mark.promise("T5")
 async def test_a_watcher_that_falls_behind_is_told_so(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(watch, "_KEPT", 4)
+    monkeypatch.setattr(runtime, "_KEPT", 4)
     hub = Hub()
     async with aclosing(hub.watch("a")) as signals:
         first = asyncio.ensure_future(anext(signals))
@@ -158,15 +164,15 @@ async def test_a_watcher_that_falls_behind_is_told_so(monkeypatch: pytest.Monkey
 
 
 async def stopped_reading(home: Asterism) -> None:
-    async with aclosing(home.stream("aria", "go")) as signals:
+    async with aclosing(home.agents.stream("aria", "go")) as signals:
         async for _ in signals:
             return
 
 
 async def test_leaving_a_stream_leaves_the_turn_alone(tmp_path: Path):
     async with open_home(tmp_path) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         await stopped_reading(home)
-        assert (await home.ask("aria", "next")).text == "answer to: next"
-        first, _ = reversed(await home.turns("aria"))
-        assert (await home.outcome(first.id)).text == "answer to: go"
+        assert (await home.agents.ask("aria", "next")).text == "answer to: next"
+        first, _ = reversed(await home.turns.list("aria"))
+        assert (await home.turns.outcome(first.id)).text == "answer to: go"

@@ -108,9 +108,9 @@ class Scene:
     async def call(self, **arguments: Any) -> str:
         """Have the agent call `web`; return the call's result."""
         text = f"[[call:web {orjson.dumps(arguments).decode()}]]"
-        outcome = await self.home.ask(self.agent, text)
+        outcome = await self.home.agents.ask(self.agent, text)
         assert outcome.state is TurnState.DONE, outcome.text
-        record = (await self.home.turns(self.agent))[0]
+        record = (await self.home.turns.list(self.agent))[0]
         entries = await self.home.database.read(lambda tx: journal.entries_of(tx, record))
         (result,) = [entry for entry in entries if entry.kind is EntryKind.RESULT]
         return orjson.loads(result.body)["content"]
@@ -122,7 +122,7 @@ class Scene:
         """Have an agent fetch a page that has read nothing before, so that nobody is asked."""
         self.others += 1
         self.agent = f"other{self.others}"
-        await self.home.create_agent(self.agent)
+        await self.home.agents.create(self.agent)
         return await self.fetch(url, **more)
 
 
@@ -133,7 +133,7 @@ async def scene_with(place: Path, site: Site, **settings: Any) -> AsyncGenerator
         "secrets": {"key_file": str(place / "master.key")},
     }
     async with open_home(place, tools=[web], clock=ManualClock(), settings=wanted) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         yield Scene(home, site)
 
 
@@ -188,7 +188,7 @@ async def test_a_page_is_kept_for_five_minutes(scene: Scene, tmp_path: Path):
     clock = ManualClock()
     wanted = {"web": {"allow": [f"127.0.0.1:{scene.site.port}"]}}
     async with open_home(tmp_path / "b", tools=[web], clock=clock, settings=wanted) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         other = Scene(home, scene.site)
         url = scene.site.text("/tea", "<p>one</p>")
         await other.fetch(url)
@@ -507,10 +507,10 @@ async def test_who_was_asked_about_a_page_is_not_asked_again_within_its_host(
     async with scene_with(tmp_path, site) as scene:
         site.text("/hello", "<p>hello</p>")
         call = orjson.dumps({"operation": "fetch", "query": site.moved("/a", "/hello")}).decode()
-        parked = await scene.home.ask("aria", f"[[call:web {call}]]")
+        parked = await scene.home.agents.ask("aria", f"[[call:web {call}]]")
         assert parked.state is TurnState.PARKED
-        (question,) = await scene.home.approvals()
-        await scene.home.wait(await scene.home.decide(question.id, approved=True))
+        (question,) = await scene.home.approvals.list()
+        await scene.home.turns.wait(await scene.home.approvals.decide(question.id, approved=True))
         assert site.asked == ["/a", "/hello"]
 
 
@@ -528,7 +528,7 @@ async def test_a_search_engine_that_leads_elsewhere_is_asked_about(tmp_path: Pat
 @pytest.mark.promise("S4")
 async def test_what_was_fetched_is_of_the_web(scene: Scene):
     await scene.fetch(scene.site.text("/tea", PAGE))
-    record = (await scene.home.turns("aria"))[0]
+    record = (await scene.home.turns.list("aria"))[0]
     entries = await scene.home.database.read(lambda tx: journal.entries_of(tx, record))
     (result,) = [entry for entry in entries if entry.kind is EntryKind.RESULT]
     assert orjson.loads(result.meta or "{}")["trust_levels"] == ["web"]

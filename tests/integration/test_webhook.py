@@ -53,8 +53,8 @@ async def test_an_answer_is_posted_with_its_key_and_signature_and_tried_again(tm
         receiver(503) as (address, seen),
         open_home(tmp_path, settings=settings(address, secret="a secret")) as home,
     ):
-        await home.create_agent("aria")
-        receipt = await home.send("aria", "hello", channel="hook", reply_to="kitchen")
+        await home.agents.create("aria")
+        receipt = await home.agents.send("aria", "hello", channel="hook", reply_to="kitchen")
         await until(lambda: len(seen) == 2)
         await until(lambda: _sent(home))
     for attempt, (path, request, body) in enumerate(seen, 1):
@@ -72,14 +72,14 @@ async def test_a_refusal_is_final_and_becomes_a_dead_letter_with_the_next_move(t
         receiver(404) as (address, seen),
         open_home(tmp_path, settings=settings(address)) as home,
     ):
-        await home.create_agent("aria")
-        await home.send("aria", "hello", channel="hook", reply_to="kitchen")
+        await home.agents.create("aria")
+        await home.agents.send("aria", "hello", channel="hook", reply_to="kitchen")
         await until(lambda: _has_notice(home))
-        [dead] = await home.deliveries("dead")
+        [dead] = await home.outbox.list("dead")
         assert "answered 404" in (dead.error or "")
-        [notice] = await home.notices()
+        [notice] = await home.notices.list()
         assert f"asterism outbox retry {dead.key}" in notice.text
-        await home.retry_delivery(dead.key)
+        await home.outbox.retry(dead.key)
         await until(lambda: len(seen) == 2)
         await until(lambda: _sent(home))
 
@@ -99,8 +99,8 @@ def test_bad_options_are_told(options: dict[str, Any], told: str):
 
 
 async def _sent(home: Any) -> bool:
-    return not await home.deliveries()
+    return not await home.outbox.list()
 
 
 async def _has_notice(home: Any) -> bool:
-    return bool(await home.notices())
+    return bool(await home.notices.list())

@@ -10,7 +10,7 @@ import pytest
 
 from asterism import Asterism, Receipt
 from asterism.errors import DeliveryError
-from asterism.store import inbox
+from asterism.store import messages
 from asterism.store.database import Connection
 from asterism.store.postgres import Postgres, open_postgres
 from asterism.testing.channel import MemoryChannel
@@ -55,8 +55,8 @@ async def test_an_idle_worker_asks_for_nothing_but_gives_its_sign_of_life(
 
     settings = {"store": {"url": url}, "runtime": {"heartbeat": 1.0, "stalled_after": 600.0}}
     async with open_home(tmp_path, settings=settings) as home:
-        await home.create_agent("aria")
-        assert (await home.ask("aria", "hello")).text == "answer to: hello"
+        await home.agents.create("aria")
+        assert (await home.agents.ask("aria", "hello")).text == "answer to: hello"
         monkeypatch.setattr(psycopg.AsyncCursor, "execute", counted)
         async with asyncio.timeout(60):
             while True:  # what the turn left to do, such as its index, ends before long
@@ -74,8 +74,8 @@ async def test_what_is_announced_while_nobody_listens_is_found_at_once(
 ) -> None:
     """The connection that listens is cut, and a message comes before it is made anew."""
     async with open_home(tmp_path, settings={"store": {"url": url}}) as home:
-        aria = await home.create_agent("aria")
-        assert (await home.ask("aria", "hello")).text == "answer to: hello"
+        aria = await home.agents.create("aria")
+        assert (await home.agents.ask("aria", "hello")).text == "answer to: hello"
 
         async def work(tx: Connection) -> None:
             cut = await tx.all(
@@ -86,11 +86,11 @@ async def test_what_is_announced_while_nobody_listens_is_found_at_once(
             assert cut
             # As `inbox.put_message` does it; nobody is told.
             body = message_wire("user", "anybody there?")
-            await inbox.put_message(tx, aria.id, "msg_1", body, MessageOrigin("api"), 0)
+            await messages.put_message(tx, aria.id, "msg_1", body, MessageOrigin("api"), 0)
 
         await database.write(work)
         async with asyncio.timeout(5):
-            outcome = await home.wait(Receipt("msg_1", "turn_1", aria.id, duplicate=True))
+            outcome = await home.turns.wait(Receipt("msg_1", "turn_1", aria.id, duplicate=True))
         assert outcome.text == "answer to: anybody there?"
 
 
@@ -105,13 +105,13 @@ async def test_a_process_that_only_hands_in_puts_the_outboxes_of_others_to_work(
         open_home(tmp_path, settings=settings, channels={"room": channel}) as worker,
         open_home(tmp_path, settings=settings, work=False) as other,
     ):
-        await worker.create_agent("aria")
-        await worker.ask("aria", "hello", channel="room", reply_to="ada")
+        await worker.agents.create("aria")
+        await worker.agents.ask("aria", "hello", channel="room", reply_to="ada")
         await until(lambda: _has_dead(worker))
-        (dead,) = await other.deliveries("dead")
-        await other.retry_delivery(dead.key)
+        (dead,) = await other.outbox.list("dead")
+        await other.outbox.retry(dead.key)
         await until(lambda: len(channel.delivered) == 1)
 
 
 async def _has_dead(home: Asterism) -> bool:
-    return bool(await home.deliveries("dead"))
+    return bool(await home.outbox.list("dead"))

@@ -13,7 +13,7 @@ from asterism.tools.mcp.clients import McpBackoff, McpClients
 from asterism.tools.mcp.connection import McpHost
 from asterism.tools.mcp.tools import file_name, write_private
 from asterism.tools.tool import Tool, Toolbox, ToolContext
-from asterism.types.agents import Agent
+from asterism.types.agents import AgentRecord
 
 SWIFT = McpBackoff(first=0.02, longest=0.1)
 
@@ -47,7 +47,7 @@ class FileVault:
 
 
 def a_context(progress: list[str] | None = None) -> ToolContext:
-    agent = Agent(id="ag_1", name="aria", system="", model="demo:demo", created_at=0)
+    agent = AgentRecord(id="ag_1", name="aria", system="", model="demo:demo", created_at=0)
     told = progress if progress is not None else []
     return ToolContext(agent=agent, turn_id="tn_1", key="k", now=0, progress=told.append)
 

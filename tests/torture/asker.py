@@ -38,21 +38,23 @@ async def live(place: Path) -> str:
         async with open_home(
             place, tools=tools_of(place), channels={"room": channel}, clock=ManualClock(now)
         ) as home:
-            await home.ensure_agent("aria")
-            receipt = await home.send(
+            await home.agents.ensure("aria")
+            receipt = await home.agents.send(
                 "aria", "[[call:act {}]]", channel="room", external_id="1", reply_to="ada"
             )
             turn_id = receipt.turn_id
-            outcome = await home.wait(receipt)
+            outcome = await home.turns.wait(receipt)
             if outcome.state is TurnState.PARKED and now == ANSWERED:
-                (question,) = await home.approvals()
-                outcome = await home.wait(await home.decide(question.id, approved=True))
+                (question,) = await home.approvals.list()
+                outcome = await home.turns.wait(
+                    await home.approvals.decide(question.id, approved=True)
+                )
             # The question is told where it came from, and to the owner.
             least = 2 if outcome.state is TurnState.PARKED else 0
 
             async def delivered(home: Asterism = home, least: int = least) -> bool:
-                sent = await home.deliveries("sent")
-                return len(sent) >= least and not await home.deliveries()
+                sent = await home.outbox.list("sent")
+                return len(sent) >= least and not await home.outbox.list()
 
             await until(delivered, 20)
     return turn_id

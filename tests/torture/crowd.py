@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from asterism import Tool, ToolContext, tool
-from asterism.types.effects import ToolEffect
+from asterism.types.permissions import ToolEffect
 from tests.scenes import open_home
 from tests.torture.worker import append
 

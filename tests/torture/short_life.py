@@ -52,7 +52,9 @@ async def converse(place: Path, doom: Doom) -> None:
 async def hand_in(home: Asterism) -> None:
     """Hand the conversation in, again or for the first time."""
     for number, text in enumerate(CONVERSATION):
-        await home.send("aria", text, channel="room", external_id=str(number), reply_to="ada")
+        await home.agents.send(
+            "aria", text, channel="room", external_id=str(number), reply_to="ada"
+        )
 
 
 async def migrate(work: Migrating) -> None:

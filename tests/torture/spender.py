@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from asterism.errors import ModelRefused, ModelUnavailable
-from asterism.models.prices import Prices
 from asterism.ports import Emit, ModelRequest
 from asterism.testing.scripted import ScriptedModel
+from asterism.turns.spending import Prices
 from asterism.types.spending import Price
 from asterism.types.turns import Reply, Usage
 from tests.scenes import open_home
@@ -83,11 +83,11 @@ async def _spend(spree: Spree) -> None:
     vendor = BillingVendor(spree, Prices(lambda: settings).of("scripted:one"))
     async with open_home(spree.place, vendor, settings=spree.settings) as home:
         for name in CREW:
-            await home.ensure_agent(name, system="", tools=[])
+            await home.agents.ensure(name, system="", tools=[])
 
         async def talk(name: str) -> None:
             for number in range(10_000):
-                await home.ask(name, "Hello", external_id=f"{os.getpid()}/{name}/{number}")
+                await home.agents.ask(name, "Hello", external_id=f"{os.getpid()}/{name}/{number}")
                 append(spree.place / "turns.jsonl", name=name)
 
         await asyncio.gather(*(talk(name) for name in CREW))

@@ -52,11 +52,11 @@ async def test_an_approval_killed_between_every_two_commits(tmp_path: Path):
 
 async def judge(place: Path, turn_id: str, instant: str) -> None:
     async with open_home(place, tools=tools_of(place)) as home:
-        assert (await home.outcome(turn_id)).state is TurnState.DONE, instant
+        assert (await home.turns.outcome(turn_id)).state is TurnState.DONE, instant
         (answered,) = await home.approvals.answered()
         assert (answered.turn_id, answered.verdict) == (turn_id, "approved"), instant
-        assert await home.approvals() == [], instant
-        assert await home.waiting() == [], instant
+        assert await home.approvals.list() == [], instant
+        assert await home.turns.waiting() == [], instant
         verified = await home.audit.verify()
         assert verified.sound, (instant, verified.flaws)
     assert len(lines(place / "effects.jsonl")) == 1, instant

@@ -39,13 +39,13 @@ async def kill_after(spree: Spree, turns: int) -> None:
 
 async def assert_within_cap(home: Asterism, place: Path, *, held: bool) -> None:
     billed = sum(bill["amount"] for bill in lines(place / "bills.jsonl"))
-    for one in await home.caps():
+    for one in await home.spending.caps():
         assert one.total.counted <= one.cap.amount
         if one.cap.scope == "all":
             assert billed <= one.total.counted
     assert billed <= nano(CAP)
     if not held:
-        assert all(one.total.reserved == 0 for one in await home.caps())
+        assert all(one.total.reserved == 0 for one in await home.spending.caps())
 
 
 @pytest.mark.promise("T7")
@@ -65,7 +65,9 @@ async def test_kills_between_reserve_and_settle(tmp_path: Path, engine: str) -> 
             await kill_after(spree, chance.randint(1, 25))
             async with open_home(tmp_path, settings=spree.settings, work=False) as home:
                 await assert_within_cap(home, tmp_path, held=url is not None)
-                presumed = max(presumed, *(one.total.presumed for one in await home.caps()))
+                presumed = max(
+                    presumed, *(one.total.presumed for one in await home.spending.caps())
+                )
         if url is None:
             assert presumed > 0
         else:

@@ -66,16 +66,18 @@ async def test_all_are_answered_in_order_and_no_two_at_once(
 ):
     place = tmp_path
     async with engine(place) as home:
-        crew = [await home.create_agent(f"a{number}") for number in range(agents)]
+        crew = [await home.agents.create(f"a{number}") for number in range(agents)]
         sends = [
-            home.send(agent, f"{number} [[call:work {{}}]]", external_id=f"{agent.id}/{number}")
+            home.agents.send(
+                agent, f"{number} [[call:work {{}}]]", external_id=f"{agent.id}/{number}"
+            )
             for number in range(EACH)
             for agent in crew
         ]
         began = time.monotonic()
         receipts: list[Receipt] = await asyncio.gather(*sends)
         async with asyncio.timeout(60):
-            outcomes = await asyncio.gather(*(home.wait(receipt) for receipt in receipts))
+            outcomes = await asyncio.gather(*(home.turns.wait(receipt) for receipt in receipts))
         took = time.monotonic() - began
         assert {outcome.state for outcome in outcomes} == {TurnState.DONE}
         found = await audit(home.database)
@@ -111,14 +113,14 @@ async def test_messages_sent_one_after_the_other_are_answered_in_that_order(
     tmp_path: Path, engine: Engine
 ):
     async with engine(tmp_path) as home:
-        crew = [await home.create_agent(f"a{number}") for number in range(4)]
+        crew = [await home.agents.create(f"a{number}") for number in range(4)]
         receipts = [
-            await home.send(agent, f"{number:02} [[call:work {{}}]]")
+            await home.agents.send(agent, f"{number:02} [[call:work {{}}]]")
             for number in range(20)
             for agent in crew
         ]
         async with asyncio.timeout(60):
-            await asyncio.gather(*(home.wait(receipt) for receipt in receipts))
+            await asyncio.gather(*(home.turns.wait(receipt) for receipt in receipts))
         found = await audit(home.database)
         for turns in found.turns.values():
             said = [turn.asked[:2] for turn in turns]
@@ -134,8 +136,8 @@ async def test_a_killed_workers_turn_goes_on_elsewhere_within_10_seconds(tmp_pat
         try:
             await until(lambda: len(lines(place / "ready.jsonl")) == 2, 20)
             async with open_home(place, work=False, settings={"store": {"url": url}}) as home:
-                await home.create_agent("aria")
-                receipt = await home.send("aria", '[[call:work {"seconds": 1.5}]]')
+                await home.agents.create("aria")
+                receipt = await home.agents.send("aria", '[[call:work {"seconds": 1.5}]]')
                 begun = place / "begun.jsonl"
                 await until(lambda: len(lines(begun)) == 1)
                 (first,) = lines(begun)
@@ -146,7 +148,7 @@ async def test_a_killed_workers_turn_goes_on_elsewhere_within_10_seconds(tmp_pat
                 took = (second["at"] - killed) / 1e9
                 assert (second["key"], second["pid"] != first["pid"]) == (first["key"], True)
                 async with asyncio.timeout(10):
-                    assert (await home.wait(receipt)).state is TurnState.DONE
+                    assert (await home.turns.wait(receipt)).state is TurnState.DONE
                 await audit(home.database)
         finally:
             for worker in crowd.values():

@@ -95,9 +95,9 @@ SECOND = Migration(
 async def test_a_second_migration_killed_at_its_every_write(tmp_path: Path, point: str):
     origin = tmp_path / "origin"
     async with open_home(origin) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         for number in range(8):
-            await home.ask("aria", f"{number} {'x' * 2_000}")
+            await home.agents.ask("aria", f"{number} {'x' * 2_000}")
     migrations = [*load_migrations(), SECOND]
     kills = 0
     for nth in itertools.count(1, STRIDE if point != "disk sync" else 1):

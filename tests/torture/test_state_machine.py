@@ -8,7 +8,7 @@ import asyncio
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -32,8 +32,7 @@ from asterism.store.database import Connection, Database, Work
 from asterism.store.sqlite import open_sqlite
 from asterism.testing.channel import MemoryChannel
 from asterism.testing.scripted import ScriptedModel
-from asterism.types.approvals import Approval
-from asterism.types.effects import ToolEffect
+from asterism.types.permissions import ApprovalRecord, ToolEffect
 from asterism.types.turns import Reply
 from tests.conftest import TORTURE
 from tests.scenes import heard, obedient, open_home
@@ -245,7 +244,7 @@ class Household(RuleBasedStateMachine):
             await self._start()
             await self.home.database.write(lambda tx: tx.run("CREATE TABLE entered (key TEXT)"))
             for name in AGENTS:
-                await self.home.create_agent(name, system=self.system[name])
+                await self.home.agents.create(name, system=self.system[name])
 
         self.run(prepare())
 
@@ -279,7 +278,7 @@ class Household(RuleBasedStateMachine):
         number = len(self.accepted[agent])
 
         async def send() -> Receipt:
-            return await self.home.send(
+            return await self.home.agents.send(
                 agent, text, channel="room", external_id=f"{agent}/{number}", reply_to=agent
             )
 
@@ -297,7 +296,7 @@ class Household(RuleBasedStateMachine):
         text, former = self.accepted[agent][number]
 
         async def send() -> Receipt:
-            return await self.home.send(
+            return await self.home.agents.send(
                 agent, text, channel="room", external_id=f"{agent}/{number}", reply_to=agent
             )
 
@@ -335,8 +334,8 @@ class Household(RuleBasedStateMachine):
         self.run(self._insist(lambda: finished(self.home)))
         self.quiet = True
 
-    async def _questions(self) -> list[Approval]:
-        return await self.home.approvals()
+    async def _questions(self) -> Sequence[ApprovalRecord]:
+        return await self.home.approvals.list()
 
     @precondition(lambda self: self.questions > len(self.decisions))
     @rule(approved=st.booleans(), data=st.data())
@@ -347,7 +346,7 @@ class Household(RuleBasedStateMachine):
 
         async def decide() -> None:
             try:
-                await self.home.decide(question.id, approved=approved)
+                await self.home.approvals.decide(question.id, approved=approved)
             except Conflict:
                 # It was stored before a crash that kept us from hearing so.
                 assert self.crashes
@@ -356,7 +355,9 @@ class Household(RuleBasedStateMachine):
         self.run(self._insist(decide))
         self.decisions[f"{question.turn_id}/{question.key}"] = approved
         with pytest.raises(Conflict):
-            self.run(self._insist(lambda: self.home.decide(question.id, approved=not approved)))
+            self.run(
+                self._insist(lambda: self.home.approvals.decide(question.id, approved=not approved))
+            )
 
     @precondition(lambda self: not self.stopped)
     @rule(agent=st.sampled_from(AGENTS))
@@ -365,11 +366,11 @@ class Household(RuleBasedStateMachine):
 
         async def stop() -> None:
             await self.holding.wait()
-            await self.home.stop_turn(receipt.turn_id)
-            assert (await self.home.wait(receipt)).state is TurnState.STOPPED
+            await self.home.turns.stop(receipt.turn_id)
+            assert (await self.home.turns.wait(receipt)).state is TurnState.STOPPED
 
         async def stop_unless_stopped() -> None:
-            if (await self.home.outcome(receipt.turn_id)).state is not TurnState.STOPPED:
+            if (await self.home.turns.outcome(receipt.turn_id)).state is not TurnState.STOPPED:
                 await stop()
             self.holding.clear()
 
@@ -382,7 +383,7 @@ class Household(RuleBasedStateMachine):
         system = f"{self.system[agent]}, edited"
 
         async def edit() -> None:
-            await self.home.edit_agent(agent, system=system)
+            await self.home.agents.edit(agent, system=system)
 
         self.run(self._insist(edit))
         self.system[agent] = system

@@ -9,7 +9,7 @@ from asterism import Asterism
 from asterism.ports import ModelRequest
 from asterism.store.sqlite import open_sqlite
 from asterism.testing.scripted import ScriptedModel
-from asterism.types.rules import Rule, RuleKind
+from asterism.types.agents import Rule, RuleKind
 from asterism.types.turns import Reply
 from tests.conftest import TORTURE
 from tests.integration.test_trust import (
@@ -41,10 +41,10 @@ async def prepare(place: Path, world: World) -> None:
     """Make an agent whose archive holds what a page said, and whose context has never seen it."""
     model = script([READ, "a page"], [calls(("recall", insert(INJECTED))), "noted"])
     async with open_home(place, model, tools=world.tools()) as home:
-        await home.create_agent("aria")
+        await home.agents.create("aria")
         await say(home, "Have a look at the page.")
         await say(home, "Thanks!")
-        await home.create_agent("carl")
+        await home.agents.create("carl")
         await home.rules.add("carl", Rule("recall", RuleKind.CONSENT))
         await home.memory.import_("carl", await home.memory.export("aria"))
 
@@ -57,11 +57,11 @@ async def live_until(place: Path, world: World, nth: int) -> bool:
     opened = open_home(place, model, database=database, tools=world.tools(), grace=5.0)
     home = await opened.__aenter__()
     await say(home, "See to the rent.", "carl")
-    (question,) = await home.approvals()
+    (question,) = await home.approvals.list()
     mortal.doom(nth, durable=True)
 
     async def approve() -> None:
-        await home.wait(await home.decide(question.id, approved=True))
+        await home.turns.wait(await home.approvals.decide(question.id, approved=True))
 
     approving = asyncio.ensure_future(approve())
     dying = asyncio.ensure_future(mortal.died.wait())

@@ -38,10 +38,7 @@ from asterism.store.database import Connection
 from asterism.testing.channel import MemoryChannel
 from asterism.testing.clock import ManualClock
 from asterism.testing.scripted import ScriptedModel
-from asterism.types.approvals import Approval
-from asterism.types.effects import ToolEffect
-from asterism.types.memory import Append
-from asterism.types.people import (
+from asterism.types.agents import (
     OWNER,
     Audience,
     Label,
@@ -50,6 +47,8 @@ from asterism.types.people import (
     Trust,
     audience_of,
 )
+from asterism.types.memory import Append
+from asterism.types.permissions import ApprovalRecord, ToolEffect
 from asterism.types.turns import Call, Reply, trust_of
 from tests.conftest import TORTURE
 from tests.scenes import open_home, until
@@ -301,7 +300,7 @@ class Household(RuleBasedStateMachine):
             await self._start()
             home = self.home
             for name in AGENTS:
-                await home.create_agent(name, system="You are kind.")
+                await home.agents.create(name, system="You are kind.")
                 await home.blocks.create(name, "human", "Likes tea.")
                 await home.blocks.create(name, "diary", "ownersq001 it begins.", audience="owner")
             await home.blocks.create(None, "household", "There is a garden.")
@@ -332,7 +331,7 @@ class Household(RuleBasedStateMachine):
                 others = [one for one in names if one != sender]
                 given |= {"room": "hall", "present": others, "reply_to": "#hall"}
         self.puppet.next = script
-        receipt = await self.home.send(agent, text, **given)
+        receipt = await self.home.agents.send(agent, text, **given)
         if script.asked is not None:
             self.asked[receipt.turn_id] = script.asked
         await until(self._is_quiet)
@@ -385,9 +384,9 @@ class Household(RuleBasedStateMachine):
                 await self._say(agent, OWNER, "Have a look.", Script(["page", noted]))
             else:
                 await self._say(agent, brought_by, INJECTIONS[brought_by].text, Script([noted]))
-            for question in await self.home.approvals():
+            for question in await self.home.approvals.list():
                 if question.tool == "block_edit" or _tells_agent(question):
-                    await self.home.decide(question.id, approved=True)
+                    await self.home.approvals.decide(question.id, approved=True)
             await until(self._is_quiet)
             for other in AGENTS:
                 await self._say(other, OWNER, "Well done!", Script(["pay", "mail"]))
@@ -479,20 +478,20 @@ class Household(RuleBasedStateMachine):
     @precondition(lambda self: self.run(self._waits()))
     def decide(self, approved: bool, data: st.DataObject) -> None:
         """The owner says yes or no; never that others may be told what is not for them."""
-        questions = self.run(_awaited(self.home.approvals()))
+        questions = self.run(_awaited(self.home.approvals.list()))
         question = data.draw(st.sampled_from(questions))
         harmless = question.tool in ("pay", "mail", "block_edit") or _tells_agent(question)
         yes = approved and harmless
 
         async def decide() -> None:
             self.puppet.next = Script([])
-            await self.home.decide(question.id, approved=yes)
+            await self.home.approvals.decide(question.id, approved=yes)
             await until(self._is_quiet)
 
         self.run(decide())
 
     async def _waits(self) -> bool:
-        return bool(await self.home.approvals())
+        return bool(await self.home.approvals.list())
 
     # -- what must be true ---------------------------------------------------------------------
 
@@ -566,12 +565,12 @@ class Household(RuleBasedStateMachine):
         """Return everything that the store holds of memory and talk, with its label."""
         home, found = self.home, list[tuple[str, str, Label]]()
         for name in AGENTS:
-            agent = await home.agent(name)
+            agent = await home.agents.get(name)
             for seen in await home.blocks.list(name):
                 found += [(f"block {seen.name}", one.text, one.label) for one in seen.lines]
             for passage in await home.archive.list(name, limit=500):
                 found.append((f"passage {passage.id}", passage.text, passage.source.label))
-            for one in await home.schedules(name):
+            for one in await home.schedules.list(name):
                 told: dict[str, Any] = orjson.loads(one.participants or "{}")
                 trust = Trust(told.get("trust", Trust.OWNER))
                 speaker = next(iter(told.get("persons", ())), OWNER)
@@ -608,7 +607,7 @@ def _ending(plan: list[str]) -> list[str]:
     return [one for one in plan if one not in ("schedule", "heartbeat", "tell_agent")]
 
 
-def _tells_agent(question: Approval) -> bool:
+def _tells_agent(question: ApprovalRecord) -> bool:
     return question.tool == "send_message" and '"type":"agent"' in question.arguments
 
 

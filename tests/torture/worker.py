@@ -18,7 +18,7 @@ import orjson
 
 from asterism import NOT_HAPPENED, Asterism, Delivery, Tool, ToolContext, tool
 from asterism.channels.webhook import Webhook
-from asterism.types.effects import ToolEffect
+from asterism.types.permissions import ToolEffect
 from tests.scenes import until
 from tests.torture.disk import MeddledDisk, MeddledFile, Operation
 
@@ -232,7 +232,7 @@ async def prepare(home: Asterism) -> None:
     table = "CREATE TABLE IF NOT EXISTS torture (key TEXT, word TEXT)"
     await home.database.write(lambda tx: tx.run(table))
     for name in AGENTS:
-        await home.ensure_agent(name)
+        await home.agents.ensure(name)
 
 
 async def hand_in(home: Asterism, place: Path, count: int, doom: Doom) -> None:
@@ -242,7 +242,7 @@ async def hand_in(home: Asterism, place: Path, count: int, doom: Doom) -> None:
     for number, message in enumerate(lines(place / "spool.jsonl")[:count]):
         if message["id"] in known and number % 3:
             continue
-        receipt = await home.send(
+        receipt = await home.agents.send(
             message["agent"],
             message["text"],
             channel="hook",
@@ -255,9 +255,9 @@ async def hand_in(home: Asterism, place: Path, count: int, doom: Doom) -> None:
 
 async def watch(home: Asterism, name: str, seen: Path, doom: Doom) -> None:
     """Watch an agent from where its last watcher stopped, and note what is seen."""
-    agent = await home.agent(name)
+    agent = await home.agents.get(name)
     ids = [line["id"] for line in lines(seen) if line["agent"] == agent.id and line["id"]]
-    async for one in home.watch(agent, after=ids[-1] if ids else None):
+    async for one in home.agents.watch(agent, after=ids[-1] if ids else None):
         append(seen, agent=agent.id, id=one.id, turn=one.turn_id, kind=one.kind)
         if one.kind == "text":
             doom.at("stream")

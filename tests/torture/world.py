@@ -16,7 +16,7 @@ import orjson
 from aiohttp import web
 
 from asterism.store.database import Database
-from asterism.turns.watch import time_of
+from asterism.turns.runtime import time_of
 from asterism.types.turns import EntryKind, TurnState
 from tests.servers.openai_server import directives
 from tests.torture.audit import Audit, AuditedTurn, audit

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asterism.errors import InvalidInput
-from asterism.types.people import (
+from asterism.types.agents import (
     OWNER,
     OWNER_ALONE,
     OWNER_ONLY,

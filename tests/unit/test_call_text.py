@@ -8,18 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asterism.types.approvals import (
+from asterism.types.permissions import (
     MAX_ANNOUNCED,
-    Approval,
+    ApprovalRecord,
+    Effect,
+    EffectKind,
+    ToolEffect,
     announcement,
     argument_lines,
     call_lines,
     effects_in_words,
+    effects_of,
     spell_call,
     visible,
     write_effects,
 )
-from asterism.types.effects import Effect, EffectKind, ToolEffect, effects_of
 
 HIDDEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 PAY = ToolEffect("pay", recipients="to", amount="amount", content="subject")
@@ -27,10 +30,10 @@ PAY = ToolEffect("pay", recipients="to", amount="amount", content="subject")
 
 def question(
     arguments: dict[str, Any] | str, declared: ToolEffect | None = PAY, **given_: Any
-) -> Approval:
+) -> ApprovalRecord:
     written = arguments if isinstance(arguments, str) else json.dumps(arguments)
     effects = write_effects(effects_of(declared, json.loads(written)))
-    return Approval(
+    return ApprovalRecord(
         "ap_1", "agent_1", "turn_1", "0/call/0", "aria asks.", 0, "pay", written, effects, **given_
     )
 
@@ -127,7 +130,7 @@ def test_what_is_cut_is_counted_and_targets_are_not(sizes: list[int], to: list[s
 def test_an_amount_that_cannot_be_read_is_told(amount: Any):
     effects = effects_of(PAY, {"to": "bob", "amount": amount})
     assert effects_in_words(effects) == "pay an amount that cannot be read to bob"
-    asked = Approval("ap_1", "a", "t", "k", "?", 0, "pay", "{}", write_effects(effects))
+    asked = ApprovalRecord("ap_1", "a", "t", "k", "?", 0, "pay", "{}", write_effects(effects))
     assert call_lines(asked)[0] == "It would pay an amount that cannot be read to bob."
 
 

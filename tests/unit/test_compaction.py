@@ -24,7 +24,7 @@ from asterism.turns.compaction import (
     rule_digest,
     summary_from,
 )
-from asterism.types.people import (
+from asterism.types.agents import (
     OWNER_ONLY,
     PUBLIC,
     Audience,

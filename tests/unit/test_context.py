@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import orjson
 
-from asterism import Agent
+from asterism import AgentRecord
 from asterism.turns.context import (
     Section,
     VisibleMemory,
@@ -13,12 +13,12 @@ from asterism.turns.context import (
     sections_of,
     sections_wire,
 )
-from asterism.types.people import OWNER_ALONE
+from asterism.types.agents import OWNER_ALONE
 
-ARIA = Agent("agent_1", "aria", "a:b", "Be aria.", 0)
+ARIA = AgentRecord("agent_1", "aria", "a:b", "Be aria.", 0)
 
 
-def sections(agent: Agent = ARIA, people: str = "") -> list[Section]:
+def sections(agent: AgentRecord = ARIA, people: str = "") -> list[Section]:
     return sections_of(agent, OWNER_ALONE, VisibleMemory((), people), budget_tokens=1_000)[0]
 
 

@@ -10,12 +10,12 @@ from itertools import pairwise
 import pytest
 
 from asterism.errors import InvalidInput, StoreDamaged
+from asterism.memory.blocks import EditRow
 from asterism.memory.content import Change, change_between
 from asterism.memory.edits import BlockContent, ContentEdit
 from asterism.memory.gate.replicas import Replica
 from asterism.memory.history import EditRun, read_era, write_era
 from asterism.memory.schemas import read_schema
-from asterism.store.blocks import EditRow
 from asterism.types.memory import (
     Add,
     Append,

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from asterism.config import load
 from asterism.errors import ConfigError, InvalidInput
 from asterism.gate import Allow, Ask, Deny, Gate, Intent, TrustedText
-from asterism.types.effects import EffectKind, ToolEffect
+from asterism.types.permissions import EffectKind, ToolEffect
 from tests.intent_pairs import TOOLS
 
 pytestmark = pytest.mark.promise("X6", "M10")

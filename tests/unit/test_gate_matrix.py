@@ -22,6 +22,7 @@ from asterism.memory.gate.writer import NeedsConsent, Writer
 from asterism.memory.history import TurnWrites
 from asterism.permissions import Act, Actor, Authority
 from asterism.store.database import Connection, Database
+from asterism.types.agents import PUBLIC, Trust
 from asterism.types.memory import (
     CONSTELLATION,
     Add,
@@ -54,7 +55,6 @@ from asterism.types.memory import (
     Undo,
     Unshare,
 )
-from asterism.types.people import PUBLIC, Trust
 from tests.conformance.memory_scene import as_agent, as_owner, opened, put_agent
 
 TEXT, MAP, LIST = (
@@ -353,6 +353,8 @@ def gate_functions() -> dict[str, Callable[..., Awaitable[Any]]]:
     """Every public function of the gate that can await a connection."""
     found: dict[str, Callable[..., Awaitable[Any]]] = {}
     for module in pkgutil.iter_modules(asterism.memory.gate.__path__):
+        if module.name == "rows":
+            continue  # nothing outside the gate may import it, as a test below and `make check` say
         loaded = importlib.import_module(f"asterism.memory.gate.{module.name}")
         for name, one in vars(loaded).items():
             public = inspect.iscoroutinefunction(one) and not name.startswith("_")
@@ -426,7 +428,7 @@ async def test_no_path_lets_an_agent_write_to_what_is_not_its(
 @pytest.mark.promise("M2")
 def test_nothing_but_the_gate_writes_blocks_and_passages() -> None:
     root = Path(asterism.__file__).parent
-    writing = {"asterism.store.block_writes", "asterism.store.passage_writes"}
+    writing = {"asterism.memory.gate.rows"}
     inner = {name.partition(".")[2] for name in INNER}
     wrong: list[str] = []
     for file in root.rglob("*.py"):

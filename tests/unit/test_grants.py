@@ -9,16 +9,19 @@ from hypothesis import strategies as st
 
 from asterism.permissions import CallRequest
 from asterism.permissions.decide import GrantSet
-from asterism.types.approvals import (
+from asterism.types.permissions import (
+    Effect,
+    EffectKind,
     Grant,
+    ToolEffect,
     amount_within,
     does_no_more,
+    effects_of,
     exact_arguments,
     limits_of,
     read_effects,
     write_effects,
 )
-from asterism.types.effects import Effect, EffectKind, ToolEffect, effects_of
 
 SEND = ToolEffect("send", recipients="to", content="text")
 PAY = ToolEffect("pay", recipients="to.account", amount="euros", content="why")

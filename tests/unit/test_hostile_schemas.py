@@ -6,12 +6,12 @@ from typing import Any
 import orjson
 import pytest
 
-from asterism import Agent, ToolContext
+from asterism import AgentRecord, ToolContext
 from asterism.errors import InvalidInput, ToolError
 from asterism.tools.schema import SchemaTool, argument_faults, checked_schema, schema_for_model
 
 Node = dict[str, Any]
-AGENT = Agent("agent_1", "aria", "demo:guide", "", 0)
+AGENT = AgentRecord("agent_1", "aria", "demo:guide", "", 0)
 
 
 def nested(depth: int, keyword: str) -> Node:

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asterism.types.memory import Source
-from asterism.types.people import (
+from asterism.types.agents import (
     OWNER_ALONE,
     PUBLIC,
     Label,
@@ -14,6 +13,7 @@ from asterism.types.people import (
     Trust,
     least_trusted,
 )
+from asterism.types.memory import Source
 from tests.unit.test_audience import audiences, companies, people
 
 pytestmark = pytest.mark.promise("X6", "M9", "M10")

@@ -28,9 +28,8 @@ from asterism.permissions import (
     decide,
 )
 from asterism.permissions.decide import PatternKind, Patterns, glob, path_glob
-from asterism.types.approvals import Grant
-from asterism.types.effects import Doubt, Effect, EffectKind, ToolEffect, effects_of
-from asterism.types.people import OWNER, Trust
+from asterism.types.agents import OWNER, Trust
+from asterism.types.permissions import Doubt, Effect, EffectKind, Grant, ToolEffect, effects_of
 from tests.conftest import examples
 
 AGENT = Actor("agent", "agent_1", "aria")

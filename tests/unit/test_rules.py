@@ -13,7 +13,7 @@ from asterism.errors import InvalidInput
 from asterism.store.journal import Draft
 from asterism.turns.rule_conflicts import contradiction
 from asterism.turns.rules import Attempt, RuleState, narrowed
-from asterism.types.rules import Rule, RuleKind, rules_text, stored_rules, told
+from asterism.types.agents import Rule, RuleKind, rules_text, stored_rules, told
 from asterism.types.turns import (
     Call,
     EntryKind,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from asterism.store.journal import Draft
 from asterism.turns.rule_conflicts import contradiction
 from asterism.turns.rules import Attempt, RuleState
-from asterism.types.rules import Rule, RuleKind
+from asterism.types.agents import Rule, RuleKind
 from asterism.types.turns import Call, EntryKind, Reply, result_wire
 
 TOOLS = ["a", "b", "c", "x_1", "x_2"]

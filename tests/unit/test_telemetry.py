@@ -15,19 +15,19 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics import parser as open_metrics
 from prometheus_client.parser import text_string_to_metric_families
 
+from asterism.app.metrics import render_metrics
 from asterism.cli.log import secrets_of
 from asterism.config import Settings
 from asterism.errors import BudgetReached, KeyRefused, ModelBusy, ToolError
+from asterism.store.events import Figures
 from asterism.telemetry import Counts, ModelWatch, Telemetry, ToolWatch, current_turn
-from asterism.telemetry.counts import OTHER, Counter, Histogram, LabeledHistogram, error_class
 from asterism.telemetry.logs import JsonLines, TextLines
-from asterism.telemetry.prometheus import render_metrics
+from asterism.telemetry.metrics import OTHER, Counter, Histogram, LabeledHistogram, error_class
 from asterism.telemetry.spans import input_messages, output_messages
-from asterism.types.agents import Agent
-from asterism.types.events import Figures
+from asterism.types.agents import AgentRecord
 from asterism.types.turns import Call, Outcome, Reply, TurnState, Usage
 
-ARIA = Agent("agent_1", "aria", "a:b", "", 0)
+ARIA = AgentRecord("agent_1", "aria", "a:b", "", 0)
 
 
 def test_a_counter_has_a_bounded_number_of_series():

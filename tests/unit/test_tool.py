@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import Field
 
-from asterism import NOT_HAPPENED, Agent, RetrySafety, Tool, ToolContext, ToolError, tool
+from asterism import NOT_HAPPENED, AgentRecord, RetrySafety, Tool, ToolContext, ToolError, tool
 from asterism.errors import ConfigError
 from asterism.tools.tool import Toolbox, as_text
 
@@ -70,7 +70,7 @@ def test_a_parameter_may_be_called_title():
 def test_arguments_are_converted_and_defaults_filled_in():
     given = book.read('{"room": "attic", "day": "2026-12-24"}')
     assert given == {"room": "attic", "day": date(2026, 12, 24), "guests": 2, "notes": None}
-    agent = Agent("agent_1", "aria", "a:b", "", 0)
+    agent = AgentRecord("agent_1", "aria", "a:b", "", 0)
     context = ToolContext(agent, "turn_1", "turn_1/0/call/0", 0)
     assert asyncio.run(book.run(context, given)).endswith("attic on 24.12. for 2, None")
 

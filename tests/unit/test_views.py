@@ -8,7 +8,7 @@ import pytest
 
 from asterism.errors import NotFound
 from asterism.memory.schemas import read_schema
-from asterism.types.people import OWNER_ONLY, Audience
+from asterism.types.agents import OWNER_ONLY, Audience
 from asterism.views import page_of, problem, problem_of, view
 
 

@@ -120,7 +120,7 @@ async def _health(home: Asterism, problems: Sequence[str]) -> tuple[dict[str, An
     try:
         async with asyncio.timeout(_PATIENCE):
             found["agents"], found["waiting"] = await home.counts()
-            dead = len(await home.deliveries("dead"))
+            dead = len(await home.outbox.list("dead"))
     except (AsterismError, TimeoutError) as error:
         said = error.message if isinstance(error, AsterismError) else "The store does not answer."
         found["status"] = "failing"

@@ -1,27 +1,61 @@
-"""The verbs about agents."""
+"""Agents: how they are made, talked to, searched and taken out of service."""
 
 from __future__ import annotations
 
+import builtins
+import contextlib
 import logging
-from collections.abc import Sequence
-from dataclasses import fields, replace
-from typing import Any
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
 
-from asterism.app.audit import note
-from asterism.app.nouns import Nouns
-from asterism.app.session import checked_model, checked_name, checked_system, no_such, verbs
+from asterism.app.engine import Engine
+from asterism.app.session import (
+    AnyText,
+    Session,
+    checked_model,
+    checked_name,
+    checked_schema,
+    checked_system,
+    no_such,
+    note,
+    verbs,
+)
 from asterism.errors import AsterismError, Conflict, InvalidInput, NotFound
 from asterism.permissions import Act
 from asterism.ports import ModelRequest, Warm
-from asterism.store import agents, inbox
+from asterism.store import agents, journal, messages
 from asterism.store.database import Connection
 from asterism.telemetry.redaction import RequestRedactor
+from asterism.times import When, ms_of
 from asterism.turns.context import enter, load
 from asterism.turns.replay import append_past, read_past
 from asterism.turns.rules import narrowed
-from asterism.types.agents import DEFAULT_MODEL, Agent, Limits, new_id
-from asterism.types.people import OWNER, OWNER_ALONE
-from asterism.types.turns import ImportResult, PastMessage
+from asterism.turns.runtime import last_signal, signals_of_turn, time_of
+from asterism.types.agents import (
+    DEFAULT_MODEL,
+    OWNER,
+    OWNER_ALONE,
+    AgentRecord,
+    Limits,
+    Participants,
+    image,
+    new_id,
+)
+from asterism.types.search import DOMAINS, Query, SearchResult
+from asterism.types.turns import (
+    ImportResult,
+    Message,
+    MessageOrigin,
+    Outcome,
+    PastMessage,
+    Receipt,
+    Signal,
+)
+
+if TYPE_CHECKING:
+    from asterism.app.archive import AgentArchive
+    from asterism.app.blocks import AgentBlocks
 
 _log = logging.getLogger(__name__)
 
@@ -32,21 +66,115 @@ DEFAULT_SYSTEM = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Agent(AgentRecord):
+    """An agent of an open home: what is known of it, and what can be done with it."""
+
+    _agents: Agents = field(kw_only=True, repr=False, compare=False)
+
+    async def ask(self, text: str, **options: Any) -> Outcome:
+        """Send a message and wait for the answer; `Agents.send` has the options."""
+        return await self._agents.ask(self, text, **options)
+
+    async def send(self, text: str, **options: Any) -> Receipt:
+        """Send a message. On return it is stored and will be answered exactly once."""
+        return await self._agents.send(self, text, **options)
+
+    def stream(self, text: str, **options: Any) -> AsyncGenerator[Signal, None]:
+        """Send a message and yield the signals of its turn, `ended` or `parked` the last."""
+        return self._agents.stream(self, text, **options)
+
+    def watch(self, *, after: str | None = None) -> AsyncGenerator[Signal, None]:
+        """Yield the signals of all turns of this agent."""
+        return self._agents.watch(self, after=after)
+
+    async def search(self, text: str, **filters: Any) -> SearchResult:
+        """Return what this agent remembers of something, the best first."""
+        return await self._agents.search(self, text, **filters)
+
+    async def edit(self, **changes: Any) -> Agent:
+        """Change this agent and return it as it is then; `Agents.edit` has the options."""
+        return await self._agents.edit(self, **changes)
+
+    async def delete(self) -> None:
+        """Take this agent out of service. Its journal stays and can be read."""
+        await self._agents.delete(self)
+
+    async def import_messages(
+        self, messages: Sequence[PastMessage | tuple[str, str]]
+    ) -> ImportResult:
+        """Put a conversation from elsewhere at the end of this agent's past."""
+        return await self._agents.import_messages(self, messages)
+
+    @property
+    def model_in_use(self) -> str:
+        """The model that this agent thinks with now, as `vendor:name`."""
+        return self._agents.model_of(self)
+
+    @property
+    def blocks(self) -> AgentBlocks:
+        """The blocks that this agent sees: `await agent.blocks["human"].append("Has a cat.")`."""
+        return self._agents.blocks_of(self)
+
+    @property
+    def archive(self) -> AgentArchive:
+        """What this agent keeps for later: `await agent.archive.add("The rent is due.")`."""
+        return self._agents.archive_of(self)
+
+
+_RECORD_FIELDS = tuple(one.name for one in fields(AgentRecord))
+
+
 @verbs(
-    "home",
-    create_agent=Act.GOVERN,
-    ensure_agent=Act.GOVERN,
-    agent=Act.TALK,
+    "agent",
+    list=Act.READ,
+    get=Act.TALK,
+    create=Act.GOVERN,
+    ensure=Act.GOVERN,
+    edit=Act.GOVERN,
+    delete=Act.DELETE,
+    send=Act.TALK,
+    ask=Act.TALK,
+    stream=Act.TALK,
+    watch=Act.READ,
     warm=Act.TALK,
-    agents=Act.READ,
-    edit_agent=Act.GOVERN,
-    delete_agent=Act.DELETE,
     import_messages=Act.APPEND,
 )
-class AgentVerbs(Nouns):
-    """Agents: made, changed, copied and taken out of service."""
+class Agents:
+    """The agents of a home: made, talked to, changed and taken out of service."""
 
-    async def create_agent(
+    def __init__(
+        self,
+        engine: Engine,
+        session: Session,
+        search: Search,
+        blocks_of: Callable[[AgentRecord], AgentBlocks],
+        archive_of: Callable[[AgentRecord], AgentArchive],
+    ) -> None:
+        self._engine = engine
+        self._session = session
+        self.search = search
+        self.blocks_of = blocks_of
+        self.archive_of = archive_of
+
+    # -- which there are -------------------------------------------------------------------------
+
+    async def list(self) -> builtins.list[Agent]:
+        """Return all agents by name."""
+        found = await self._session.database.read(
+            lambda tx: agents.everyone(tx, self._session.constellation)
+        )
+        return [self._bound(record) for record in found]
+
+    async def get(self, name: str) -> Agent:
+        """Return an agent by name or id."""
+        return self._bound(await self._session.agent(name))
+
+    def _bound(self, record: AgentRecord) -> Agent:
+        """Return a record as an agent that can be talked to."""
+        return Agent(*[getattr(record, name) for name in _RECORD_FIELDS], _agents=self)
+
+    async def create(
         self,
         name: str,
         *,
@@ -56,22 +184,22 @@ class AgentVerbs(Nouns):
         limits: Limits | None = None,
     ) -> Agent:
         """Create an agent; its name must be free."""
-        agent = self._new_agent(name, model, system, tools, limits)
+        agent = self.new_record(name, model, system, tools, limits)
 
         async def work(tx: Connection) -> bool:
-            if not await agents.create(tx, self._engine.settings.constellation, agent):
+            if not await agents.create(tx, self._session.constellation, agent):
                 return False
             await self._note(tx, "agent.created", agent, model=agent.model)
             return True
 
-        if not await self._engine.database.write(work):
+        if not await self._session.database.write(work):
             raise Conflict(
                 f"There is an agent named {name!r} already. Choose another name, or change it with "
                 f'"asterism agent edit {name}". Nothing was created.'
             )
-        return agent
+        return self._bound(agent)
 
-    async def ensure_agent(
+    async def ensure(
         self,
         name: str,
         *,
@@ -80,11 +208,11 @@ class AgentVerbs(Nouns):
         tools: Sequence[str] | None = None,
         limits: Limits | None = None,
     ) -> Agent:
-        """Return the agent of that name, created as given if there is none."""
-        constellation = self._engine.settings.constellation
-        new = self._new_agent(name, model, system, tools, limits)
+        """Return the agent of that name, created with these options if there is none."""
+        constellation = self._session.constellation
+        new = self.new_record(name, model, system, tools, limits)
 
-        async def work(tx: Connection) -> Agent:
+        async def work(tx: Connection) -> AgentRecord:
             found = await agents.by_name(tx, constellation, name)
             if found is None and await agents.create(tx, constellation, new):
                 await self._note(tx, "agent.created", new, model=new.model)
@@ -94,22 +222,23 @@ class AgentVerbs(Nouns):
             assert found is not None
             return found
 
-        return await self._engine.database.write(work)
+        return self._bound(await self._session.database.write(work))
 
-    def _new_agent(
+    def new_record(
         self,
         name: str,
-        model: str | None,
-        system: str | None,
-        tools: Sequence[str] | None,
-        limits: Limits | None,
-    ) -> Agent:
-        return Agent(
+        model: str | None = None,
+        system: str | None = None,
+        tools: Sequence[str] | None = None,
+        limits: Limits | None = None,
+    ) -> AgentRecord:
+        """Return the record of a new agent, which is stored nowhere yet."""
+        return AgentRecord(
             id=new_id("agent"),
             name=checked_name(name),
             model=checked_model(model or DEFAULT_MODEL),
             system=checked_system(DEFAULT_SYSTEM.format(name=name) if system is None else system),
-            created_at=self._engine.clock(),
+            created_at=self._session.clock(),
             tools=self._checked_tools(tools),
             limits=limits or Limits(**self._engine.settings.limits.model_dump()),
         )
@@ -123,67 +252,9 @@ class AgentVerbs(Nouns):
                 raise NotFound(no_such("tool", name, there))
         return tuple(names)
 
-    async def agent(self, name: str) -> Agent:
-        """Return an agent by name or id."""
-        found = await self._find_agent(name)
-        if found is None:
-            everyone = await self.agents()
-            raise NotFound(no_such("agent", name, [one.name for one in everyone]))
-        return found
-
-    async def _find_agent(self, name: str) -> Agent | None:
-        return await self._engine.database.read(
-            lambda tx: agents.by_name(tx, self._engine.settings.constellation, name)
-        )
-
-    def model_of(self, agent: Agent) -> str:
-        """Return the model an agent thinks with now, as `vendor:name`."""
-        if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
-            raise InvalidInput(
-                f"model_of needs an agent, as home.agent gives it, and this is "
-                f"{type(agent).__name__}. Nothing was changed."
-            )
-        return self._engine.settings.default_model if agent.model == DEFAULT_MODEL else agent.model
-
-    async def warm(self, agent: Agent) -> None:
-        """Let the model of an agent get ready while nobody has asked anything yet, if it can."""
-        try:
-            link = self._engine.parts.link(self._engine.parts.chain(agent.model)[0])
-            if not isinstance(link.port, Warm):
-                return
-            live = await load(self._engine.database, agent.id, None)
-            await enter(
-                self._engine.database,
-                live,
-                OWNER_ALONE,
-                self._engine.settings.context.tokens,
-                self._engine.clock(),
-            )
-            request = ModelRequest(
-                model=link.name,
-                messages=live.messages(link.profile),
-                tools=narrowed(
-                    self._engine.toolbox.wire(agent.tools, compact=link.profile.compact),
-                    agent.rules,
-                ),
-                key="warm",
-                timeout=agent.limits.seconds,
-                agent_id=agent.id,
-            )
-            await link.port.warm(RequestRedactor().request(request))
-        except AsterismError as problem:
-            # Whoever asks will be told; this was only a head start.
-            _log.info("%s could not get ready: %s", agent.model, problem.message)
-
-    async def agents(self) -> list[Agent]:
-        """Return all agents by name."""
-        return await self._engine.database.read(
-            lambda tx: agents.everyone(tx, self._engine.settings.constellation)
-        )
-
-    async def edit_agent(
+    async def edit(
         self,
-        name: str,
+        agent: AgentRecord | str,
         *,
         new_name: str | None = None,
         model: str | None = None,
@@ -193,67 +264,184 @@ class AgentVerbs(Nouns):
         limits: Limits | None = None,
     ) -> Agent:
         """Change an agent; what is not given stays. It counts from its next turn on."""
-        agent = await self.agent(name)
-        chosen = agent.tools if tools is None else self._checked_tools(tools)
-        if all_tools:
-            chosen = None
+        now = await self._session.agent(agent)
+        chosen = now.tools if tools is None else self._checked_tools(tools)
         changed = replace(
-            agent,
-            name=checked_name(new_name) if new_name is not None else agent.name,
-            model=checked_model(model) if model is not None else agent.model,
-            system=checked_system(system) if system is not None else agent.system,
-            tools=chosen,
-            limits=limits or agent.limits,
+            now,
+            name=checked_name(new_name) if new_name is not None else now.name,
+            model=checked_model(model) if model is not None else now.model,
+            system=checked_system(system) if system is not None else now.system,
+            tools=None if all_tools else chosen,
+            limits=limits or now.limits,
         )
-        if changed.name != agent.name and await self._find_agent(changed.name):
-            raise Conflict(
-                f"There is an agent named {changed.name!r} already. Nothing was changed."
-            )
         different = [
-            one.name
-            for one in fields(agent)
-            if getattr(agent, one.name) != getattr(changed, one.name)
+            name for name in _RECORD_FIELDS if getattr(now, name) != getattr(changed, name)
         ]
+        constellation = self._session.constellation
 
         async def work(tx: Connection) -> int | None:
+            if "name" in different and await agents.by_name(tx, constellation, changed.name):
+                raise Conflict(
+                    f"There is an agent named {changed.name!r} already. Nothing was changed."
+                )
             version = await agents.edit(tx, changed)
             if version is not None:
                 await self._note(tx, "agent.changed", changed, changed=different)
             return version
 
-        version = await self._engine.database.write(work)
+        version = await self._session.database.write(work)
         if version is None:
-            raise NotFound(f"The agent {name!r} was deleted meanwhile. Nothing was changed.")
-        self._engine.runtime.forget(agent.id)
-        return replace(changed, version=version)
+            raise NotFound(f"The agent {now.name!r} was deleted meanwhile. Nothing was changed.")
+        self._engine.runtime.forget(now.id)
+        return self._bound(replace(changed, version=version))
 
-    async def delete_agent(self, name: str) -> Agent:
+    async def delete(self, agent: AgentRecord | str) -> Agent:
         """Take an agent out of service. Its journal stays and can be read."""
-        agent = await self.agent(name)
-        waiting = await self._engine.database.read(
-            lambda tx: inbox.waiting(tx, self._engine.settings.constellation, agent.id)
+        now = await self._session.agent(agent)
+        waiting = await self._session.database.read(
+            lambda tx: messages.waiting(tx, self._session.constellation, now.id)
         )
         if waiting:
             raise Conflict(
-                f"{agent.name} has {len(waiting)} messages to answer first. Wait until it has "
+                f"{now.name} has {len(waiting)} messages to answer first. Wait until it has "
                 "answered them. Nothing was deleted."
             )
-        at = self._engine.clock()
+        at = self._session.clock()
 
         async def work(tx: Connection) -> None:
-            await agents.delete(tx, agent.id, at)
-            await self._note(tx, "agent.deleted", agent)
+            await agents.delete(tx, now.id, at)
+            await self._note(tx, "agent.deleted", now)
 
-        await self._engine.database.write(work)
-        self._engine.runtime.forget(agent.id)
-        return agent
+        await self._session.database.write(work)
+        self._engine.runtime.forget(now.id)
+        return self._bound(now)
+
+    async def _note(self, tx: Connection, kind: str, agent: AgentRecord, **body: Any) -> None:
+        """Leave in the audit log what was done to an agent."""
+        await note(tx, self._session, kind, by="api", agent_id=agent.id, what=agent.name, **body)
+
+    # -- messages --------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        agent: AgentRecord | str,
+        text: AnyText,
+        *,
+        channel: str = "api",
+        external_id: str | None = None,
+        sender: str | None = None,
+        reply_to: str | None = None,
+        images: Sequence[bytes] = (),
+        schema: Mapping[str, Any] | None = None,
+        room: str | None = None,
+        present: Sequence[str] = (),
+    ) -> Receipt:
+        """Hand in a message. On return it is stored and will be answered exactly once.
+
+        Args:
+            agent: The agent, or its name or id.
+            text: What is said.
+            channel: Where it comes from, and where the answer goes if there is `reply_to`.
+            external_id: The message's id there; the same id again is the same message.
+            sender: Who says it, by their name in the channel; None: the owner.
+            reply_to: Where in the channel the answer is delivered.
+            images: PNG, JPEG, GIF or WebP files that belong to the message.
+            schema: A JSON schema; the answer's text will be JSON that fulfils it.
+            room: The room of the channel where it is said; None: in private.
+            present: Who else is there, by their names in the channel. The agent sees only what
+                everyone present may see.
+
+        Where somebody other than the owner acts, it is they who speak, in private: `channel`,
+        `sender`, `reply_to`, `room` and `present` are the owner's and the channels' to say.
+        """
+        speaker = None
+        if not self._session.is_owner:
+            speaker = self._speaker(
+                channel=channel != "api",
+                sender=sender,
+                reply_to=reply_to,
+                room=room,
+                present=present,
+            )
+        message = Message(
+            await self._id_of(agent),
+            (text, *map(image, images)),
+            MessageOrigin(channel, sender, reply_to, room),
+            external_id,
+            tuple(present),
+            checked_schema(schema) if schema is not None else None,
+        )
+        return await self._engine.runtime.accept(message, speaker)
+
+    def _speaker(self, **options: object) -> str:
+        """Return who speaks where somebody acts who is not the owner: they themselves."""
+        actor = self._session.actor
+        said = [name for name, value in options.items() if value]
+        if said:
+            raise InvalidInput(
+                f"{actor.name} speaks for themselves, so that {' and '.join(said)} cannot be "
+                "given. Leave it out, or let the owner hand the message in. Nothing was stored."
+            )
+        return actor.id
+
+    async def _id_of(self, agent: AgentRecord | str) -> str:
+        if isinstance(agent, AgentRecord):
+            return agent.id
+        return (await self._session.agent(agent)).id
+
+    async def ask(self, agent: AgentRecord | str, text: AnyText, **options: Any) -> Outcome:
+        """Hand in a message and wait for how its turn ends."""
+        return await self._engine.runtime.wait(await self.send(agent, text, **options))
+
+    async def stream(
+        self, agent: AgentRecord | str, text: AnyText, **options: Any
+    ) -> AsyncGenerator[Signal, None]:
+        """Hand in a message and yield the signals of its turn, `ended` or `parked` the last."""
+        agent_id = await self._id_of(agent)
+        runtime = self._engine.runtime
+        async with contextlib.aclosing(
+            signals_of_turn(
+                self._engine.hub,
+                runtime.wait,
+                agent_id,
+                lambda: self.send(agent_id, text, **options),
+            )
+        ) as signals:
+            async for signal in signals:
+                yield signal
+
+    async def watch(
+        self, agent: AgentRecord | str, *, after: str | None = None
+    ) -> AsyncGenerator[Signal, None]:
+        """Yield the signals of all turns of an agent, from the one after `after` on.
+
+        If the log of signals does not reach back that far, the turns that ended since are told from
+        the journal first, after a signal `gap`.
+        """
+        agent_id, hub = await self._id_of(agent), self._engine.hub
+        told: set[str] = set()
+        if after is not None and not hub.knows(agent_id, after):
+            yield Signal(after, agent_id, "", "gap", {})
+            # From here on signals are kept, so that nothing falls between journal and log.
+            since, after = time_of(after), hub.place(agent_id)
+            missed = await self._session.database.read(
+                lambda tx: journal.ended_since(tx, agent_id, since)
+            )
+            told = {record.id for record in missed}
+            for record in missed:
+                if await self._session.sees_turn(record.id):
+                    yield last_signal(await self._engine.runtime.outcome(record.id))
+        async with contextlib.aclosing(hub.watch(agent_id, after)) as signals:
+            async for signal in signals:
+                if signal.turn_id not in told and await self._session.sees_turn(signal.turn_id):
+                    yield signal
 
     async def import_messages(
-        self, agent: Agent | str, messages: Sequence[PastMessage | tuple[str, str]]
+        self, agent: AgentRecord | str, messages: Sequence[PastMessage | tuple[str, str]]
     ) -> ImportResult:
         """Put a conversation from elsewhere at the end of an agent's past; nobody is asked.
 
-        All of it is stored, or nothing. Whoever else spoke in it, only the owner may hear it. What
+        All of it is stored, or nothing. Whoever else spoke in it, only the owner may see it. What
         somebody other than the owner imports is theirs, and trusted as far as they are.
 
         Args:
@@ -264,27 +452,119 @@ class AgentVerbs(Nouns):
         Returns:
             The ids of the turns that it has become, and of the messages.
         """
-        agent_id = agent.id if isinstance(agent, Agent) else (await self.agent(agent)).id
-        at, constellation = self._engine.clock(), self._engine.settings.constellation
-        session = self._session
+        agent_id, session, at = await self._id_of(agent), self._session, self._session.clock()
         past = read_past(messages, at, OWNER if session.writes_as_owner else session.actor.id)
 
         async def work(tx: Connection) -> ImportResult:
             trust = (await session.writer(tx, "api")).source.trust
-            imported = await append_past(tx, constellation, agent_id, past, at, trust)
+            imported = await append_past(tx, session.constellation, agent_id, past, at, trust)
             count = len(imported.messages)
-            await note(
-                tx, self._session, "messages.imported", by="api", agent_id=agent_id, count=count
-            )
+            await note(tx, session, "messages.imported", by="api", agent_id=agent_id, count=count)
             return imported
 
         try:
-            return await self._engine.database.write(work)
+            return await session.database.write(work)
         finally:
             # The commit may come although nobody waits for it any more.
             self._engine.runtime.forget(agent_id)
             self._engine.indexing.kick(agent_id)
 
-    async def _note(self, tx: Connection, kind: str, agent: Agent, **body: Any) -> None:
-        """Leave in the audit log what was done to an agent."""
-        await note(tx, self._session, kind, by="api", agent_id=agent.id, what=agent.name, **body)
+    # -- models ----------------------------------------------------------------------------------
+
+    def model_of(self, agent: AgentRecord) -> str:
+        """Return the model an agent thinks with now, as `vendor:name`."""
+        if not isinstance(agent, AgentRecord):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
+            raise InvalidInput(
+                f"agent.model_of takes an agent, as home.agents.get returns it, and was given "
+                f"a value of type {type(agent).__name__}. Nothing was changed."
+            )
+        return self._engine.settings.default_model if agent.model == DEFAULT_MODEL else agent.model
+
+    async def warm(self, agent: AgentRecord) -> None:
+        """Let the model of an agent get ready while nobody has asked anything yet, if it can."""
+        engine = self._engine
+        try:
+            link = engine.parts.link(engine.parts.chain(agent.model)[0])
+            if not isinstance(link.port, Warm):
+                return
+            live = await load(engine.database, agent.id, None)
+            tokens = engine.settings.context.tokens
+            await enter(engine.database, live, OWNER_ALONE, tokens, engine.clock())
+            tools = engine.toolbox.wire(agent.tools, compact=link.profile.compact)
+            request = ModelRequest(
+                model=link.name,
+                messages=live.messages(link.profile),
+                tools=narrowed(tools, agent.rules),
+                key="warm",
+                timeout=agent.limits.seconds,
+                agent_id=agent.id,
+            )
+            await link.port.warm(RequestRedactor().request(request))
+        except AsterismError as problem:
+            # Whoever asks will be told; this was only a head start.
+            _log.info("%s could not get ready: %s", agent.model, problem.message)
+
+
+@verbs("search", __call__=Act.READ)
+class Search:
+    """Search over all that agents remember: `await home.search("aria", "bicycle")`."""
+
+    def __init__(self, engine: Engine, session: Session) -> None:
+        self._engine = engine
+        self._session = session
+
+    async def __call__(
+        self,
+        agent: AgentRecord | str | None,
+        text: AnyText,
+        *,
+        domains: Sequence[str] = DOMAINS,
+        speaker: str | None = None,
+        role: str | None = None,
+        since: When | None = None,
+        until: When | None = None,
+        tags: Sequence[str] = (),
+        source: str | None = None,
+        participants: Participants = OWNER_ALONE,
+        limit: int = 10,
+        offset: int = 0,
+        moment: When | None = None,
+        neighbours: int = 0,
+    ) -> SearchResult:
+        """Return what memory has on a query, the best first; any text is a query.
+
+        Args:
+            agent: Whose memory; None: that of all agents.
+            text: What is looked for. Without a word in it, the newest are found.
+            domains: Where to look.
+            speaker: Only what this one said, by name, id or account.
+            role: Only messages of `user` or `assistant`.
+            since: Only what is of this time or later.
+            until: Only what is of this time or earlier.
+            tags: Only passages that have all of these.
+            source: Only documents of the source with this name or id.
+            participants: Those present; what one of them may not see is not there.
+            limit: How many hits.
+            offset: How many of the best are left out: the pages before.
+            moment: As memory was then; None: now.
+            neighbours: How many texts before and after each hit come with it.
+        """
+        session = self._session
+        query = Query(
+            text,
+            domains=tuple(domains),
+            speaker=speaker,
+            role=role,
+            since=ms_of(since),
+            until=ms_of(until),
+            tags=tuple(tags),
+            source=source,
+            limit=limit,
+            offset=offset,
+            moment=ms_of(moment),
+            neighbours=neighbours,
+        )
+        agent_id = None if agent is None else await session.agent_id(agent)
+        return await self._engine.searcher.find(
+            agent_id, query, lambda tx: session.among(tx, participants)
+        )

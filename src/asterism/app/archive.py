@@ -7,9 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from asterism.app.audit import note
-from asterism.app.search import Search
-from asterism.app.session import AnyText, Session, verbs
+from asterism.app.session import AnyText, Session, note, verbs
 from asterism.errors import BudgetReached, ModelError
 from asterism.memory import archive, people
 from asterism.memory.gate import passages as gate
@@ -18,16 +16,16 @@ from asterism.memory.likeness import Relation, judge_prompt, parse_verdict
 from asterism.permissions import Act
 from asterism.store.database import Connection
 from asterism.store.passages import PassageEdit
-from asterism.types.agents import Agent
+from asterism.types.agents import AgentRecord
 from asterism.types.memory import AppendPassage, Insert, Passage, Retract, Source, Tag
-from asterism.types.search import Hit
+from asterism.types.search import Hit, SearchResult
 
 _log = logging.getLogger(__name__)
 _BATCH = 500
 _ASKED_ABOUT = 3
 """About how many passages that are nearest to a new one a model is asked."""
 
-Ask = Callable[[Agent, str], Awaitable[str]]
+Ask = Callable[[AgentRecord, str], Awaitable[str]]
 _DONE: dict[type, str] = {AppendPassage: "appended", Retract: "retracted", Tag: "tagged"}
 
 
@@ -46,15 +44,26 @@ _DONE: dict[type, str] = {AppendPassage: "appended", Retract: "retracted", Tag: 
 class Archive:
     """What agents keep beyond their blocks, found by search."""
 
-    def __init__(self, session: Session, search: Search, judge: Callable[[], Ask | None]) -> None:
-        """Make the verbs; `judge` returns what puts a question to a model, if that is wanted."""
+    def __init__(
+        self,
+        session: Session,
+        search: Callable[..., Awaitable[SearchResult]],
+        judge: Callable[[], Ask | None],
+    ) -> None:
+        """Make the verbs.
+
+        Args:
+            session: Who acts, and where.
+            search: Searches all memory: `home.search`.
+            judge: Returns what puts a question to a model, if that is wanted.
+        """
         self._session = session
         self._search = search
         self._judge = judge
 
     async def list(
         self,
-        agent: Agent | str,
+        agent: AgentRecord | str,
         *,
         tag: str | None = None,
         moment: int | None = None,
@@ -102,7 +111,7 @@ class Archive:
 
     async def add(
         self,
-        agent: Agent | str,
+        agent: AgentRecord | str,
         text: str,
         *,
         tags: Sequence[str] = (),
@@ -150,7 +159,7 @@ class Archive:
 
         return await session.database.write(work)
 
-    async def _contradicted(self, ask: Ask, agent: Agent, text: str) -> frozenset[str]:
+    async def _contradicted(self, ask: Ask, agent: AgentRecord, text: str) -> frozenset[str]:
         """Return the passages that a model finds contradicted by a new text.
 
         Nothing is merged or replaced on a model's word: it may only point out what it doubts.
@@ -169,7 +178,7 @@ class Archive:
 
     async def add_many(
         self,
-        agent: Agent | str,
+        agent: AgentRecord | str,
         texts: Iterable[str],
         *,
         tags: Sequence[str] = (),
@@ -224,6 +233,30 @@ class Archive:
 
         return await session.database.write(work)
 
-    async def search(self, agent: Agent | str, query: AnyText, **filters: Any) -> list[Hit]:
+    async def search(self, agent: AgentRecord | str, query: AnyText, **filters: Any) -> list[Hit]:
         """Return the hits of `Asterism.search`, which has the same filters."""
         return (await self._search(agent, query, **filters)).hits
+
+
+class AgentArchive:
+    """The archive of one agent: `await agent.archive.add("The rent is due on the first.")`."""
+
+    def __init__(self, archive: Archive, agent: AgentRecord) -> None:
+        self._archive = archive
+        self._agent = agent
+
+    async def list(self, **options: Any) -> Sequence[Passage]:
+        """Return its passages, the newest first; `Archive.list` has the options."""
+        return await self._archive.list(self._agent, **options)
+
+    async def add(self, text: str, **options: Any) -> Written:
+        """Store a passage; `Archive.add` has the options."""
+        return await self._archive.add(self._agent, text, **options)
+
+    async def add_many(self, texts: Iterable[str], **options: Any) -> int:
+        """Store many passages; return how many were new."""
+        return await self._archive.add_many(self._agent, texts, **options)
+
+    async def search(self, query: str, **filters: Any) -> Sequence[Hit]:
+        """Return what was found; `Agents.search` has the same filters."""
+        return await self._archive.search(self._agent, query, **filters)

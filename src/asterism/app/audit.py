@@ -15,11 +15,9 @@ from asterism.errors import InvalidInput, NotFound
 from asterism.permissions import Act
 from asterism.store import agents, events
 from asterism.store.database import Connection, Row
-from asterism.store.events import verify
-from asterism.types.agents import Agent
-from asterism.types.effects import EffectKind
-from asterism.types.events import Event, Flaw, Recorded, Verified, home_chain, is_home
-from asterism.types.people import OWNER
+from asterism.store.events import Flaw, Recorded, Verified, home_chain, is_home, verify
+from asterism.types.agents import OWNER, AgentRecord
+from asterism.types.permissions import EffectKind
 
 HOME = "home"
 """How the home's chain is called where a person names one."""
@@ -30,33 +28,6 @@ COLUMNS = (
     *("chain", "number", "at", "kind", "actor", "agent_id", "turn_id", "body", "salt"),
     *("digest", "hash"),
 )
-
-
-async def note(
-    tx: Connection,
-    session: Session,
-    kind: str,
-    *,
-    by: str,
-    agent_id: str | None = None,
-    turn_id: str | None = None,
-    **body: Any,
-) -> None:
-    """Leave an event of whoever acts in the home's chain, in the transaction of the effect.
-
-    Args:
-        tx: The transaction.
-        session: The home.
-        kind: A thing and what became of it, such as `block.created`.
-        by: By what means they do it, such as `cli`.
-        agent_id: The agent that it is about.
-        turn_id: The turn that it is about.
-        body: What else is to be known; `what` names the thing.
-    """
-    told = {name: value for name, value in body.items() if value not in (None, "", (), [])}
-    actor = str(session.actor)
-    event = Event(kind, actor, session.clock(), {**told, "by": by}, agent_id or None, turn_id)
-    await events.append(tx, home_chain(session.constellation), [event])
 
 
 VERDICTS = ("allowed", "denied", "asked")
@@ -96,7 +67,7 @@ class Audit:
     async def list(
         self,
         *,
-        agent: Agent | str | None = None,
+        agent: AgentRecord | str | None = None,
         kind: str | None = None,
         actor: str | None = None,
         turn: str | None = None,
@@ -150,7 +121,7 @@ class Audit:
     async def autonomy(
         self,
         *,
-        agent: Agent | str | None = None,
+        agent: AgentRecord | str | None = None,
         since: int | None = None,
         until: int | None = None,
     ) -> Autonomy:

@@ -5,33 +5,39 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from asterism.app.audit import note
-from asterism.app.session import Session, verbs
+from asterism.app.session import Session, note, verbs
 from asterism.errors import NotAllowed, NotFound
 from asterism.memory import blocks, history, people
+from asterism.memory import blocks as rows
 from asterism.memory.blocks import VisibleBlock
 from asterism.memory.edits import BlockContent
 from asterism.memory.gate import blocks as gate
 from asterism.memory.gate import replicas, undo
 from asterism.memory.schemas import read_schema
 from asterism.permissions import Act
-from asterism.store import blocks as rows
 from asterism.store.database import Connection
-from asterism.types.agents import Agent
+from asterism.times import When, ms_of
+from asterism.types.agents import AgentRecord
 from asterism.types.memory import (
     DEFAULT_LIMIT,
+    Append,
     Block,
     BlockType,
     BlockWrite,
     EditRecord,
     Line,
     Permission,
+    Replace,
+    Restore,
     Revert,
     Schema,
+    SetField,
+    SetText,
     Share,
+    Undo,
 )
 
-Whose = Agent | str | None
+Whose = AgentRecord | str | None
 """An agent, its name or id, or None for blocks of the whole constellation."""
 
 
@@ -63,7 +69,7 @@ class Blocks:
         async def read(tx: Connection) -> list[VisibleBlock]:
             participants = await self._session.participants(tx)
             found = await blocks.seen_by(tx, self._session.constellation, agent_id)
-            visible = (blocks.visible_to(one, participants) for one in found)
+            visible = (blocks.as_visible_to(one, participants) for one in found)
             return [one for one in visible if one is not None]
 
         return await self._session.database.read(read)
@@ -77,7 +83,7 @@ class Blocks:
         """Return a block as whoever acts may see it."""
         participants = await self._session.participants(tx)
         seen = await blocks.find(tx, self._session.constellation, agent_id, label, participants)
-        visible = blocks.visible_to(seen, participants)
+        visible = blocks.as_visible_to(seen, participants)
         assert visible is not None, "what they may not hear was not found"
         return visible
 
@@ -233,9 +239,9 @@ class Blocks:
         return await self._session.database.read(read)
 
     async def at(
-        self, agent: Whose, label: str, *, version: int | None = None, moment: int | None = None
+        self, agent: Whose, label: str, *, version: int | None = None, moment: When | None = None
     ) -> list[Line]:
-        """Return what a block said at a version, or at a moment in milliseconds."""
+        """Return what a block said at a version, or at a moment."""
         seen = await self.get(agent, label)
         if version is None and moment is None:
             return list(seen.lines)
@@ -243,17 +249,19 @@ class Blocks:
             version = await self.version_at(agent, label, moment)
         return await self._lines(seen.block, version or 0)
 
-    async def version_at(self, agent: Whose, label: str, moment: int) -> int:
+    async def version_at(self, agent: Whose, label: str, moment: When) -> int:
         """Return the version that a block had at a moment; 0: it was not there yet."""
         block = (await self.get(agent, label)).block
+        then = ms_of(moment)
+        assert then is not None
 
         async def read(tx: Connection) -> int:
             if self._session.sees_all:
-                return await history.version_at(tx, block.id, moment)
+                return await history.version_at(tx, block.id, then)
             visible = await history.visible_edits(
                 tx, block.id, await self._session.participants(tx)
             )
-            return max((one for one, (edit, _) in visible.items() if edit.at <= moment), default=0)
+            return max((one for one, (edit, _) in visible.items() if edit.at <= then), default=0)
 
         return await self._session.database.read(read)
 
@@ -301,6 +309,84 @@ class Blocks:
             return await replicas.export_updates(tx, writer, block.id, since)
 
         return await self._session.database.write(work)
+
+
+class AgentBlocks:
+    """The blocks that one agent sees; `agent.blocks["human"]` names one of them."""
+
+    def __init__(self, blocks: Blocks, agent: AgentRecord) -> None:
+        self._blocks = blocks
+        self._agent = agent
+
+    def __getitem__(self, label: str) -> AgentBlock:
+        """Return a block by its label; nothing is read yet."""
+        return AgentBlock(self._blocks, self._agent, label)
+
+    async def list(self) -> Sequence[VisibleBlock]:
+        """Return all of them."""
+        return await self._blocks.list(self._agent)
+
+    async def create(self, label: str, content: str = "", **options: Any) -> AgentBlock:
+        """Create a block of this agent; `Blocks.create` has the options."""
+        await self._blocks.create(self._agent, label, content, **options)
+        return self[label]
+
+
+class AgentBlock:
+    """A block that an agent sees, by its label: read and edited by the owner."""
+
+    def __init__(self, blocks: Blocks, agent: AgentRecord, label: str) -> None:
+        self._blocks = blocks
+        self._agent = agent
+        self.label = label
+
+    async def get(self) -> VisibleBlock:
+        """Return what is known of it, with its lines."""
+        return await self._blocks.get(self._agent, self.label)
+
+    async def text(self) -> str:
+        """Return what it says."""
+        return (await self.get()).block.text
+
+    async def append(self, content: str, *, section: str | None = None, reason: str = "") -> Block:
+        """Add a line, or an item or entry, to the end."""
+        return await self.write(Append(content, section), reason=reason)
+
+    async def replace(
+        self, old: str, new: str, *, section: str | None = None, reason: str = ""
+    ) -> Block:
+        """Put a text in place of the first that reads so."""
+        return await self.write(Replace(old, new, section=section), reason=reason)
+
+    async def set(self, content: str, *, section: str | None = None, reason: str = "") -> Block:
+        """Put a text in place of all that it says."""
+        return await self.write(SetText(content, section=section), reason=reason)
+
+    async def set_field(
+        self, field: str, value: Any, *, section: str | None = None, reason: str = ""
+    ) -> Block:
+        """Give a field of a map a value."""
+        return await self.write(SetField(field, value, section), reason=reason)
+
+    async def undo(self, *, reason: str = "") -> Block:
+        """Take the latest edit back."""
+        return await self.write(Undo(), reason=reason)
+
+    async def restore(self, version: int, *, reason: str = "") -> Block:
+        """Make it say what it said at a version."""
+        return await self.write(Restore(version), reason=reason)
+
+    async def write(self, write: BlockWrite, *, reason: str = "") -> Block:
+        """Edit, describe, share, undo or put it away."""
+        return await self._blocks.write(self._agent, self.label, write, reason=reason)
+
+    async def history(self, *, limit: int = 50, before: int | None = None) -> Sequence[EditRecord]:
+        """Return its edits, the newest first."""
+        return await self._blocks.history(self._agent, self.label, limit=limit, before=before)
+
+    async def at(self, *, version: int | None = None, moment: When | None = None) -> Sequence[Line]:
+        """Return what it said at a version, or at a moment."""
+        return await self._blocks.at(self._agent, self.label, version=version, moment=moment)
 
 
 async def _create(*given: Any, **named: Any) -> tuple[Block, bool]:

@@ -18,8 +18,7 @@ from asterism.turns.context import LiveAgent, enter, load
 from asterism.turns.shown import ShownContext, context_now, context_of_step, tail_now
 from asterism.turns.spending import TurnBudget
 from asterism.turns.turn import TurnServices
-from asterism.types.agents import Agent, new_id
-from asterism.types.people import OWNER_ALONE, Participants
+from asterism.types.agents import OWNER_ALONE, AgentRecord, Participants, new_id
 from asterism.types.spending import Payer
 from asterism.types.turns import Entry, EntryKind, message_wire
 
@@ -44,7 +43,7 @@ class Contexts:
         self._services = services
         self._at_work = at_work
 
-    async def now(self, agent: Agent | str, *, present: Sequence[str] = ()) -> ShownContext:
+    async def now(self, agent: AgentRecord | str, *, present: Sequence[str] = ()) -> ShownContext:
         """Return what a model would be shown if a message came now, with these persons present."""
         session, services = self._session, self._services
         found = await session.agent(agent)
@@ -84,7 +83,7 @@ class Contexts:
             )
         return found
 
-    async def fold(self, agent: Agent | str) -> CompactionResult:
+    async def fold(self, agent: AgentRecord | str) -> CompactionResult:
         """Fold the older half of what an agent sees now into a summary; originals stay."""
         # It takes 20 ms to import, and whoever only looks at a context needs none of it.
         from asterism.turns.compaction import fold
@@ -144,7 +143,7 @@ def tell_log(kind: str, text: str) -> None:
 
 @asynccontextmanager
 async def reservations_for(
-    services: TurnServices, agent: Agent, key: str
+    services: TurnServices, agent: AgentRecord, key: str
 ) -> AsyncGenerator[TurnBudget | None]:
     """Yield the money for what no turn pays for, and settle it; None where none is counted."""
     if services.spending is None:
@@ -167,7 +166,7 @@ async def reservations_for(
         await reservations.close()
 
 
-async def ask_aside(services: TurnServices, agent: Agent, text: str, key: str) -> str:
+async def ask_aside(services: TurnServices, agent: AgentRecord, text: str, key: str) -> str:
     """Return a short answer of an agent's model; raise `ModelError` or `BudgetReached`."""
 
     def compose(model: str, profile: Profile, too_long: int) -> ModelRequest:

@@ -28,7 +28,6 @@ from asterism.errors import AsterismError, ConfigError, NotFound
 from asterism.gate import policies_of
 from asterism.memory.forgetting import ForgottenTexts
 from asterism.models.chain import Chain, ChainLink, RateLimiter, VendorState
-from asterism.models.prices import Prices
 from asterism.permissions import Act, Authority
 from asterism.ports import (
     Channel,
@@ -41,32 +40,28 @@ from asterism.ports import (
     Profile,
 )
 from asterism.private import make_directory
-from asterism.runtime.indexing import Indexing
 from asterism.search import clear_caches
 from asterism.store import events
-from asterism.store.database import Database
+from asterism.store.database import Connection, Database
 from asterism.store.sqlite import open_sqlite
 from asterism.telemetry import Telemetry
 from asterism.tools.builtin.meta import add_more_tool, add_plan_tool
 from asterism.tools.tool import Tool, Toolbox
 from asterism.turns.approvals import ApprovalQueue
-from asterism.turns.lanes import Lanes, LocalLanes
-from asterism.turns.outbox import Outbox
-from asterism.turns.runtime import Runtime
-from asterism.turns.schedule import Schedules
-from asterism.turns.spending import Spending
+from asterism.turns.indexing import Indexing
+from asterism.turns.lanes import Lanes, LocalLanes, OutboxPump, SchedulePump
+from asterism.turns.runtime import Hub, Runtime
+from asterism.turns.spending import Prices, Spending
 from asterism.turns.turn import TurnServices
-from asterism.turns.watch import Hub
-from asterism.types.agents import DEFAULT_MODEL, chain_of
+from asterism.types.agents import DEFAULT_MODEL, Participants, Trust, chain_of
 from asterism.types.memory import TOMBSTONES
-from asterism.types.people import Participants, Trust
 from asterism.types.search import Query, SearchResult
 from asterism.types.turns import Folds, Strategy
 
 if TYPE_CHECKING:
     from asterism.app.mcp import McpServers
     from asterism.models.cassette import Cassette
-    from asterism.search.encode import QueryEncoder
+    from asterism.search.search import Searcher
 
 
 class Engine:
@@ -95,7 +90,7 @@ class Engine:
         self.lanes: Lanes | None = None
         self._forgotten = ForgottenTexts(data, constellation)
         self.services = self._make_services()
-        self.outbox = Outbox(
+        self.outbox = OutboxPump(
             database,
             self.parts.channel,
             lambda: self.settings.outbox,
@@ -136,7 +131,7 @@ class Engine:
             clear=self.clear,
         )
         """For the owner, and for what the home does by itself."""
-        self.schedules = Schedules(database, constellation, clock, self._poke)
+        self.schedules = SchedulePump(database, constellation, clock, self._poke)
         self.keys = KeyRing(self.session, lambda: self.settings, environ, self._key_changed)
         self.workshop = Workshop(data, lambda: self.settings)
         self.tools = OfferedTools(
@@ -202,18 +197,26 @@ class Engine:
         return "mcp" in vars(self)
 
     @cached_property
-    def query_encoder(self) -> QueryEncoder:
-        """What asks encoders for the vectors of queries."""
+    def searcher(self) -> Searcher:
+        """What searches memory, for turns and for whoever asks."""
         from asterism.search.encode import QueryEncoder
+        from asterism.search.search import Searcher
 
-        return QueryEncoder(self.parts.encoder)
+        return Searcher(
+            self.database,
+            self.settings.constellation,
+            self.clock,
+            QueryEncoder(self.parts.encoder),
+            lambda: self.settings.search.encoder,
+        )
 
     async def _find(self, agent_id: str, query: Query, participants: Participants) -> SearchResult:
-        """Search for an agent in a turn; the verb is imported when it is first used."""
-        from asterism.app.search import Search
+        """Search for an agent in a turn."""
 
-        search = Search(self.session, self.query_encoder, lambda: self.settings.search.encoder)
-        return await search.find(agent_id, query, participants)
+        async def present(_: Connection) -> Participants:
+            return participants
+
+        return await self.searcher.find(agent_id, query, present)
 
     # -- what changes ----------------------------------------------------------------------------
 
@@ -527,7 +530,7 @@ async def metrics(
     accept: str,
 ) -> tuple[bytes, str]:
     """Return the metrics in a format that Prometheus reads, and the type of that format."""
-    from asterism.telemetry.prometheus import render_metrics
+    from asterism.app.metrics import render_metrics
 
     try:
         async with asyncio.timeout(_PATIENCE):

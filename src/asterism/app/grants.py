@@ -10,10 +10,10 @@ from asterism.errors import Conflict, InvalidInput, NotFound
 from asterism.permissions import Act
 from asterism.store import approvals, events
 from asterism.store.database import Connection
+from asterism.store.events import Event, home_chain
 from asterism.turns.approvals import check_limits
-from asterism.types.agents import Agent, new_id
-from asterism.types.approvals import Grant, told_of
-from asterism.types.events import Event, home_chain
+from asterism.types.agents import AgentRecord, new_id
+from asterism.types.permissions import Grant, told_of
 
 _MOST_USES = 1_000_000
 
@@ -26,7 +26,7 @@ class Grants:
         self._session = session
 
     async def list(
-        self, agent: Agent | str | None = None, *, everything: bool = False
+        self, agent: AgentRecord | str | None = None, *, everything: bool = False
     ) -> list[Grant]:
         """Return the grants that count, or with `everything` all there ever were; oldest first."""
         agent_id = (await self._session.agent(agent)).id if agent is not None else None
@@ -59,7 +59,7 @@ class Grants:
         self,
         tool: str,
         *,
-        agent: Agent | str | None,
+        agent: AgentRecord | str | None,
         pattern: Mapping[str, str] | None = None,
         until: int | None = None,
         uses: int | None = None,

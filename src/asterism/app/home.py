@@ -1,4 +1,4 @@
-"""Asterism: opens everything; the verbs that the API and the command line both call."""
+"""Asterism: an open home, its nouns, and how it opens and closes."""
 
 from __future__ import annotations
 
@@ -9,47 +9,252 @@ import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Any, Self
 
+from asterism.app.agents import Agents, Search
 from asterism.app.engine import (
     Authorities,
     Engine,
     begin_spans,
     forgets_again,
     make_toolbox,
+    metrics,
     open_database,
 )
-from asterism.app.spend import presume_orphans
+from asterism.app.session import Session, verbs
+from asterism.app.spending import SpendingReports, presume_orphans
 from asterism.app.tools import Workshop
-from asterism.app.turns import TurnVerbs
+from asterism.app.turns import Notices, Outbox, Schedules, Turns, visible_inbox
 from asterism.config import LiveSettings, Settings, data_directory
 from asterism.errors import AsterismError
-from asterism.permissions import Actor
+from asterism.permissions import Act, Actor
 from asterism.ports import Answering, Channel, Clock, Model
-from asterism.runtime.indexing import Indexing
-from asterism.store import inbox
-from asterism.store.database import Database
+from asterism.store import agents, messages
+from asterism.store.database import Connection, Database
 from asterism.store.forgetting import FORGOTTEN
 from asterism.telemetry import Telemetry
 from asterism.times import DAY
 from asterism.tools.tool import Tool, Toolbox
+from asterism.turns.indexing import Indexing
 from asterism.turns.lanes import Lanes, LocalLanes, Pump
-from asterism.turns.watch import Hub
-from asterism.types.agents import DEFAULT_MODEL, now_ms
-from asterism.types.people import Account
+from asterism.turns.runtime import Hub
+from asterism.types.agents import DEFAULT_MODEL, Account, AgentRecord, new_id, now_ms
 from asterism.types.turns import Message, Receipt
+
+if TYPE_CHECKING:
+    from asterism.app.approvals import Approvals
+    from asterism.app.archive import AgentArchive, Archive
+    from asterism.app.audit import Audit
+    from asterism.app.blocks import AgentBlocks, Blocks
+    from asterism.app.contexts import Contexts
+    from asterism.app.grants import Grants
+    from asterism.app.halting import Halts
+    from asterism.app.keys import Keys
+    from asterism.app.mcp import Mcp
+    from asterism.app.memory import Memory
+    from asterism.app.people import People
+    from asterism.app.rules import Rules
+    from asterism.app.sources import Sources
+    from asterism.app.sync import SyncHome
+    from asterism.app.tools import Tools
 
 _log = logging.getLogger(__name__)
 
 _RETAIN_EVERY = 3_600.0
 
 
-class ActingHome(TurnVerbs):
-    """A home as somebody has it who is not the owner: its verbs and nouns, judged as theirs."""
+@verbs("home", counts=Act.READ, metrics=Act.READ)
+class Home:
+    """A constellation of agents as somebody has it: its nouns, judged as theirs.
+
+    Each noun has a file of its own, which most are imported from when they are first used.
+    """
+
+    def __init__(self, engine: Engine, session: Session) -> None:
+        """Make the home of whoever acts."""
+        self._engine = engine
+        self._session = session
+
+    @cached_property
+    def agents(self) -> Agents:
+        """The agents: `aria = await home.agents.ensure("aria")`."""
+
+        def blocks_of(agent: AgentRecord) -> AgentBlocks:
+            from asterism.app.blocks import AgentBlocks
+
+            return AgentBlocks(self.blocks, agent)
+
+        def archive_of(agent: AgentRecord) -> AgentArchive:
+            from asterism.app.archive import AgentArchive
+
+            return AgentArchive(self.archive, agent)
+
+        return Agents(self._engine, self._session, self.search, blocks_of, archive_of)
+
+    @cached_property
+    def turns(self) -> Turns:
+        """The turns of all agents."""
+        return Turns(self._engine, self._session, self.agents)
+
+    @cached_property
+    def notices(self) -> Notices:
+        """What the owner must be told."""
+        return Notices(self._session)
+
+    @cached_property
+    def outbox(self) -> Outbox:
+        """What must go out to channels."""
+        return Outbox(self._engine, self._session)
+
+    @cached_property
+    def schedules(self) -> Schedules:
+        """What agents will be reminded of."""
+        return Schedules(self._session)
+
+    @cached_property
+    def spending(self) -> SpendingReports:
+        """What models cost."""
+        return SpendingReports(self._engine, self._session)
+
+    @cached_property
+    def blocks(self) -> Blocks:
+        """The blocks of agents, and of the constellation."""
+        from asterism.app.blocks import Blocks
+
+        return Blocks(self._session)
+
+    @cached_property
+    def audit(self) -> Audit:
+        """What was done, by whom and why."""
+        from asterism.app.audit import Audit
+
+        return Audit(self._session)
+
+    @cached_property
+    def keys(self) -> Keys:
+        """Keys of others, encrypted at rest."""
+        from asterism.app.keys import Keys
+
+        return Keys(self._session, self._engine.keys)
+
+    @cached_property
+    def tools(self) -> Tools:
+        """The tools that were registered."""
+        from asterism.app.tools import Tools
+
+        return Tools(self._session, self._engine.tools)
+
+    @cached_property
+    def mcp(self) -> Mcp:
+        """MCP servers, whose tools are offered beside our own."""
+        from asterism.app.mcp import Mcp
+
+        return Mcp(self._session, self._engine.mcp)
+
+    @cached_property
+    def archive(self) -> Archive:
+        """The archives of agents."""
+        from asterism.app.archive import Archive
+        from asterism.app.contexts import ask_aside
+
+        async def ask(agent: AgentRecord, text: str) -> str:
+            return await ask_aside(self._engine.services, agent, text, new_id("aside"))
+
+        return Archive(
+            self._session,
+            self.search,
+            lambda: ask if self._engine.settings.memory.judge == "model" else None,
+        )
+
+    @cached_property
+    def search(self) -> Search:
+        """Search over all that agents remember: `await home.search(agent, text, …)`."""
+        return Search(self._engine, self._session)
+
+    @cached_property
+    def people(self) -> People:
+        """The persons that agents talk to."""
+        from asterism.app.people import People
+
+        return People(self._session)
+
+    @cached_property
+    def rules(self) -> Rules:
+        """The rules for agents' tools: told to the model, and enforced."""
+        from asterism.app.rules import Rules
+
+        return Rules(self._session, self._engine.toolbox)
+
+    @cached_property
+    def halts(self) -> Halts:
+        """Whether everything stands still, and the way on."""
+        from asterism.app.halting import Halts
+
+        return Halts(self._session)
+
+    @cached_property
+    def sources(self) -> Sources:
+        """The folders of documents that agents can search."""
+        from asterism.app.sources import Sources
+
+        return Sources(self._session)
+
+    @cached_property
+    def contexts(self) -> Contexts:
+        """What models see, or saw."""
+        from asterism.app.contexts import Contexts
+
+        return Contexts(self._session, self._engine.services, self._engine.runtime.live)
+
+    @cached_property
+    def memory(self) -> Memory:
+        """Memory as a whole: time travel, provenance, health, forgetting, export."""
+        from asterism.app.memory import Memory
+
+        return Memory(self._session, lambda: list(self._engine.settings.retention.values()))
+
+    @cached_property
+    def approvals(self) -> Approvals:
+        """The questions that turns wait for."""
+        from asterism.app.approvals import Approvals
+
+        return Approvals(self._engine, self._session)
+
+    @cached_property
+    def grants(self) -> Grants:
+        """What agents may do without asking each time."""
+        from asterism.app.grants import Grants
+
+        return Grants(self._session)
+
+    async def counts(self) -> tuple[int, int]:
+        """Return how many agents there are, and how many messages wait."""
+        session = self._session
+
+        async def read(tx: Connection) -> tuple[int, int]:
+            there = await agents.count(tx, session.constellation)
+            if not session.sees_all:
+                return there, len(await visible_inbox(tx, session))
+            return there, await messages.count(tx, session.constellation)
+
+        return await session.database.read(read)
+
+    async def metrics(self, accept: str = "") -> tuple[bytes, str]:
+        """Return the metrics in a text format that Prometheus reads, and the format's type."""
+        engine = self._engine
+        return await metrics(
+            engine.database,
+            self._session.constellation,
+            engine.telemetry,
+            engine.parts.breakers(),
+            now=engine.clock(),
+            accept=accept,
+        )
 
 
-class Asterism(TurnVerbs):
+class Asterism(Home):
     """A constellation of agents, open. Use `async with Asterism.open(…) as home:`."""
 
     def __init__(self, engine: Engine) -> None:
@@ -62,9 +267,9 @@ class Asterism(TurnVerbs):
         self.taken_up: list[str] = []
         """Turns that were accepted before the last stop or crash and go on in this process."""
 
-    def acting_as(self, actor: Actor) -> ActingHome:
+    def acting_as(self, actor: Actor) -> Home:
         """Return the same home for somebody else, who may do only what they may."""
-        return ActingHome(self._engine, replace(self._session, actor=actor))
+        return Home(self._engine, replace(self._session, actor=actor))
 
     # -- parts, for whoever runs the process -------------------------------------------------------
 
@@ -171,6 +376,16 @@ class Asterism(TurnVerbs):
         finally:
             await home._close(grace)
 
+    @classmethod
+    def open_sync(cls, data: Path | str | None = None, **options: Any) -> SyncHome:
+        """Open a home for a script or a notebook: the same verbs, without `await`.
+
+        `with Asterism.open_sync() as home:`; `open` has the options.
+        """
+        from asterism.app.sync import SyncHome
+
+        return SyncHome(lambda: cls.open(data, **options))
+
     async def _start(self, work: bool) -> None:
         engine = self._engine
         await presume_orphans(engine.database, self.settings.constellation, engine.clock())
@@ -184,7 +399,7 @@ class Asterism(TurnVerbs):
                 engine.parts.cassette.check()
             engine.lanes = self._make_lanes()
             if not engine.database.distributed:
-                self.taken_up = await self.unfinished()
+                self.taken_up = await self.turns.unfinished()
         await engine.runtime.start(engine.lanes)
         if work:
             # What is slow to import is imported now, not in the middle of the first turn.
@@ -209,7 +424,7 @@ class Asterism(TurnVerbs):
         if not engine.database.distributed:
             return LocalLanes(
                 engine.runtime.serve,
-                lambda: engine.database.read(inbox.busy_agents),
+                lambda: engine.database.read(messages.busy_agents),
                 settings.turns,
             )
         from asterism.store.postgres import Postgres
@@ -255,7 +470,7 @@ class Asterism(TurnVerbs):
             origin = message.origin
             # Whoever does not say who they are is not the owner.
             sender = origin.sender or origin.reply_to or "somebody"
-            agent = await self.agent(message.target)
+            agent = await self._session.agent(message.target)
             return await self._engine.runtime.accept(
                 replace(
                     message, target=agent.id, origin=replace(origin, channel=name, sender=sender)

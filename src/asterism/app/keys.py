@@ -13,8 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, SecretStr
 
-from asterism.app.audit import note
-from asterism.app.session import Session, no_such, verbs
+from asterism.app.session import Session, no_such, note, verbs
 from asterism.config import Settings
 from asterism.config.vendors import vendors
 from asterism.errors import (

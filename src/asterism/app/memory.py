@@ -8,8 +8,7 @@ from typing import Any
 
 import orjson
 
-from asterism.app.audit import note
-from asterism.app.session import Session, verbs
+from asterism.app.session import Session, note, verbs
 from asterism.config import RetentionSettings
 from asterism.memory import export, health, history
 from asterism.memory import why as provenance
@@ -30,8 +29,7 @@ from asterism.permissions import Act
 from asterism.store import forgetting as forgetting_at_rest
 from asterism.store.database import Connection
 from asterism.telemetry.redaction import redact
-from asterism.types.agents import Agent
-from asterism.types.people import OWNER_ALONE, Participants
+from asterism.types.agents import OWNER_ALONE, AgentRecord, Participants
 
 
 @verbs(
@@ -60,7 +58,9 @@ class Memory:
 
     # -- time ----------------------------------------------------------------------------------
 
-    async def as_of(self, agent: Agent | str, moment: int, *, most: int | None = None) -> MemoryAt:
+    async def as_of(
+        self, agent: AgentRecord | str, moment: int, *, most: int | None = None
+    ) -> MemoryAt:
         """Return what an agent remembered at a moment in milliseconds."""
         agent_id = await self._session.agent_id(agent)
 
@@ -95,7 +95,12 @@ class Memory:
         return await self._session.database.write(work)
 
     async def fork(
-        self, agent: Agent | str, target: Agent | str, *, moment: int | None = None, by: str = "api"
+        self,
+        agent: AgentRecord | str,
+        target: AgentRecord | str,
+        *,
+        moment: int | None = None,
+        by: str = "api",
     ) -> Forked:
         """Give an agent a copy of another's memory, as it is or as it was at a moment."""
         source_id = await self._session.agent_id(agent)
@@ -112,7 +117,7 @@ class Memory:
 
     # -- trust ---------------------------------------------------------------------------------
 
-    async def why(self, ref: str, *, agent: Agent | str | None = None) -> Trace:
+    async def why(self, ref: str, *, agent: AgentRecord | str | None = None) -> Trace:
         """Return where a memory comes from: a passage, a summary, `label` or `label:line`."""
         agent_id = await self._session.agent_id(agent) or None
 
@@ -124,7 +129,7 @@ class Memory:
 
         return await self._session.database.read(read)
 
-    async def health(self, agent: Agent | str) -> Health:
+    async def health(self, agent: AgentRecord | str) -> Health:
         """Return what is wrong with an agent's memory: duplicates, contradictions, junk …."""
         agent_id = await self._session.agent_id(agent)
         now = self._session.clock()
@@ -195,7 +200,7 @@ class Memory:
     # -- leaving and returning -----------------------------------------------------------------
 
     async def export(
-        self, agent: Agent | str, *, participants: Participants = OWNER_ALONE
+        self, agent: AgentRecord | str, *, participants: Participants = OWNER_ALONE
     ) -> dict[str, Any]:
         """Return an agent's memory as a JSON document, as far as those present may hear it."""
         agent_id = await self._session.agent_id(agent)
@@ -211,7 +216,7 @@ class Memory:
 
     async def import_(
         self,
-        agent: Agent | str,
+        agent: AgentRecord | str,
         document: Mapping[str, Any],
         *,
         dry_run: bool = False,

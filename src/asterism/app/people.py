@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from asterism.app.audit import note
-from asterism.app.session import Session, verbs
+from asterism.app.session import Session, note, verbs
 from asterism.errors import InvalidInput
 from asterism.memory import people
+from asterism.memory import people as rows
 from asterism.permissions import Act
-from asterism.store import people as rows
 from asterism.store.database import Connection
-from asterism.types.people import Account, Audience, Participants, Person, Trust
+from asterism.types.agents import Account, Audience, Participants, Person, Trust
 
 
 @verbs(
@@ -38,7 +37,7 @@ class People:
     async def list(self) -> list[Person]:
         """Return everybody who is known, the owner first."""
         return await self._session.database.read(
-            lambda tx: people.everyone(tx, self._session.constellation)
+            lambda tx: people.list_people(tx, self._session.constellation)
         )
 
     async def get(self, who: str) -> Person:
@@ -99,7 +98,7 @@ class People:
         given = read_account(account)
 
         async def work(tx: Connection) -> None:
-            whose = await rows.whose(tx, self._home, given)
+            whose = await rows.person_of_account(tx, self._home, given)
             await people.unlink(tx, self._home, given)
             await note(
                 tx, self._session, "person.unlinked", by="api", what=account, person=whose or ""

@@ -7,8 +7,7 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from asterism.app.audit import note
-from asterism.app.session import Session, verbs
+from asterism.app.session import Session, note, verbs
 from asterism.config.rules import read_rules
 from asterism.errors import Conflict, InvalidInput, NotFound
 from asterism.permissions import Act
@@ -16,8 +15,7 @@ from asterism.store import agents as rows
 from asterism.store.database import Connection
 from asterism.tools.tool import Toolbox
 from asterism.turns.rule_conflicts import contradiction
-from asterism.types.agents import Agent
-from asterism.types.rules import Rule, fits, is_pattern
+from asterism.types.agents import AgentRecord, Rule, fits, is_pattern
 
 Form = Rule | Mapping[str, Any]
 """A rule, or its JSON form: ours, Pattern's or Letta's."""
@@ -32,11 +30,11 @@ class Rules:
         self._session = session
         self._toolbox = toolbox
 
-    async def list(self, agent: Agent | str) -> list[Rule]:
+    async def list(self, agent: AgentRecord | str) -> list[Rule]:
         """Return the rules of an agent, in the order in which they were given."""
         return [*(await self._now(agent)).rules]
 
-    async def add(self, agent: Agent | str, *rules: Form) -> builtins.list[Rule]:
+    async def add(self, agent: AgentRecord | str, *rules: Form) -> builtins.list[Rule]:
         """Give an agent more rules; they count from its next turn on.
 
         Args:
@@ -51,11 +49,11 @@ class Rules:
         kept = [one for one in who.rules if one not in new]
         return await self._put(who, [*kept, *new])
 
-    async def set(self, agent: Agent | str, rules: Iterable[Form]) -> builtins.list[Rule]:
+    async def set(self, agent: AgentRecord | str, rules: Iterable[Form]) -> builtins.list[Rule]:
         """Give an agent these rules instead of those it has."""
         return await self._put(await self._now(agent), read_rules(rules))
 
-    async def remove(self, agent: Agent | str, rule: Rule | int) -> Rule:
+    async def remove(self, agent: AgentRecord | str, rule: Rule | int) -> Rule:
         """Take a rule from an agent: the rule itself, or its number in the list, from 1 on."""
         who = await self._now(agent)
         if isinstance(rule, int):
@@ -72,11 +70,11 @@ class Rules:
         await self._put(who, [one for one in who.rules if one != gone])
         return gone
 
-    async def _now(self, agent: Agent | str) -> Agent:
+    async def _now(self, agent: AgentRecord | str) -> AgentRecord:
         # An agent that was handed in may have been given other rules since.
-        return await self._session.agent(agent.id if isinstance(agent, Agent) else agent)
+        return await self._session.agent(agent.id if isinstance(agent, AgentRecord) else agent)
 
-    async def _put(self, agent: Agent, rules: Sequence[Rule]) -> builtins.list[Rule]:
+    async def _put(self, agent: AgentRecord, rules: Sequence[Rule]) -> builtins.list[Rule]:
         new = list(dict.fromkeys(rules))
         if len(new) > _MOST:
             raise InvalidInput(
@@ -112,7 +110,7 @@ class Rules:
         self._session.drop(agent.id)
         return new
 
-    def _check(self, agent: Agent, rule: Rule, tools: Sequence[str]) -> None:
+    def _check(self, agent: AgentRecord, rule: Rule, tools: Sequence[str]) -> None:
         for name in (rule.tool, *rule.tools):
             if any(fits(one, name) for one in tools):
                 continue
@@ -126,7 +124,7 @@ class Rules:
         if rule.operations:
             self._check_operations(agent, rule)
 
-    def _check_operations(self, agent: Agent, rule: Rule) -> None:
+    def _check_operations(self, agent: AgentRecord, rule: Rule) -> None:
         for name in self._toolbox.names(agent.tools):
             if is_pattern(rule.tool) or not rule.is_for(name):
                 continue

@@ -31,13 +31,21 @@ from asterism.permissions import (
     decide,
 )
 from asterism.ports import Clock
-from asterism.store import agents, events, inbox, journal
+from asterism.store import agents, events, journal, messages
 from asterism.store.database import Connection, Database
+from asterism.store.events import Event, home_chain
 from asterism.turns.loop import fault_of_schema
-from asterism.types.agents import DEFAULT_MODEL, Agent, chain_of
-from asterism.types.events import Event, home_chain
+from asterism.types.agents import (
+    DEFAULT_MODEL,
+    OWNER,
+    OWNER_ALONE,
+    AgentRecord,
+    Audience,
+    Participants,
+    audience_of,
+    chain_of,
+)
 from asterism.types.memory import TOMBSTONES
-from asterism.types.people import OWNER, OWNER_ALONE, Audience, Participants, audience_of
 from asterism.types.turns import LONGEST_MESSAGE, Receipt, check_field
 
 THE_OWNER = Actor(OWNER, OWNER, OWNER)
@@ -121,7 +129,7 @@ class Session:
             elif participants.can_see(Audience.of_turn(record.audience)):
                 found.add(turn_id)
         if unknown:
-            for item in await inbox.waiting(tx, self.constellation):
+            for item in await messages.waiting(tx, self.constellation):
                 if item.turn_id in unknown and participants.can_see(audience_of(item.participants)):
                     found.add(item.turn_id)
         return frozenset(found)
@@ -163,16 +171,16 @@ class Session:
         participants = await self.participants(tx)
         return Writer.person(self.actor, constellation, participants, now, by=by, reason=reason)
 
-    async def agent(self, one: Agent | str) -> Agent:
+    async def agent(self, one: AgentRecord | str) -> AgentRecord:
         """Return an agent by its name or id; one that was looked up before, as it is now."""
-        name = one.id if isinstance(one, Agent) else one
+        name = one.id if isinstance(one, AgentRecord) else one
         found = await self.database.read(lambda tx: agents.by_name(tx, self.constellation, name))
         if found is None:
             everyone = await self.database.read(lambda tx: agents.everyone(tx, self.constellation))
             raise NotFound(no_such("agent", name, [each.name for each in everyone]))
         return found
 
-    async def agent_id(self, agent: Agent | str | None) -> str:
+    async def agent_id(self, agent: AgentRecord | str | None) -> str:
         """Return the id of an agent, or that of the constellation as an owner of blocks."""
         return "" if agent is None else (await self.agent(agent)).id
 
@@ -198,8 +206,35 @@ class Session:
         )
 
 
+async def note(
+    tx: Connection,
+    session: Session,
+    kind: str,
+    *,
+    by: str,
+    agent_id: str | None = None,
+    turn_id: str | None = None,
+    **body: Any,
+) -> None:
+    """Leave an event of whoever acts in the home's chain, in the transaction of the effect.
+
+    Args:
+        tx: The transaction.
+        session: The home.
+        kind: A thing and what became of it, such as `block.created`.
+        by: By what means they do it, such as `cli`.
+        agent_id: The agent that it is about.
+        turn_id: The turn that it is about.
+        body: What else is to be known; `what` names the thing.
+    """
+    told = {name: value for name, value in body.items() if value not in (None, "", (), [])}
+    actor = str(session.actor)
+    event = Event(kind, actor, session.clock(), {**told, "by": by}, agent_id or None, turn_id)
+    await events.append(tx, home_chain(session.constellation), [event])
+
+
 def _label(given: Any) -> str:
-    if isinstance(given, Agent):
+    if isinstance(given, AgentRecord):
         return given.name
     return given if isinstance(given, str) else str(getattr(given, "name", ""))
 
@@ -319,7 +354,7 @@ AnyText: TypeAlias = str
 _FREE = ("AnyText", "Query")
 """Types whose texts are not looked into here."""
 
-_MADE_HERE = frozenset({Agent, Receipt})
+_MADE_HERE = frozenset({AgentRecord, Receipt})
 """What verbs give back, and what nobody makes by hand."""
 
 Fits = Callable[[Any], bool]

@@ -7,15 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from asterism.app.audit import note
-from asterism.app.session import Session, checked_name, no_such, verbs
+from asterism.app.session import Session, checked_name, no_such, note, verbs
 from asterism.errors import Conflict, InvalidInput, NotFound
 from asterism.memory import people
 from asterism.permissions import Act
 from asterism.sources.folder import Folder, Progress, SyncResult
 from asterism.store import documents
 from asterism.store.database import Connection
-from asterism.types.agents import Agent, new_id
+from asterism.types.agents import AgentRecord, new_id
 from asterism.types.documents import DocumentSource, SourceDocument
 
 
@@ -70,7 +69,7 @@ class Sources:
         name: str,
         path: Path | str,
         *,
-        agents: Sequence[Agent | str] = (),
+        agents: Sequence[AgentRecord | str] = (),
         include: Sequence[str] = (),
         exclude: Sequence[str] = (),
         audience: str = "owner",
@@ -195,7 +194,7 @@ class Sources:
             lambda tx: note(tx, self._session, "source.removed", by="api", what=name)
         )
 
-    async def attach(self, name: str, agent: Agent | str) -> None:
+    async def attach(self, name: str, agent: AgentRecord | str) -> None:
         """Let an agent search a source."""
         source, agent_id = await self.get(name), await self._session.agent_id(agent)
         now = self._session.clock()
@@ -207,7 +206,7 @@ class Sources:
 
         await self._session.database.write(work)
 
-    async def detach(self, name: str, agent: Agent | str) -> None:
+    async def detach(self, name: str, agent: AgentRecord | str) -> None:
         """Let an agent search a source no longer."""
         source, agent_id = await self.get(name), await self._session.agent_id(agent)
 

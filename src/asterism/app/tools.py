@@ -16,6 +16,7 @@ from asterism.errors import AsterismError, Conflict, NotFound
 from asterism.permissions import Act
 from asterism.store import agents, events
 from asterism.store.database import Connection
+from asterism.store.events import Event, home_chain
 from asterism.tools.builtin.files import Files, file_tool
 from asterism.tools.builtin.shell import (
     BackgroundPrograms,
@@ -27,9 +28,7 @@ from asterism.tools.builtin.shell import (
 from asterism.tools.builtin.web import clear_pages
 from asterism.tools.schema import checked_spec, registered_tool
 from asterism.tools.tool import Tool, Toolbox
-from asterism.types.agents import HttpCall, RegisteredTool, ToolSpec
-from asterism.types.events import Event, home_chain
-from asterism.types.people import OWNER
+from asterism.types.agents import OWNER, HttpCall, RegisteredTool, ToolSpec
 
 _log = logging.getLogger(__name__)
 _TOPIC = "tools"

@@ -1,37 +1,30 @@
-"""The verbs about messages, turns and what comes of them."""
+"""Turns and what comes of them: answers, notices, deliveries and schedules."""
 
 from __future__ import annotations
 
+import builtins
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import orjson
 
-from asterism.app.agents import AgentVerbs
-from asterism.app.audit import note
-from asterism.app.engine import metrics
+from asterism.app.agents import Agent, Agents
+from asterism.app.engine import Engine
 from asterism.app.replay import replay_tape
-from asterism.app.session import AnyText, checked_schema, enough, verbs
-from asterism.app.spend import last_signal, read_spend, signals_of_turn, standings
-from asterism.errors import Conflict, InvalidInput, NotFound
+from asterism.app.session import Session, enough, note, verbs
+from asterism.errors import Conflict, NotFound
 from asterism.permissions import Act
-from asterism.store import agents, approvals, inbox, journal, outbox, schedules
+from asterism.store import agents, approvals, journal, messages, schedules
 from asterism.store.database import Connection
 from asterism.turns.replay import replay as replay_turn
-from asterism.turns.watch import time_of
-from asterism.types.agents import Agent, Schedule, image, message_id_for
-from asterism.types.approvals import Approval
-from asterism.types.people import audience_of
-from asterism.types.spending import Spend, Standing
+from asterism.turns.runtime import signals_of_turn
+from asterism.types.agents import AgentRecord, Schedule, audience_of, message_id_for
 from asterism.types.turns import (
     Delivery,
     Entry,
     InboxItem,
-    Message,
-    MessageOrigin,
     Notice,
     Outcome,
     Receipt,
@@ -43,141 +36,80 @@ from asterism.types.turns import (
     text_of,
 )
 
-_MOST_DAYS = 36_500
-
 
 @verbs(
-    "home",
-    send=Act.TALK,
-    ask=Act.TALK,
-    wait=Act.TALK,
-    stream=Act.TALK,
-    stream_decision=Act.TALK,
-    follow=Act.READ,
-    watch=Act.READ,
-    stop_turn=Act.APPEND,
+    "turn",
+    list=Act.READ,
+    get=Act.READ,
     outcome=Act.READ,
-    turns=Act.READ,
-    turn=Act.READ,
+    wait=Act.TALK,
+    follow=Act.READ,
+    stop=Act.APPEND,
     replay=Act.READ,
     fork=Act.GOVERN,
     waiting=Act.READ,
-    counts=Act.READ,
-    metrics=Act.READ,
     unfinished=Act.READ,
-    decide=Act.TALK,
-    notices=Act.READ,
-    notices_seen=Act.APPEND,
-    spend=Act.READ,
-    caps=Act.READ,
-    deliveries=Act.READ,
-    retry_delivery=Act.APPEND,
-    schedules=Act.READ,
 )
-class TurnVerbs(AgentVerbs):
-    """Messages in, answers out, and a look at all that happens between."""
+class Turns:
+    """The turns of all agents: how they stand, how they went, and running them again."""
 
-    # -- messages ------------------------------------------------------------------------------
+    def __init__(self, engine: Engine, session: Session, agents: Agents) -> None:
+        self._engine = engine
+        self._session = session
+        self._agents = agents
 
-    async def send(
-        self,
-        agent: Agent | str,
-        text: AnyText,
-        *,
-        channel: str = "api",
-        external_id: str | None = None,
-        sender: str | None = None,
-        reply_to: str | None = None,
-        images: Sequence[bytes] = (),
-        schema: Mapping[str, Any] | None = None,
-        room: str | None = None,
-        present: Sequence[str] = (),
-    ) -> Receipt:
-        """Hand in a message. On return it is stored and will be answered exactly once.
+    async def list(
+        self, agent: AgentRecord | str | None = None, *, limit: int = 20
+    ) -> builtins.list[TurnRecord]:
+        """Return the latest turns, newest first."""
+        session = self._session
+        agent_id = await session.agent_id(agent) if agent is not None else None
 
-        Args:
-            agent: The agent, or its name or id.
-            text: What is said.
-            channel: Where it comes from, and where the answer goes if there is `reply_to`.
-            external_id: The message's id there; the same id again is the same message.
-            sender: Who says it, by their name in the channel; None: the owner.
-            reply_to: Where in the channel the answer is delivered.
-            images: PNG, JPEG, GIF or WebP files that belong to the message.
-            schema: A JSON schema; the answer's text will be JSON that fulfils it.
-            room: The room of the channel where it is said; None: in private.
-            present: Who else is there, by their names in the channel. The agent sees only what
-                everyone present may hear.
+        async def read(tx: Connection) -> builtins.list[TurnRecord]:
+            async def visible(found: Sequence[TurnRecord]) -> builtins.list[TurnRecord]:
+                ids = await session.visible_turns(tx, [record.id for record in found])
+                return [record for record in found if record.id in ids]
 
-        Where somebody other than the owner acts, it is they who speak, in private: `channel`,
-        `sender`, `reply_to`, `room` and `present` are the owner's and the channels' to say.
-        """
-        speaker = (
-            None
-            if self._session.is_owner
-            else self._speaker(
-                channel=channel != "api",
-                sender=sender,
-                reply_to=reply_to,
-                room=room,
-                present=present,
+            return await enough(
+                lambda most: journal.turns_of(tx, session.constellation, agent_id, most),
+                visible,
+                limit,
             )
-        )
-        agent_id = agent.id if isinstance(agent, Agent) else (await self.agent(agent)).id
-        message = Message(
-            agent_id,
-            (text, *map(image, images)),
-            MessageOrigin(channel, sender, reply_to, room),
-            external_id,
-            tuple(present),
-            checked_schema(schema),
-        )
-        return await self._engine.runtime.accept(message, speaker)
 
-    def _speaker(self, **given: object) -> str:
-        """Return who speaks where somebody acts who is not the owner: they themselves."""
-        actor = self._session.actor
-        said = [name for name, value in given.items() if value]
-        if said:
-            raise InvalidInput(
-                f"{actor.name} speaks for themselves, so that {' and '.join(said)} cannot be "
-                "given. Leave it out, or let the owner hand the message in. Nothing was stored."
+        return await session.database.read(read)
+
+    async def get(self, turn_id: str) -> tuple[TurnRecord, builtins.list[Entry]]:
+        """Return a turn with its entries."""
+
+        async def read(tx: Connection) -> tuple[TurnRecord, builtins.list[Entry]] | None:
+            record = await journal.turn(tx, turn_id)
+            if record is None or not await self._session.visible_turns(tx, [turn_id]):
+                return None
+            return record, await journal.entries_of(tx, record)
+
+        found = await self._session.database.read(read)
+        if found is None:
+            raise NotFound(
+                f'There is no turn {turn_id!r}. "asterism turn list" shows the latest ones.'
             )
-        return actor.id
+        return found
 
-    async def ask(self, agent: Agent | str, text: AnyText, **given: Any) -> Outcome:
-        """Hand in a message and wait for how its turn ends."""
-        return await self._engine.runtime.wait(await self.send(agent, text, **given))
+    async def outcome(self, turn_id: str) -> Outcome:
+        """Return how a turn stands."""
+        await self._must_see(turn_id)
+        return await self._engine.runtime.outcome(turn_id)
 
     async def wait(self, receipt: Receipt) -> Outcome:
         """Wait for how the turn of an accepted message ends."""
-        await self._must_hear(receipt.turn_id)
+        await self._must_see(receipt.turn_id)
         return await self._engine.runtime.wait(receipt)
 
-    async def _must_hear(self, turn_id: str) -> None:
+    async def _must_see(self, turn_id: str) -> None:
         """Return if whoever acts may see a turn; else there is none for them."""
         if not await self._session.sees_turn(turn_id):
             raise NotFound(
                 f'There is no turn {turn_id!r}. "asterism turn list" shows the latest ones.'
             )
-
-    async def stream(
-        self, agent: Agent | str, text: AnyText, **given: Any
-    ) -> AsyncGenerator[Signal, None]:
-        """Hand in a message and yield the signals of its turn, `ended` or `parked` the last."""
-        who = agent if isinstance(agent, Agent) else await self.agent(agent)
-        async with contextlib.aclosing(
-            self._signals(who.id, lambda: self.send(who, text, **given))
-        ) as signals:
-            async for signal in signals:
-                yield signal
-
-    def stream_decision(
-        self, approval: Approval, *, approved: bool, **given: Any
-    ) -> AsyncGenerator[Signal, None]:
-        """Answer a question and yield the signals of the turn as it goes on."""
-        return self._signals(
-            approval.agent_id, lambda: self.decide(approval.id, approved=approved, **given)
-        )
 
     async def follow(self, turn_id: str) -> AsyncGenerator[Signal, None]:
         """Yield the signals of a turn from now on, `ended` or `parked` the last."""
@@ -186,43 +118,14 @@ class TurnVerbs(AgentVerbs):
         async def accepted_before() -> Receipt:
             return Receipt(message_id_for(turn_id), turn_id, agent_id, duplicate=True)
 
-        async with contextlib.aclosing(self._signals(agent_id, accepted_before)) as signals:
+        engine = self._engine
+        async with contextlib.aclosing(
+            signals_of_turn(engine.hub, engine.runtime.wait, agent_id, accepted_before)
+        ) as signals:
             async for signal in signals:
                 yield signal
 
-    def _signals(
-        self, agent_id: str, hand_in: Callable[[], Awaitable[Receipt]]
-    ) -> AsyncGenerator[Signal, None]:
-        return signals_of_turn(self._engine.hub, self._engine.runtime.wait, agent_id, hand_in)
-
-    async def watch(
-        self, agent: Agent | str, *, after: str | None = None
-    ) -> AsyncGenerator[Signal, None]:
-        """Yield the signals of all turns of an agent, from the one after `after` on.
-
-        If the log of signals does not reach back that far, the turns that ended since are told from
-        the journal first, after a signal `gap`.
-        """
-        who = agent if isinstance(agent, Agent) else await self.agent(agent)
-        told: set[str] = set()
-        if after is not None and not self._engine.hub.knows(who.id, after):
-            yield Signal(after, who.id, "", "gap", {})
-            # From here on signals are kept, so that nothing falls between journal and log.
-            since, after = time_of(after), self._engine.hub.place(who.id)
-            missed = await self._engine.database.read(
-                lambda tx: journal.ended_since(tx, who.id, since)
-            )
-            told = {record.id for record in missed}
-            for record in missed:
-                if not await self._session.sees_turn(record.id):
-                    continue
-                yield last_signal(await self._engine.runtime.outcome(record.id))
-        async with contextlib.aclosing(self._engine.hub.watch(who.id, after)) as signals:
-            async for signal in signals:
-                if signal.turn_id not in told and await self._session.sees_turn(signal.turn_id):
-                    yield signal
-
-    async def stop_turn(self, turn_id: str, reason: str = "Stopped.") -> None:
+    async def stop(self, turn_id: str, reason: str = "Stopped.") -> None:
         """End a turn that is under way, wherever it runs, or that waits for others to end.
 
         One that waits is stopped on return; one that is under way ends soon after.
@@ -232,7 +135,7 @@ class TurnVerbs(AgentVerbs):
             return
         if stands.state is not TurnState.PARKED:
             raise Conflict(f"Turn {turn_id} is {stands.state.value}; there is nothing to stop.")
-        asked = await self._engine.database.read(lambda tx: approvals.of_turn(tx, turn_id))
+        asked = await self._session.database.read(lambda tx: approvals.of_turn(tx, turn_id))
         first = next((one.id for one in asked if one.decided_at is None), None)
         if first is None:
             raise Conflict(
@@ -245,50 +148,6 @@ class TurnVerbs(AgentVerbs):
             "Nothing was changed."
         )
 
-    # -- turns ---------------------------------------------------------------------------------
-
-    async def outcome(self, turn_id: str) -> Outcome:
-        """Return how a turn stands."""
-        await self._must_hear(turn_id)
-        return await self._engine.runtime.outcome(turn_id)
-
-    async def turns(self, agent: Agent | str | None = None, *, limit: int = 20) -> list[TurnRecord]:
-        """Return the latest turns, newest first."""
-        agent_id: str | None = None
-        if agent is not None:
-            agent_id = agent.id if isinstance(agent, Agent) else (await self.agent(agent)).id
-
-        async def read(tx: Connection) -> list[TurnRecord]:
-            async def visible(found: Sequence[TurnRecord]) -> list[TurnRecord]:
-                ids = await self._session.visible_turns(tx, [one.id for one in found])
-                return [one for one in found if one.id in ids]
-
-            return await enough(
-                lambda most: journal.turns_of(
-                    tx, self._engine.settings.constellation, agent_id, most
-                ),
-                visible,
-                limit,
-            )
-
-        return await self._engine.database.read(read)
-
-    async def turn(self, turn_id: str) -> tuple[TurnRecord, list[Entry]]:
-        """Return a turn with its entries."""
-
-        async def read(tx: Connection) -> tuple[TurnRecord, list[Entry]] | None:
-            record = await journal.turn(tx, turn_id)
-            if record is None or not await self._session.visible_turns(tx, [turn_id]):
-                return None
-            return record, await journal.entries_of(tx, record)
-
-        found = await self._engine.database.read(read)
-        if found is None:
-            raise NotFound(
-                f'There is no turn {turn_id!r}. "asterism turn list" shows the latest ones.'
-            )
-        return found
-
     async def replay(self, turn_id: str, *, cassette: Path | str | None = None) -> Replay:
         """Run a recorded turn again, offline, and tell whether it comes out the same.
 
@@ -297,11 +156,11 @@ class TurnVerbs(AgentVerbs):
             cassette: A tape of what went over the wire: models are heard from it through their wire
                 formats, and requests composed now are compared with those on it, byte for byte.
         """
-        record, entries = await self.turn(turn_id)
+        record, entries = await self.get(turn_id)
         if cassette is None:
-            return await replay_turn(self._engine.database, record, entries)
+            return await replay_turn(self._session.database, record, entries)
         return await replay_tape(
-            self._engine.database,
+            self._session.database,
             self._engine.settings,
             self._engine.toolbox,
             record,
@@ -323,11 +182,11 @@ class TurnVerbs(AgentVerbs):
         """
         from asterism.memory.gate.copies import fork_memory
 
-        record, entries = await self.turn(turn_id)
-        origin = await self._engine.database.read(lambda tx: agents.by_id(tx, record.agent_id))
+        record, entries = await self.get(turn_id)
+        origin = await self._session.database.read(lambda tx: agents.by_id(tx, record.agent_id))
         assert origin is not None
         copy = replace(
-            self._new_agent(
+            self._agents.new_record(
                 name or f"{origin.name}-{turn_id[-6:]}",
                 model or origin.model,
                 origin.system if system is None else system,
@@ -339,7 +198,7 @@ class TurnVerbs(AgentVerbs):
         )
 
         async def work(tx: Connection) -> bool:
-            if not await agents.create(tx, self._engine.settings.constellation, copy):
+            if not await agents.create(tx, self._session.constellation, copy):
                 return False
             await journal.copy_before(tx, origin.id, record.first_seq, copy.id)
             writer = await self._session.writer(tx, "fork", f"as it stood before {turn_id}")
@@ -350,7 +209,7 @@ class TurnVerbs(AgentVerbs):
             )
             return True
 
-        if not await self._engine.database.write(work):
+        if not await self._session.database.write(work):
             raise Conflict(
                 f"There is an agent named {copy.name!r} already. Name the fork with --name. "
                 "Nothing was created."
@@ -359,143 +218,125 @@ class TurnVerbs(AgentVerbs):
         opening = orjson.loads(said.meta or "{}")
         named = images_in(said.body)
         shown = (
-            await self._engine.database.read(lambda tx: journal.get_blob(tx, named))
+            await self._session.database.read(lambda tx: journal.get_blob(tx, named))
             if named
             else {}
         )
-        outcome = await self.ask(
+        outcome = await self._agents.ask(
             copy,
             text_of(said.body),
             channel="fork",
             images=[shown[id].body for id in named],
             schema=orjson.loads(opening["schema"]) if "schema" in opening else None,
         )
-        return copy, outcome
+        return await self._agents.get(copy.id), outcome
 
-    async def waiting(self) -> list[InboxItem]:
+    async def waiting(self) -> builtins.list[InboxItem]:
         """Return what was accepted and waits for its turn."""
-        return await self._engine.database.read(self._waiting)
+        return await self._session.database.read(lambda tx: visible_inbox(tx, self._session))
 
-    async def _waiting(self, tx: Connection) -> list[InboxItem]:
-        """Return what waits in the inbox and whoever acts may see."""
-        found = await inbox.waiting(tx, self._engine.settings.constellation)
-        visible = await self._session.visible_turns(tx, [one.turn_id for one in found])
-        return [one for one in found if one.turn_id in visible]
-
-    async def counts(self) -> tuple[int, int]:
-        """Return how many agents there are, and how many messages wait."""
-        constellation = self._engine.settings.constellation
-
-        async def read(tx: Connection) -> tuple[int, int]:
-            there = await agents.count(tx, constellation)
-            if not self._session.sees_all:
-                return there, len(await self._waiting(tx))
-            return there, await inbox.count(tx, constellation)
-
-        return await self._engine.database.read(read)
-
-    async def metrics(self, accept: str = "") -> tuple[bytes, str]:
-        """Return the metrics in a text format that Prometheus reads, and the format's type."""
-        return await metrics(
-            self._engine.database,
-            self._engine.settings.constellation,
-            self._engine.telemetry,
-            self._engine.parts.breakers(),
-            now=self._engine.clock(),
-            accept=accept,
-        )
-
-    async def unfinished(self) -> list[str]:
+    async def unfinished(self) -> builtins.list[str]:
         """Return the ids of turns that were accepted and have not ended: waiting or interrupted."""
 
-        async def read(tx: Connection) -> list[str]:
-            constellation = self._engine.settings.constellation
-            waiting = await inbox.waiting(tx, constellation)
+        async def read(tx: Connection) -> builtins.list[str]:
+            constellation = self._session.constellation
+            waiting = await messages.waiting(tx, constellation)
             ids = [one.turn_id for one in waiting if one.kind == "message" and not one.stopped]
             ids += [record.id for record in await journal.all_interrupted(tx, constellation)]
             return sorted(await self._session.visible_turns(tx, ids))
 
-        return await self._engine.database.read(read)
+        return await self._session.database.read(read)
 
-    # -- people --------------------------------------------------------------------------------
 
-    async def decide(self, approval_id: str, *, approved: bool, **given: Any) -> Receipt:
-        """Answer a question; `approvals.decide` says what else can be given."""
-        return await self.approvals.decide(approval_id, approved=approved, **given)
+async def visible_inbox(tx: Connection, session: Session) -> list[InboxItem]:
+    """Return what waits in the inbox and whoever acts may see."""
+    found = await messages.waiting(tx, session.constellation)
+    visible = await session.visible_turns(tx, [item.turn_id for item in found])
+    return [item for item in found if item.turn_id in visible]
 
-    async def notices(self, *, unseen: bool = True, limit: int = 100) -> list[Notice]:
-        """Return what the owner must be told, which is for nobody else."""
-        if not self._session.sees_all:
+
+@verbs("notice", list=Act.READ, mark_seen=Act.APPEND)
+class Notices:
+    """What the owner must be told, and is told once."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def list(self, *, unseen: bool = True, limit: int = 100) -> builtins.list[Notice]:
+        """Return the notices, which are for nobody but the owner."""
+        session = self._session
+        if not session.sees_all:
             return []
-        return await self._engine.database.read(
-            lambda tx: agents.list_notices(
-                tx, self._engine.settings.constellation, unseen=unseen, most=limit
-            )
+        return await session.database.read(
+            lambda tx: agents.list_notices(tx, session.constellation, unseen=unseen, most=limit)
         )
 
-    async def notices_seen(self, ids: Sequence[str]) -> None:
+    async def mark_seen(self, ids: Sequence[str]) -> None:
         """Note that the owner has seen these."""
-        at = self._engine.clock()
-        await self._engine.database.write(lambda tx: agents.mark_notice_seen(tx, list(ids), at))
-
-    # -- money ---------------------------------------------------------------------------------
-
-    async def spend(self, days: int = 30, *, agent: Agent | str | None = None) -> Spend:
-        """Return what was spent in the last days, today among them, and how the caps stand."""
-        if days > _MOST_DAYS:
-            raise InvalidInput(f"{days:,} days are too many; {_MOST_DAYS:,} is the most.")
-        agent_id: str | None = None
-        if agent is not None:
-            agent_id = agent.id if isinstance(agent, Agent) else (await self.agent(agent)).id
-        settings, now = self._engine.settings, self._engine.clock()
-        return await self._engine.database.read(
-            lambda tx: read_spend(tx, settings, self._engine.prices.of, now, days, agent_id)
+        at = self._session.clock()
+        await self._session.database.write(
+            lambda tx: agents.mark_notice_seen(tx, builtins.list(ids), at)
         )
 
-    async def caps(self) -> list[Standing]:
-        """Return how much of each cap is used in the day or the month that it runs for."""
-        settings, now = self._engine.settings, self._engine.clock()
-        return await self._engine.database.read(lambda tx: standings(tx, settings, now))
 
-    # -- out and later -------------------------------------------------------------------------
+@verbs("outbox", list=Act.READ, retry=Act.APPEND)
+class Outbox:
+    """What must go out to channels."""
 
-    async def deliveries(self, state: str | None = None, *, limit: int = 100) -> list[Delivery]:
+    def __init__(self, engine: Engine, session: Session) -> None:
+        self._engine = engine
+        self._session = session
+
+    async def list(self, state: str | None = None, *, limit: int = 100) -> builtins.list[Delivery]:
         """Return deliveries in a state (`waiting`, `dead`, `sent`), or all that are not sent."""
+        session = self._session
 
-        async def read(tx: Connection) -> list[Delivery]:
-            async def visible(found: Sequence[Delivery]) -> list[Delivery]:
-                ids = await self._session.visible_turns(tx, [one.turn_id for one in found])
-                return [one for one in found if one.turn_id in ids]
+        async def read(tx: Connection) -> builtins.list[Delivery]:
+            async def visible(found: Sequence[Delivery]) -> builtins.list[Delivery]:
+                ids = await session.visible_turns(tx, [delivery.turn_id for delivery in found])
+                return [delivery for delivery in found if delivery.turn_id in ids]
 
             return await enough(
-                lambda most: outbox.listing(tx, self._engine.settings.constellation, state, most),
+                lambda most: messages.list_deliveries(tx, session.constellation, state, most),
                 visible,
                 limit,
             )
 
-        return await self._engine.database.read(read)
+        return await session.database.read(read)
 
-    async def retry_delivery(self, key: str) -> None:
+    async def retry(self, key: str) -> None:
         """Try a dead delivery again."""
-        at = self._engine.clock()
+        at = self._session.clock()
 
         async def work(tx: Connection) -> bool:
-            revived = await outbox.revive(tx, key, at)
+            revived = await messages.revive_delivery(tx, key, at)
             if revived:
                 await note(tx, self._session, "delivery.retried", by="api", what=key)
             return revived
 
-        if not await self._engine.database.write(work):
+        if not await self._session.database.write(work):
             raise NotFound(f'There is no dead delivery {key!r}. "asterism outbox list" shows them.')
         self._engine.outbox.kick()
 
-    async def schedules(self, agent: Agent | str) -> list[Schedule]:
-        """Return the schedules of an agent, the next one first."""
-        agent_id = agent.id if isinstance(agent, Agent) else (await self.agent(agent)).id
 
-        async def read(tx: Connection) -> list[Schedule]:
+@verbs("schedule", list=Act.READ)
+class Schedules:
+    """What agents will be reminded of."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def list(self, agent: AgentRecord | str) -> builtins.list[Schedule]:
+        """Return the schedules of an agent, the next one first."""
+        agent_id = await self._session.agent_id(agent)
+
+        async def read(tx: Connection) -> builtins.list[Schedule]:
             participants = await self._session.participants(tx)
             found = await schedules.of_agent(tx, agent_id)
-            return [one for one in found if participants.can_see(audience_of(one.participants))]
+            return [
+                schedule
+                for schedule in found
+                if participants.can_see(audience_of(schedule.participants))
+            ]
 
-        return await self._engine.database.read(read)
+        return await self._session.database.read(read)

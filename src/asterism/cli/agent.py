@@ -14,7 +14,7 @@ from asterism.times import local_short, local_text
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
-    from asterism.types.agents import Agent
+    from asterism.types.agents import AgentRecord
 
 app = group("Create, show, change and delete agents.")
 
@@ -41,7 +41,7 @@ async def create(
     """Create an agent; without --tool it may call every tool there is."""
     prompt = _system(system, system_file)
     async with open_home(options) as home:
-        agent = await home.create_agent(name, model=model, system=prompt, tools=tool or None)
+        agent = await home.agents.create(name, model=model, system=prompt, tools=tool or None)
     chat = f"asterism chat --agent {agent.name}"
     return Result(agent, f'Created {agent.name}. "{chat}" opens a chat.')
 
@@ -49,8 +49,8 @@ async def create(
 @command(app, "list", readonly=True)
 async def list_agents(home: Asterism) -> Result:
     """Show all agents."""
-    agents = await home.agents()
-    columns: list[Column[Agent]] = [
+    agents = await home.agents.list()
+    columns: list[Column[AgentRecord]] = [
         Column("agent", lambda agent: agent.name, prose=True),
         Column("model", lambda agent: agent.model, prose=True),
         Column("tools", _tools, least=80, prose=True),
@@ -63,7 +63,7 @@ async def list_agents(home: Asterism) -> Result:
 @command(app, "show", readonly=True)
 async def show(home: Asterism, name: Name) -> Result:
     """Show one agent with all its settings."""
-    agent = await home.agent(name)
+    agent = await home.agents.get(name)
     limits = agent.limits
     limits_text = (
         f"{limits.steps:,} steps, {limits.seconds:g} s, {limits.tokens:,} tokens, "
@@ -117,8 +117,8 @@ async def edit(
             f"is. {name} stays as it is."
         )
     async with open_home(options) as home:
-        limits = replace((await home.agent(name)).limits, **changed) if changed else None
-        agent = await home.edit_agent(
+        limits = replace((await home.agents.get(name)).limits, **changed) if changed else None
+        agent = await home.agents.edit(
             name,
             new_name=new_name,
             model=model,
@@ -135,7 +135,7 @@ async def delete(options: Options, name: Name, yes: Yes = False) -> Result:
     """Take an agent out of service; its journal stays and can be read."""
     require_yes(f"Delete {one_line(name)}? Its turns can still be read afterwards.", yes=yes)
     async with open_home(options) as home:
-        agent = await home.delete_agent(name)
+        agent = await home.agents.delete(name)
     return Result(agent, f"Deleted {agent.name}. Its turns can still be read.")
 
 
@@ -145,7 +145,7 @@ def _system(text: str | None, file: Path | None) -> str | None:
     return text if file is None else read_text(file)
 
 
-def _tools(agent: Agent) -> str:
+def _tools(agent: AgentRecord) -> str:
     if agent.tools is None:
         return "all"
     return ", ".join(agent.tools) if agent.tools else plural(0, "tool")

@@ -11,7 +11,7 @@ from asterism.cli.output import Column, Grid, ItemTable, Result
 from asterism.cli.turn import outcome_result
 from asterism.errors import InvalidInput
 from asterism.times import local_short, local_text
-from asterism.types.approvals import (
+from asterism.types.permissions import (
     amount_in_words,
     argument_lines,
     call_lines,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from asterism.app import Asterism
     from asterism.app.approvals import ApprovalDetails
-    from asterism.types.approvals import Approval, Grant, Wish
+    from asterism.types.permissions import ApprovalRecord, Grant, Wish
 
 app = group("See what agents ask before they act, and answer.")
 
@@ -61,10 +61,10 @@ Answered = Annotated[bool, flag("--answered", "Those that were answered, the lat
 @command(app, "list", readonly=True)
 async def list_approvals(home: Asterism, answered: Answered = False) -> Result:
     """Show the questions that wait for an answer."""
-    approvals = await home.approvals.answered() if answered else await home.approvals()
+    approvals = await home.approvals.answered() if answered else await home.approvals.list()
     agents = await agent_names(home)
     asked_from = 90 if answered else 0
-    columns: list[Column[Approval]] = [
+    columns: list[Column[ApprovalRecord]] = [
         Column("approval", lambda approval: approval.id),
         Column("asked", lambda approval: local_short(approval.asked_at), least=asked_from),
         Column("question", lambda approval: approval.question, prose=True),
@@ -115,7 +115,9 @@ async def deny(home: Asterism, approval: ApprovalId, note: Note = None) -> Resul
 async def _decide(
     home: Asterism, approval_id: str, answer: dict[str, Any], *, approved: bool
 ) -> Result:
-    outcome = await home.wait(await home.decide(approval_id, approved=approved, **answer))
+    outcome = await home.turns.wait(
+        await home.approvals.decide(approval_id, approved=approved, **answer)
+    )
     agents = await agent_names(home)
     return outcome_result(outcome, agents.get(outcome.agent_id, outcome.agent_id))
 
@@ -157,7 +159,7 @@ def _rows(details: ApprovalDetails, agent: str) -> list[tuple[str, str]]:
     return [(name, text) for name, text in rows if text]
 
 
-def _announced(approval: Approval) -> list[str]:
+def _announced(approval: ApprovalRecord) -> list[str]:
     places = [
         f"{place} (round {number})" if approval.rounds > 1 else place
         for place, number in sorted(approval.announced.items())
@@ -201,7 +203,7 @@ def read_wish(
     patterns: Sequence[str] | None = None,
 ) -> Wish | None:
     """Return what is granted with a yes for `once`, `turn`, `recipient` or `always`."""
-    from asterism.types.approvals import Extent, Wish
+    from asterism.types.permissions import Extent, Wish
 
     if extent == ONCE:
         if limits or until or patterns:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from asterism.app import Asterism
     from asterism.cli.output import Part
-    from asterism.types.events import Recorded, Verified
+    from asterism.store.events import Recorded, Verified
 
 app = group("See what was done, by whom and why; verify and export the audit log.")
 

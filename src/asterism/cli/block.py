@@ -329,7 +329,7 @@ async def share(
     from asterism.types.memory import Share
 
     which = block_reference(agent, label, constellation=constellation)
-    change = Share((await home.agent(other)).id, permission)
+    change = Share((await home.agents.get(other)).id, permission)
     block = await home.blocks.write(*which, change, reason=reason, by="cli")
     return Result(block, f"{other} sees block {block.label!r} now, and may: {permission.value}.")
 
@@ -347,7 +347,7 @@ async def unshare(
     from asterism.types.memory import Unshare
 
     which = block_reference(agent, label, constellation=constellation)
-    change = Unshare((await home.agent(other)).id)
+    change = Unshare((await home.agents.get(other)).id)
     block = await home.blocks.write(*which, change, reason=reason, by="cli")
     return Result(block, f"{other} does not see block {block.label!r} any more.")
 

@@ -29,14 +29,13 @@ from asterism.cli.terminal import MAX_ATTEMPTS, EditorFile, ask_line, exit_on
 from asterism.cli.turn import outcome_result
 from asterism.errors import AsterismError, InvalidInput, NotFound
 from asterism.times import local_short
-from asterism.types.approvals import argument_lines, call_lines, read_effects, whole_at
-from asterism.types.effects import amount_of
+from asterism.types.permissions import amount_of, argument_lines, call_lines, read_effects, whole_at
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
     from asterism.cli.output import Part, Result
-    from asterism.types.agents import Agent
-    from asterism.types.approvals import Approval, Wish
+    from asterism.types.agents import AgentRecord
+    from asterism.types.permissions import ApprovalRecord, Wish
     from asterism.types.turns import Outcome, Signal, TurnRecord
 
 T = TypeVar("T")
@@ -111,14 +110,14 @@ def _ask_once(options: Options, agent: str | None, text: str, attached: dict[str
     return outcome_result(outcome, who.name)
 
 
-def _answer(thread: HomeThread, who: Agent, text: str, attached: dict[str, Any]) -> Outcome:
-    receipt = thread.run(thread.home.send(who, text, channel=CHANNEL, **attached))
-    ended = thread.start(thread.home.wait(receipt))
+def _answer(thread: HomeThread, who: AgentRecord, text: str, attached: dict[str, Any]) -> Outcome:
+    receipt = thread.run(thread.home.agents.send(who, text, channel=CHANNEL, **attached))
+    ended = thread.start(thread.home.turns.wait(receipt))
     try:
         return ended.result()
     except KeyboardInterrupt:
         with contextlib.suppress(AsterismError):
-            thread.run(thread.home.stop_turn(receipt.turn_id, STOPPED))
+            thread.run(thread.home.turns.stop(receipt.turn_id, STOPPED))
         return ended.result()
 
 
@@ -141,11 +140,11 @@ def _standard_input() -> str:
         ) from None
 
 
-async def _choose(home: Asterism, name: str | None) -> Agent:
+async def _choose(home: Asterism, name: str | None) -> AgentRecord:
     if name is not None:
-        return await home.agent(name)
-    agents = await home.agents()
-    return agents[0] if agents else await home.ensure_agent(FIRST_AGENT)
+        return await home.agents.get(name)
+    agents = await home.agents.list()
+    return agents[0] if agents else await home.agents.ensure(FIRST_AGENT)
 
 
 def _read_image(path: Path) -> bytes:
@@ -204,7 +203,9 @@ class Chat:
         "quit": "leave; Ctrl-D does too",
     }
 
-    def __init__(self, thread: HomeThread, agent: Agent, screen: Screen, prompt: Prompt) -> None:
+    def __init__(
+        self, thread: HomeThread, agent: AgentRecord, screen: Screen, prompt: Prompt
+    ) -> None:
         self._thread = thread
         self._home: Asterism = thread.home
         self._agent = agent
@@ -213,7 +214,7 @@ class Chat:
         self._shown: set[str] = set()
         """Turns that were followed on the screen."""
         self._watching: Future[None] = thread.start(self._watch_agent(agent))
-        self._warming: Future[None] = thread.start(self._home.warm(agent))
+        self._warming: Future[None] = thread.start(self._home.agents.warm(agent))
 
     # -- the beginning -------------------------------------------------------------------------
 
@@ -223,11 +224,11 @@ class Chat:
         self._screen.note(
             "Type a message. /help shows commands, Ctrl-C stops an answer, Ctrl-D leaves."
         )
-        notices = self._thread.run(self._home.notices())
+        notices = self._thread.run(self._home.notices.list())
         for notice in notices:
             self._screen.warn(notice.text)
         if notices:
-            self._thread.run(self._home.notices_seen([notice.id for notice in notices]))
+            self._thread.run(self._home.notices.mark_seen([notice.id for notice in notices]))
         questions = self._questions()
         if questions:
             lines = [f"{question.question} (approval {question.id})" for question in questions]
@@ -236,7 +237,7 @@ class Chat:
 
     def _introduce(self) -> None:
         agent, default = self._agent, self._home.settings.default_model
-        model = self._home.model_of(agent)
+        model = self._home.agents.model_of(agent)
         self._screen.say(f"{agent.name} · {model}")
         if not model.startswith("demo:"):
             return
@@ -253,7 +254,7 @@ class Chat:
 
     def show_resumed(self) -> None:
         """Show the answers to what was accepted before the last stop or crash."""
-        turns = [self._thread.run(self._home.outcome(id)) for id in self._home.taken_up]
+        turns = [self._thread.run(self._home.turns.outcome(id)) for id in self._home.taken_up]
         ours = [turn.turn_id for turn in turns if turn.agent_id == self._agent.id]
         others = len(turns) - len(ours)
         if others:
@@ -271,7 +272,7 @@ class Chat:
             self._screen.note(
                 f"› {one_line(self._thread.run(_message_of(self._home, turn_id)), 200)}"
             )
-            self._watch(_without_pieces(self._home.follow(turn_id)))
+            self._watch(_without_pieces(self._home.turns.follow(turn_id)))
             self._screen.gap()
 
     # -- the middle ----------------------------------------------------------------------------
@@ -302,7 +303,7 @@ class Chat:
         if not text:
             return
         if not text.startswith("/"):
-            self._converse(self._home.stream(self._agent, text, channel=CHANNEL))
+            self._converse(self._home.agents.stream(self._agent, text, channel=CHANNEL))
             return
         name, _, rest = text[1:].partition(" ")
         commands: dict[str, Callable[[str], None]] = {
@@ -324,7 +325,9 @@ class Chat:
             raise InvalidInput("Write which image to show, as in /image photo.png What is this?")
         images = [_read_image(Path(name))]
         prompt = text.strip() or "What do you see?"
-        self._converse(self._home.stream(self._agent, prompt, channel=CHANNEL, images=images))
+        self._converse(
+            self._home.agents.stream(self._agent, prompt, channel=CHANNEL, images=images)
+        )
 
     def _converse(self, signals: AsyncGenerator[Signal, None]) -> None:
         """Show a turn, and put to the person what it asks before it goes on."""
@@ -343,7 +346,9 @@ class Chat:
                 return
             approved, details = answer
             try:
-                self._watch(self._home.stream_decision(question, approved=approved, **details))
+                self._watch(
+                    self._home.approvals.stream_decision(question, approved=approved, **details)
+                )
             except InvalidInput as error:  # such as arguments that do not fit
                 self._screen.fail(error.message)
 
@@ -370,15 +375,15 @@ class Chat:
     def _stop(self, turn_id: str) -> None:
         with contextlib.suppress(AsterismError):  # it has just ended
             if turn_id:
-                self._thread.run(self._home.stop_turn(turn_id, STOPPED))
+                self._thread.run(self._home.turns.stop(turn_id, STOPPED))
 
-    async def _watch_agent(self, agent: Agent) -> None:
+    async def _watch_agent(self, agent: AgentRecord) -> None:
         """Show what the agent says of its own accord, such as what it was scheduled to."""
-        async for signal in self._home.watch(agent):
+        async for signal in self._home.agents.watch(agent):
             if signal.kind in ("ended", "parked"):
                 self._prompt.announce(lambda signal=signal: self._show_watched(agent, signal))
 
-    def _show_watched(self, agent: Agent, signal: Signal) -> None:
+    def _show_watched(self, agent: AgentRecord, signal: Signal) -> None:
         if signal.turn_id not in self._shown:
             self._shown.add(signal.turn_id)
             self._screen.note(f"{agent.name}, meanwhile:")
@@ -392,20 +397,20 @@ class Chat:
             self._screen.say(f"/{name:<8} {meaning}")
 
     def _agents(self, _: str) -> None:
-        columns: list[Column[Agent]] = [
+        columns: list[Column[AgentRecord]] = [
             Column("agent", lambda agent: agent.name, prose=True),
-            Column("model", self._home.model_of, prose=True),
+            Column("model", self._home.agents.model_of, prose=True),
         ]
-        self._show_table(ItemTable(columns, self._thread.run(self._home.agents()), "None."))
+        self._show_table(ItemTable(columns, self._thread.run(self._home.agents.list()), "None."))
 
     def _switch(self, name: str) -> None:
         if not name:
             raise InvalidInput("Name the agent to talk to, as in /agent aria. /agents shows them.")
-        self._agent = self._thread.run(self._home.agent(name))
+        self._agent = self._thread.run(self._home.agents.get(name))
         self._watching.cancel()
         self._watching = self._thread.start(self._watch_agent(self._agent))
         self._warming.cancel()
-        self._warming = self._thread.start(self._home.warm(self._agent))
+        self._warming = self._thread.start(self._home.agents.warm(self._agent))
         self._introduce()
 
     def _turns(self, _: str) -> None:
@@ -414,7 +419,7 @@ class Chat:
             Column("state", lambda turn: turn.state.value, state=True),
             Column("opened", lambda turn: local_short(turn.opened_at)),
         ]
-        turns = self._thread.run(self._home.turns(self._agent, limit=10))
+        turns = self._thread.run(self._home.turns.list(self._agent, limit=10))
         self._show_table(ItemTable(columns, turns, "No turns yet."))
 
     def _approve(self, rest: str) -> None:
@@ -425,11 +430,13 @@ class Chat:
 
     def _decide(self, rest: str, *, approved: bool) -> None:
         question, note = self._find_question(rest)
-        self._converse(self._home.stream_decision(question, approved=approved, note=note or None))
+        self._converse(
+            self._home.approvals.stream_decision(question, approved=approved, note=note or None)
+        )
 
-    def _find_question(self, rest: str) -> tuple[Approval, str]:
+    def _find_question(self, rest: str) -> tuple[ApprovalRecord, str]:
         """Return the question that an answer is for, and the note that follows its id."""
-        waiting = self._thread.run(self._home.approvals())
+        waiting = self._thread.run(self._home.approvals.list())
         id, _, note = rest.partition(" ")
         for question in waiting:
             if question.id == id or (id.startswith("ap_") and question.id.endswith(id[3:])):
@@ -444,11 +451,11 @@ class Chat:
             )
         return ours[0], rest
 
-    def _questions(self) -> list[Approval]:
-        waiting = self._thread.run(self._home.approvals())
+    def _questions(self) -> list[ApprovalRecord]:
+        waiting = self._thread.run(self._home.approvals.list())
         return [question for question in waiting if question.agent_id == self._agent.id]
 
-    def _question_of(self, turn_id: str) -> Approval | None:
+    def _question_of(self, turn_id: str) -> ApprovalRecord | None:
         return next(
             (question for question in self._questions() if question.turn_id == turn_id), None
         )
@@ -461,10 +468,10 @@ async def _message_of(home: Asterism, turn_id: str) -> str:
     """Return the message that a turn answers."""
     from asterism.types.turns import text_of
 
-    for item in await home.waiting():
+    for item in await home.turns.waiting():
         if item.turn_id == turn_id:
             return text_of(item.body)
-    _, entries = await home.turn(turn_id)
+    _, entries = await home.turns.get(turn_id)
     return printable(text_of(entries[0].body))
 
 
@@ -485,7 +492,7 @@ class ApprovalPrompt:
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
 
-    def ask(self, question: Approval) -> tuple[bool, dict[str, Any]] | None:
+    def ask(self, question: ApprovalRecord) -> tuple[bool, dict[str, Any]] | None:
         """Return whether the call may be made and what comes with it; None: it is left waiting."""
         self._show(question)
         try:
@@ -501,7 +508,7 @@ class ApprovalPrompt:
         self._screen.note(f'It waits. "/approve" or "/deny WHY" answers {question.id} later.')
         return None
 
-    def _read(self, question: Approval, typed: str) -> tuple[bool, dict[str, Any]] | None:
+    def _read(self, question: ApprovalRecord, typed: str) -> tuple[bool, dict[str, Any]] | None:
         word, _, rest = typed.partition(" ")
         match word.lower().removeprefix("/"):
             case "y" | "yes" | "approve":
@@ -526,9 +533,9 @@ class ApprovalPrompt:
         self._screen.warn(f"Answer with one letter: {_CHOICES}")
         return None
 
-    def _limited(self, question: Approval, typed: str) -> Wish | None:
+    def _limited(self, question: ApprovalRecord, typed: str) -> Wish | None:
         """Return a grant up to limits; without any, up to the amount that is asked for."""
-        from asterism.types.approvals import Extent, Wish
+        from asterism.types.permissions import Extent, Wish
 
         asked = amount_of(read_effects(question.effects))
         known = 0 < asked < math.inf
@@ -546,7 +553,7 @@ class ApprovalPrompt:
             amount = asked
         return Wish(Extent.ALWAYS, amount=amount, per_day=per_day)
 
-    def _show(self, question: Approval) -> None:
+    def _show(self, question: ApprovalRecord) -> None:
         lines = call_lines(question)
         for line in lines[:_MAX_LINES]:
             self._screen.say(f"  {line}")
@@ -554,7 +561,7 @@ class ApprovalPrompt:
             self._screen.note(f"  {left:,} more lines. {whole_at(question.id)}")
         self._screen.note(f"  {_CHOICES}")
 
-    def _edited(self, question: Approval) -> str | None:
+    def _edited(self, question: ApprovalRecord) -> str | None:
         """Let the person change the arguments in their editor; None if that came to nothing."""
         try:
             lines = argument_lines(question.arguments)

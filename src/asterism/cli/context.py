@@ -59,11 +59,11 @@ async def context_result(
     full: bool = False,
 ) -> Result:
     """Return a context as a table, or with `full` word by word."""
-    found = await home.agent(agent)
+    found = await home.agents.get(agent)
     if turn is None:
         context = await home.contexts.now(found, present=present)
     else:
-        record, _ = await home.turn(turn)
+        record, _ = await home.turns.get(turn)
         if record.agent_id != found.id:
             raise NotFound(
                 f"Turn {turn} is not one of {found.name}'s. "

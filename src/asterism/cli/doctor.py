@@ -210,8 +210,8 @@ def _is_new(place: Path) -> bool:
 async def _contents(home: Asterism, place: Path, models: set[str]) -> AsyncIterator[CheckResult]:
     from asterism.store.sqlite import holder_of
 
-    agents = await home.agents()
-    models.update(home.model_of(agent) for agent in agents)
+    agents = await home.agents.list()
+    models.update(home.agents.model_of(agent) for agent in agents)
     yield CheckResult("agents", OK, plural(len(agents), "agent"))
     holder = None if home.database.distributed else holder_of(place)
     if not home.database.distributed:
@@ -235,19 +235,19 @@ async def _searching(home: Asterism) -> CheckResult:
 
 async def _left(home: Asterism, *, at_work: bool) -> AsyncIterator[CheckResult]:
     """Say what waits for a process or for a person."""
-    unfinished = len(await home.unfinished())
+    unfinished = len(await home.turns.unfinished())
     if unfinished and not at_work:
         text = f"{plural(unfinished, 'message')} not answered yet"
         yield CheckResult("turns", LOOK, text, '"asterism" or "asterism serve" goes on with them.')
     else:
         yield await _stuck(home)
-    if count := len(await home.approvals()):
+    if count := len(await home.approvals.list()):
         text = f"{plural(count, 'question')} without an answer"
         yield CheckResult("approvals", LOOK, text, '"asterism approval list" shows them.')
-    if count := len(await home.deliveries("dead")):
+    if count := len(await home.outbox.list("dead")):
         text = f"{plural(count, 'message')} could not be delivered"
         yield CheckResult("outbox", LOOK, text, '"asterism outbox list --state dead" shows why.')
-    if count := len(await home.notices()):
+    if count := len(await home.notices.list()):
         yield CheckResult(
             "notices",
             LOOK,
@@ -259,12 +259,12 @@ async def _left(home: Asterism, *, at_work: bool) -> AsyncIterator[CheckResult]:
 async def _stuck(home: Asterism) -> CheckResult:
     from asterism.types.agents import now_ms
 
-    limits = {agent.id: agent.limits.seconds for agent in await home.agents()}
+    limits = {agent.id: agent.limits.seconds for agent in await home.agents.list()}
     stuck: list[str] = []
-    for turn in await home.turns(limit=200):
+    for turn in await home.turns.list(limit=200):
         latest = now_ms() - int(limits.get(turn.agent_id, 0) * 1000) - 60_000
         if turn.state.value == "open" and turn.opened_at < latest:
-            _, entries = await home.turn(turn.id)
+            _, entries = await home.turns.get(turn.id)
             # Each decision of a person gives a turn its time anew.
             if all(entry.at < latest for entry in entries if entry.is_decision):
                 stuck.append(turn.id)

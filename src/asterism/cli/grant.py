@@ -14,7 +14,7 @@ from asterism.views import agent_names, grant_view
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
-    from asterism.types.approvals import Grant
+    from asterism.types.permissions import Grant
 
 app = group("See what agents may do without asking each time, and change it.")
 

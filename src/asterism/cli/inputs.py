@@ -20,7 +20,7 @@ from asterism.times import read_moment, read_range
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
-    from asterism.types.agents import Agent
+    from asterism.types.agents import AgentRecord
 
 MAX_DIGITS = 18
 """Of a number that stores can keep; Python itself refuses to read thousands."""
@@ -60,14 +60,14 @@ def block_reference(
     return None, label if "/" in label else f"{_SHARED}/{label}"
 
 
-async def choose_agent(home: Asterism, agent: str | None, *, instead: str = "") -> Agent:
+async def choose_agent(home: Asterism, agent: str | None, *, instead: str = "") -> AgentRecord:
     """Return the agent that is named; where there is only one, it needs no name.
 
     `instead` is a sentence on what else can be done where there are several.
     """
     if agent is not None:
-        return await home.agent(agent)
-    agents = await home.agents()
+        return await home.agents.get(agent)
+    agents = await home.agents.list()
     if len(agents) == 1:
         return agents[0]
     if not agents:

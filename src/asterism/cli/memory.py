@@ -156,7 +156,7 @@ async def _revert_turn(options: Options, turn: str, reason: str, *, yes: bool) -
         async with open_home(options, readonly=True) as home:
             writes = await home.memory.written_by(turn)
             if not writes:
-                await home.turn(turn)  # raises if there is no such turn
+                await home.turns.get(turn)  # raises if there is no such turn
             labels = await _block_names(home)
         if writes:
             note(f"Turn {turn} wrote:")
@@ -374,7 +374,7 @@ async def _find_wanted(
         passage = await home.archive.get(passage_id)
         words.append(("passage", f"{passage.id}, {_quote(passage.text)}"))
     for turn_id in wanted.turns:
-        turn, _ = await home.turn(turn_id)
+        turn, _ = await home.turns.get(turn_id)
         when = local_text(turn.opened_at)
         words.append(("turn", f"{turn.id} of {when}, and what was written in it"))
     persons = [await home.people.get(who) for who in wanted.persons]
@@ -385,7 +385,7 @@ async def _find_wanted(
     words += [("source", f"{source.name}, the documents that were read") for source in sources]
     blocks = [await home.blocks.get(None, label) for label in wanted.blocks]
     words += [("block", f"{seen.name} with its history") for seen in blocks]
-    agents = [await home.agent(name) for name in wanted.agents]
+    agents = [await home.agents.get(name) for name in wanted.agents]
     words += [("agent", f"{agent.name} with everything that it has") for agent in agents]
     request = Forgetting(
         texts=wanted.texts,
@@ -468,7 +468,7 @@ async def export(
     ] = None,
 ) -> Result:
     """Write an agent's memory as a JSON document."""
-    from asterism.types.people import OWNER_ALONE
+    from asterism.types.agents import OWNER_ALONE
 
     participants = await home.people.participants(present) if present else OWNER_ALONE
     document = await home.memory.export(agent, participants=participants)

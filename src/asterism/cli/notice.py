@@ -21,7 +21,7 @@ async def list_notices(
     every: Annotated[bool, flag("--all", "Also those that were seen.")] = False,
 ) -> Result:
     """Show notices, oldest first; a chat shows them too and marks them as seen."""
-    notices = await home.notices(unseen=not every)
+    notices = await home.notices.list(unseen=not every)
     columns: list[Column[Notice]] = [
         Column("when", lambda notice: local_short(notice.at)),
         Column("kind", lambda notice: notice.kind, least=80),

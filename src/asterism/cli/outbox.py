@@ -31,7 +31,7 @@ async def list_deliveries(
     ] = None,
 ) -> Result:
     """Show deliveries, oldest first."""
-    deliveries = await home.deliveries(state.value if state else None)
+    deliveries = await home.outbox.list(state.value if state else None)
     columns: list[Column[Delivery]] = [
         Column("delivery", lambda delivery: delivery.key),
         Column("state", lambda delivery: delivery.state, state=True),
@@ -51,7 +51,7 @@ async def retry(
     key: Annotated[str, argument("KEY", "The delivery's key.")],
 ) -> Result:
     """Put a dead delivery back on its way; the next process at work tries it."""
-    await home.retry_delivery(key)
+    await home.outbox.retry(key)
     return Result(
         {"key": key, "state": DeliveryState.WAITING},
         f'{key} is on its way again; "asterism serve" or "asterism chat" tries it.',

@@ -13,7 +13,7 @@ from asterism.times import local_text
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
-    from asterism.types.people import Person
+    from asterism.types.agents import Person
 
 app = group("Say who people are, where they write from, and how far they are trusted.")
 
@@ -79,7 +79,7 @@ async def add(
     role: Roles = None,
 ) -> Result:
     """Add a person; "person link" says where they write from."""
-    from asterism.types.people import Trust
+    from asterism.types.agents import Trust
 
     person = await home.people.create(name, trust=Trust(trust), roles=role or ())
     return Result(person, f"{person.name} is known now.")
@@ -99,7 +99,7 @@ async def set_trust(
     trust: Annotated[PersonTrust, argument("LEVEL", "known or stranger.")],
 ) -> Result:
     """Say how far a person is trusted."""
-    from asterism.types.people import Trust
+    from asterism.types.agents import Trust
 
     person = await home.people.set_trust(who, Trust(trust))
     return Result(person, f"{person.name} is: {person.trust.value}.")

@@ -13,7 +13,7 @@ from asterism.views import rule_view
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
-    from asterism.types.rules import Rule
+    from asterism.types.agents import Rule
 
 app = group("Give agents rules for their tools, see them and take them back.")
 

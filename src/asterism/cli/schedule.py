@@ -11,7 +11,7 @@ from asterism.views import schedule_view
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
-    from asterism.types.agents import Agent, Schedule
+    from asterism.types.agents import AgentRecord, Schedule
 
 app = group("See what agents have planned.")
 
@@ -22,9 +22,9 @@ async def list_schedules(
     agent: Annotated[str | None, option("--agent", "NAME", "Only this agent's.")] = None,
 ) -> Result:
     """Show schedules, the next of each agent first."""
-    agents = await home.agents() if agent is None else [await home.agent(agent)]
-    found = [(who, schedule) for who in agents for schedule in await home.schedules(who)]
-    columns: list[Column[tuple[Agent, Schedule]]] = [
+    agents = await home.agents.list() if agent is None else [await home.agents.get(agent)]
+    found = [(who, schedule) for who in agents for schedule in await home.schedules.list(who)]
+    columns: list[Column[tuple[AgentRecord, Schedule]]] = [
         Column("schedule", lambda row: row[1].id, least=100),
         Column("agent", lambda row: row[0].name, prose=True),
         Column("due", lambda row: local_text(row[1].due_at)),

@@ -158,7 +158,7 @@ async def find(options: Options, search_options: SearchOptions) -> FoundHits:
 async def _search(
     home: Asterism, search_options: SearchOptions, filters: dict[str, Any]
 ) -> FoundHits:
-    from asterism.types.people import OWNER_ALONE
+    from asterism.types.agents import OWNER_ALONE
 
     agent, names = None, {}
     if search_options.everyone:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from asterism.config import Settings
     from asterism.config.parse import Key
     from asterism.models.embedded.weights import ModelWeights
-    from asterism.types.agents import Agent
+    from asterism.types.agents import AgentRecord
 
 FIRST_AGENT = "aster"
 _NONE = "none"
@@ -54,7 +54,7 @@ class _Current:
     """What is in use now, which is the default of each question."""
 
     settings: Settings
-    agent: Agent | None
+    agent: AgentRecord | None
     found: list[AvailableModel]
     keys: StoredKeys
 
@@ -99,11 +99,11 @@ async def _look(options: Options, *, asking: bool) -> _Current:
     from asterism.config import load
 
     settings = load(options.place, options.config, os.environ)
-    agent: Agent | None = None
+    agent: AgentRecord | None = None
     keys: StoredKeys = NoStoredKeys()
     try:
         async with open_home(options, readonly=True) as home:
-            agent, keys = next(iter(await home.agents()), None), home.keys
+            agent, keys = next(iter(await home.agents.list()), None), home.keys
     except StoreMissing:
         pass
     found = await discover(os.environ) if asking else []
@@ -294,7 +294,7 @@ def _plan_cap(plan: _Plan, current: _Current, answer: str | None, *, asking: boo
 
 def _costs(settings: Settings, model: str) -> bool | None:
     """Say whether asking a model costs money; None if its price is not known."""
-    from asterism.models.prices import Prices
+    from asterism.turns.spending import Prices
     from asterism.types.agents import chain_of
     from asterism.types.spending import FREE
 
@@ -328,7 +328,7 @@ def _carry_out(options: Options, plan: _Plan, current: _Current, *, asking: bool
     return None
 
 
-async def _apply_agent(options: Options, plan: _Plan, current: _Current) -> Agent | None:
+async def _apply_agent(options: Options, plan: _Plan, current: _Current) -> AgentRecord | None:
     name, before = plan.agent, current.agent
     if name is None:
         return None
@@ -336,8 +336,8 @@ async def _apply_agent(options: Options, plan: _Plan, current: _Current) -> Agen
         return None
     async with open_home(options) as home:
         if before is None:
-            return await home.create_agent(name, system=plan.persona)
-        return await home.edit_agent(
+            return await home.agents.create(name, system=plan.persona)
+        return await home.agents.edit(
             before.id, new_name=name if name != before.name else None, system=plan.persona
         )
 

@@ -36,7 +36,7 @@ async def spend(
     by: Annotated[SpendBy, option("--by", None, "What calls are added up by.")] = SpendBy.AGENT,
 ) -> Result:
     """Show what models have cost, and how much of each cap is used."""
-    found = await home.spend(days, agent=agent)
+    found = await home.spending.report(days, agent=agent)
     return Result(spend_view(found, by), _Spending(found, by))
 
 

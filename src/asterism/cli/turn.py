@@ -44,7 +44,7 @@ async def list_turns(
 ) -> Result:
     """Show the latest turns, newest first; those that wait come before."""
     waiting = await _waiting(home, agent)
-    turns = [*waiting, *await home.turns(agent, limit=limit)][:limit]
+    turns = [*waiting, *await home.turns.list(agent, limit=limit)][:limit]
     agents = await agent_names(home)
     columns: list[Column[TurnRecord]] = [
         Column("turn", lambda turn: turn.id),
@@ -68,7 +68,7 @@ async def show(home: Asterism, turn: TurnId) -> Result:
     waiting = (record for record in await _waiting(home, None) if record.id == turn)
     record = next(waiting, None)
     if record is None:
-        record, entries = await home.turn(turn)
+        record, entries = await home.turns.get(turn)
     who = agents.get(record.agent_id, record.agent_id)
     story = ["", Grid(list(_timeline(record, entries, who)))] if entries else []
     return Result(
@@ -87,7 +87,7 @@ async def replay(
     ] = None,
 ) -> Result:
     """Run a recorded turn again, offline, and compare it with what was recorded."""
-    found = await home.replay(turn, cassette=wire)
+    found = await home.turns.replay(turn, cassette=wire)
     if found.same:
         how = "entry by entry" if wire is None else "entry by entry and byte by byte on the wire"
         return Result(found, f"The same, {how}. It ends with: {found.text}")
@@ -104,7 +104,7 @@ async def fork(
     name: Annotated[str | None, option("--name", "NAME", "The name of the copy.")] = None,
 ) -> Result:
     """Let a copy of the agent, as it stood before a turn, answer the same message again."""
-    copy, outcome = await home.fork(turn, name=name, model=model, system=system)
+    copy, outcome = await home.turns.fork(turn, name=name, model=model, system=system)
     result = outcome_result(outcome, copy.name)
     result.notes = [f"The copy is {copy.name}.", *result.notes]
     return result
@@ -130,11 +130,11 @@ async def _stop(home: Asterism, turn_id: str) -> Outcome:
     """Stop a turn as soon as it can be stopped, here or at another worker."""
     try:
         async with asyncio.timeout(_STOP_WITHIN):
-            await home.stop_turn(turn_id)
-            while (outcome := await home.outcome(turn_id)).state.value in _NOT_ENDED:
+            await home.turns.stop(turn_id)
+            while (outcome := await home.turns.outcome(turn_id)).state.value in _NOT_ENDED:
                 await asyncio.sleep(_CHECK_EVERY)
                 with contextlib.suppress(Conflict):  # ended just now
-                    await home.stop_turn(turn_id)  # a notice to the worker that has it can be lost
+                    await home.turns.stop(turn_id)  # a notice to the worker that has it can be lost
             return outcome
     except TimeoutError:
         raise Conflict(
@@ -147,7 +147,7 @@ async def _waiting(home: Asterism, agent: str | None) -> list[TurnRecord]:
     """Return the turns that have not begun, newest first."""
     from asterism.types.turns import TurnRecord, TurnState
 
-    agent_id = (await home.agent(agent)).id if agent is not None else None
+    agent_id = (await home.agents.get(agent)).id if agent is not None else None
     found = [
         TurnRecord(
             id=item.turn_id,
@@ -160,7 +160,7 @@ async def _waiting(home: Asterism, agent: str | None) -> list[TurnRecord]:
             opened_at=item.at,
             arrived_at=item.at,
         )
-        for item in await home.waiting()
+        for item in await home.turns.waiting()
         if item.kind == "message" and agent_id in (None, item.agent_id)
     ]
     return sorted(found, key=lambda record: record.id, reverse=True)

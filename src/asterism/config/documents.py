@@ -16,8 +16,8 @@ from zoneinfo import ZoneInfo
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from asterism.times import DAY, PERIODS, read_duration, read_hours
-from asterism.types.effects import EffectKind
-from asterism.types.people import Trust
+from asterism.types.agents import Trust
+from asterism.types.permissions import EffectKind
 
 
 class SettingsTable(BaseModel):

@@ -13,7 +13,7 @@ import orjson
 from asterism.errors import InvalidInput
 from asterism.private import read_regular
 from asterism.times import read_duration
-from asterism.types.rules import DEFAULT_PRIORITY, OF_OTHERS, OF_TIME, Rule, RuleKind
+from asterism.types.agents import DEFAULT_PRIORITY, OF_OTHERS, OF_TIME, Rule, RuleKind
 
 _FIELDS = ("tool", "kind", "tools", "operations", "count", "seconds", "priority")
 _PATTERN = {

@@ -25,9 +25,8 @@ from pydantic import (
 from asterism.config.documents import AuthorizationSettings, ContactsSettings, SettingsTable
 from asterism.config.vendors import DEMO, Vendor, usual_model, vendors
 from asterism.errors import InvalidInput
-from asterism.types.agents import Limits
-from asterism.types.effects import EffectKind, ToolEffect
-from asterism.types.people import Audience
+from asterism.types.agents import Audience, Limits
+from asterism.types.permissions import EffectKind, ToolEffect
 from asterism.types.spending import IMAGE_TOKENS, Budget, Limit, Price, nano
 
 _MAX = 1_000_000_000

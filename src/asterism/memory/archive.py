@@ -12,8 +12,8 @@ from asterism.errors import NotFound
 from asterism.store import passages
 from asterism.store.database import Connection
 from asterism.store.passages import PassageEdit, PassageOwner, read_origins
+from asterism.types.agents import OWNER_ALONE, Audience, Participants, Trust
 from asterism.types.memory import Passage, Source
-from asterism.types.people import OWNER_ALONE, Audience, Participants, Trust
 
 _PAGE = 200
 

@@ -1,27 +1,436 @@
-"""Blocks as agents see them: which ones, found by label, rendered for those present, with blame."""
+"""Blocks at rest, their history and whom they are shared with: reading."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import lru_cache
+from typing import Any, NamedTuple
 
-from asterism.errors import Conflict, NotFound
-from asterism.memory.content import render
-from asterism.memory.lines import is_heading, is_visible, seen_with
+import orjson
+
+from asterism.errors import Conflict, NotFound, StoreDamaged
+from asterism.memory.content import HEADING, render
 from asterism.memory.schemas import schema_of
-from asterism.store import blocks as rows
-from asterism.store.blocks import BlockRow, VisibleRow
-from asterism.store.database import Connection
+from asterism.store.database import Connection, Row
+from asterism.types.agents import Audience, Label, Participants, Trust
 from asterism.types.memory import (
     CONSTELLATION,
     Block,
     BlockType,
+    CompositeSchema,
     Line,
+    Origin,
+    OriginKind,
     Permission,
+    Schema,
+    Source,
 )
-from asterism.types.people import Audience, Participants
+
+OPEN = 0
+"""The `last` of the era whose edits are still loose: it holds where they start from."""
+
+_COLUMNS = (
+    "id, constellation, owner_id, label, type, description, schema, max_chars, permission,"
+    " audience, pinned, version, text, lines, created_at, updated_at, retired_at"
+)
+COLUMNS_WITH_CONTENT = f"{_COLUMNS}, content"
+
+
+class BlockRow(NamedTuple):
+    """A row of `blocks`."""
+
+    id: str
+    constellation: str
+    owner_id: str
+    label: str
+    type: str
+    description: str
+    schema: str
+    max_chars: int
+    permission: str
+    audience: str
+    pinned: int
+    version: int
+    text: str
+    lines: str
+    created_at: int
+    updated_at: int
+    retired_at: int | None
+    content: str = ""
+    """JSON, by part; empty where it is the text, and where it was not asked for."""
+
+
+class VisibleRow(NamedTuple):
+    """A block that an agent can see."""
+
+    row: BlockRow
+    permission: str
+    owner_name: str | None
+    """None where it is the constellation's."""
+
+
+class PastBlock(NamedTuple):
+    """A block that an agent may have seen once, as it is now."""
+
+    row: BlockRow
+    shared: str | None
+    """The permission with which it is shared with the agent now."""
+    owner_name: str | None
+
+
+class EditRow(NamedTuple):
+    """A row of `block_edits`, without its block."""
+
+    number: int
+    kind: str
+    author: str
+    turn_id: str | None
+    reason: str
+    source: str
+    undoes: int | None
+    undone_by: int | None
+    at: int
+    change: str = ""
+    """JSON: what it made of the content; empty where nothing, and where it was not asked for."""
+
+
+class EraRow(NamedTuple):
+    """A row of `block_eras`, without its block."""
+
+    first: int
+    last: int
+    content: bytes
+    """Compressed JSON: the content before its first edit, and what each edit made of it."""
+    edits: bytes
+    """Compressed JSON: what else is known of its edits."""
+    since: int
+
+
+class ReplicaRow(NamedTuple):
+    """A row of `block_replicas`, without its block."""
+
+    version: int
+    document: bytes
+
+
+_EDIT = "number, kind, author, turn_id, reason, source, undoes, undone_by, at"
+_ERA = "first, last, content, edits, since"
+
+
+# -- blocks ----------------------------------------------------------------------------------------
+
+
+def _visible_row(row: Row) -> VisibleRow:
+    block = BlockRow(*row[:17])
+    return VisibleRow(block, row[17] or block.permission, row[18])
+
+
+def _prefixed(columns: str) -> str:
+    return ", ".join(f"b.{name.strip()}" for name in columns.split(","))
+
+
+async def get(tx: Connection, block_id: str) -> BlockRow | None:
+    """Return a block, also one that was put away, with its content."""
+    row = await tx.one(f"SELECT {COLUMNS_WITH_CONTENT} FROM blocks WHERE id = ?", (block_id,))
+    return BlockRow(*row) if row else None
+
+
+async def by_label(
+    tx: Connection, constellation: str, owner_id: str, label: str
+) -> BlockRow | None:
+    """Return the block that an owner has under a label."""
+    row = await tx.one(
+        f"SELECT {_COLUMNS} FROM blocks"
+        " WHERE constellation = ? AND owner_id = ? AND label = ? AND retired_at IS NULL",
+        (constellation, owner_id, label),
+    )
+    return BlockRow(*row) if row else None
+
+
+async def rows_visible_to(tx: Connection, constellation: str, agent_id: str) -> list[VisibleRow]:
+    """Return what an agent can see: its own blocks, those shared with it, the constellation's."""
+    columns = _prefixed(_COLUMNS)
+    rows = await tx.all(
+        f"SELECT {columns}, s.permission, a.name FROM blocks b"
+        " LEFT JOIN block_agents s ON s.block_id = b.id AND s.agent_id = ?"
+        " LEFT JOIN agents a ON a.id = b.owner_id"
+        " WHERE b.constellation = ? AND b.owner_id IN (?, ?) AND b.retired_at IS NULL"
+        # CROSS JOIN has SQLite begin with the few that are shared, not with all blocks there are.
+        f" UNION ALL SELECT {columns}, s.permission, a.name FROM block_agents s"
+        " CROSS JOIN blocks b LEFT JOIN agents a ON a.id = b.owner_id"
+        " WHERE b.id = s.block_id AND s.agent_id = ? AND b.constellation = ?"
+        " AND b.owner_id NOT IN (?, ?) AND b.retired_at IS NULL",
+        (
+            *(agent_id, constellation, agent_id, CONSTELLATION),
+            *(agent_id, constellation, agent_id, CONSTELLATION),
+        ),
+    )
+    return [_visible_row(row) for row in rows]
+
+
+async def everything(tx: Connection, constellation: str) -> list[VisibleRow]:
+    """Return all blocks of a constellation that were not put away."""
+    rows = await tx.all(
+        f"SELECT {_prefixed(_COLUMNS)}, NULL, a.name FROM blocks b"
+        " LEFT JOIN agents a ON a.id = b.owner_id"
+        " WHERE b.constellation = ? AND b.retired_at IS NULL",
+        (constellation,),
+    )
+    return [_visible_row(row) for row in rows]
+
+
+async def share_of(tx: Connection, block_id: str, agent_id: str) -> str | None:
+    """Return the permission with which a block is shared with an agent, or None."""
+    row = await tx.one(
+        "SELECT permission FROM block_agents WHERE block_id = ? AND agent_id = ?",
+        (block_id, agent_id),
+    )
+    return row[0] if row else None
+
+
+async def shares(tx: Connection, block_id: str) -> list[tuple[str, str, str]]:
+    """Return whom a block is shared with: id, name and permission, by name."""
+    rows = await tx.all(
+        "SELECT s.agent_id, a.name, s.permission FROM block_agents s"
+        " JOIN agents a ON a.id = s.agent_id WHERE s.block_id = ? ORDER BY a.name",
+        (block_id,),
+    )
+    return [(row[0], row[1], row[2]) for row in rows]
+
+
+# -- history ---------------------------------------------------------------------------------------
+
+
+async def edits(
+    tx: Connection, block_id: str, first: int, last: int, *, changes: bool = True
+) -> list[EditRow]:
+    """Return loose edits by number, the oldest first."""
+    rows = await tx.all(
+        f"SELECT {_EDIT}{', change' if changes else ''} FROM block_edits"
+        " WHERE block_id = ? AND number BETWEEN ? AND ? ORDER BY number",
+        (block_id, first, last),
+    )
+    return [EditRow(*row) for row in rows]
+
+
+async def newest_edits(tx: Connection, block_id: str, before: int, limit: int) -> list[EditRow]:
+    """Return loose edits below a number, the newest first."""
+    rows = await tx.all(
+        f"SELECT {_EDIT} FROM block_edits WHERE block_id = ? AND number < ?"
+        " ORDER BY number DESC LIMIT ?",
+        (block_id, before, limit),
+    )
+    return [EditRow(*row) for row in rows]
+
+
+async def edits_of_turn(tx: Connection, turn_id: str) -> list[tuple[str, EditRow]]:
+    """Return the loose edits that a turn made, with their blocks, the oldest first."""
+    rows = await tx.all(
+        f"SELECT block_id, {_EDIT} FROM block_edits WHERE turn_id = ? ORDER BY block_id, number",
+        (turn_id,),
+    )
+    return [(row[0], EditRow(*row[1:])) for row in rows]
+
+
+async def last_edit_until(tx: Connection, block_id: str, moment: int) -> int | None:
+    """Return the number of the latest loose edit that had been made at a moment."""
+    row = await tx.one(
+        "SELECT MAX(number) FROM block_edits WHERE block_id = ? AND at <= ?", (block_id, moment)
+    )
+    return int(row[0]) if row and row[0] is not None else None
+
+
+async def eras(tx: Connection, block_id: str) -> list[EraRow]:
+    """Return all eras of a block, the latest first."""
+    rows = await tx.all(
+        f"SELECT {_ERA} FROM block_eras WHERE block_id = ? ORDER BY first DESC", (block_id,)
+    )
+    return [EraRow(*row) for row in rows]
+
+
+async def era_with(tx: Connection, block_id: str, number: int) -> EraRow | None:
+    """Return the era that an edit lies in: the latest that begins with it or before."""
+    row = await tx.one(
+        f"SELECT {_ERA} FROM block_eras WHERE block_id = ? AND first <= ?"
+        " ORDER BY first DESC LIMIT 1",
+        (block_id, number),
+    )
+    return EraRow(*row) if row else None
+
+
+async def era_at(tx: Connection, block_id: str, moment: int) -> EraRow | None:
+    """Return the latest squashed era that had begun at a moment."""
+    row = await tx.one(
+        f"SELECT {_ERA} FROM block_eras WHERE block_id = ? AND since <= ? AND last <> ?"
+        " ORDER BY first DESC LIMIT 1",
+        (block_id, moment, OPEN),
+    )
+    return EraRow(*row) if row else None
+
+
+async def squashed_eras(tx: Connection, constellation: str) -> list[tuple[str, EraRow]]:
+    """Return every squashed era of a constellation, with its block."""
+    rows = await tx.all(
+        "SELECT e.block_id, e.first, e.last, e.content, e.edits, e.since FROM block_eras e"
+        " JOIN blocks b ON b.id = e.block_id WHERE b.constellation = ? AND e.last <> ?",
+        (constellation, OPEN),
+    )
+    return [(row[0], EraRow(*row[1:])) for row in rows]
+
+
+async def blocks_of_then(
+    tx: Connection, constellation: str, agent_id: str, moment: int
+) -> list[PastBlock]:
+    """Return the blocks that an agent may have seen at a moment, with those put away since.
+
+    Of others' blocks, all that are or were shared with it, and all with folded edits, which may
+    say that they were.
+    """
+    columns = ", ".join(f"b.{name}" for name in COLUMNS_WITH_CONTENT.split(", "))
+    rows = await tx.all(
+        f"SELECT {columns}, s.permission, a.name FROM blocks b"
+        " LEFT JOIN block_agents s ON s.block_id = b.id AND s.agent_id = ?"
+        " LEFT JOIN agents a ON a.id = b.owner_id"
+        " WHERE b.constellation = ? AND b.created_at <= ?"
+        " AND (b.retired_at IS NULL OR b.retired_at > ?)"
+        " AND (b.owner_id IN (?, ?) OR s.permission IS NOT NULL"
+        " OR EXISTS (SELECT 1 FROM block_edits e WHERE e.block_id = b.id"
+        " AND e.kind IN ('share', 'unshare') AND e.source LIKE ?)"
+        " OR EXISTS (SELECT 1 FROM block_eras r WHERE r.block_id = b.id AND r.last <> ?))",
+        (
+            *(agent_id, constellation, moment, moment, agent_id, CONSTELLATION),
+            *(f"%{orjson.dumps(agent_id).decode()}%", OPEN),
+        ),
+    )
+    return [PastBlock(BlockRow(*row[:18]), row[18], row[19]) for row in rows]
+
+
+async def eras_after(tx: Connection, block_id: str, number: int) -> list[EraRow]:
+    """Return the folded eras with edits above a number, the earliest first."""
+    rows = await tx.all(
+        "SELECT first, last, content, edits, since FROM block_eras"
+        " WHERE block_id = ? AND last > ? ORDER BY first",
+        (block_id, number),
+    )
+    return [EraRow(*row) for row in rows]
+
+
+async def replica(tx: Connection, block_id: str) -> ReplicaRow | None:
+    """Return the Loro document of a block that has one, and the version that it was made at."""
+    row = await tx.one(
+        "SELECT version, document FROM block_replicas WHERE block_id = ?", (block_id,)
+    )
+    return ReplicaRow(*row) if row else None
+
+
+# -- sources ---------------------------------------------------------------------------------------
+
+
+def write_source(source: Source, **more: Any) -> str:
+    """Return what the history keeps of where an edit comes from, with what else it must know.
+
+    `lines` is how it changed the blame of lines, `schema` a schema that begins with it, `was` what
+    a block's description said before.
+    """
+    told = {
+        "origins": [
+            [one.kind.value, one.ref, one.detail] if one.detail else [one.kind.value, one.ref]
+            for one in source.origins
+        ],
+        "audience": str(source.audience),
+        "trust": source.trust.value,
+        **more,
+    }
+    return orjson.dumps(told).decode()
+
+
+def read_source(text: str) -> Source:
+    """Return where an edit comes from."""
+    told = orjson.loads(text)
+    return Source(
+        tuple(Origin(OriginKind(kind), *rest) for kind, *rest in told["origins"]),
+        Audience.read(told["audience"]),
+        Trust(told["trust"]),
+    )
+
+
+# -- content ---------------------------------------------------------------------------------------
+
+_TEXT = ":text"
+
+
+def read_parts(row: BlockRow) -> dict[str, str]:
+    """Return a block's content by part, from its columns `text` and `content`."""
+    if row.content:
+        try:
+            return orjson.loads(row.content)
+        except orjson.JSONDecodeError as error:
+            raise StoreDamaged(
+                f"The content of block {row.label!r} cannot be read as it is stored ({error}). "
+                "Restore the database from a backup; nothing was changed."
+            ) from error
+    return {_TEXT: row.text} if row.text else {}
+
+
+def write_parts(parts: Mapping[str, str], text: str) -> str:
+    """Return the column `content`: nothing where the text says it all."""
+    return "" if parts == ({_TEXT: text} if text else {}) else orjson.dumps(parts).decode()
+
+
+# -- lines -----------------------------------------------------------------------------------------
+
+Blame = tuple[tuple[int, ...], Label]
+"""The edits a line comes from, who may hear it and how far it is trusted."""
+
+
+@lru_cache(4_096)
+def _label(audience: str, trust: str) -> Label:
+    return Label(Trust(trust), Audience.read(audience))
+
+
+def read_blame(runs: Iterable[Any]) -> list[Blame]:
+    """Read runs of lines, `[count, audience, trust, edits …]`, as one entry a line."""
+    found: list[Blame] = []
+    for count, audience, trust, *numbers in runs:
+        found += [(tuple(numbers), _label(audience, trust))] * count
+    return found
+
+
+def blame_runs(blame: Iterable[Blame]) -> list[list[Any]]:
+    """Write one entry a line as runs."""
+    told: dict[int, tuple[str, str]] = {}
+    runs: list[list[Any]] = []
+    latest: Blame | None = None
+    for one in blame:
+        if latest is not None and one == latest:
+            runs[-1][0] += 1
+            continue
+        latest = one
+        numbers, label = one
+        if id(label) not in told:  # most lines of a block have the same few labels
+            told[id(label)] = (str(label.audience), label.trust.value)
+        runs.append([1, *told[id(label)], *numbers])
+    return runs
+
+
+def read_lines(text: str, runs: str) -> list[Line]:
+    """Return the lines of a block from its columns `text` and `lines`."""
+    blame = read_blame(orjson.loads(runs))
+    if not blame:
+        return []
+    return [
+        Line(line, numbers, label)
+        for line, (numbers, label) in zip(text.split("\n"), blame, strict=True)
+    ]
+
+
+def write_lines(lines: Iterable[Line]) -> str:
+    """Return the column `lines`."""
+    return orjson.dumps(blame_runs((line.edits, line.label) for line in lines)).decode()
+
 
 SHARED_BY_ALL = "constellation"
 """The name that stands for the owner of a block that belongs to no single agent."""
@@ -82,7 +491,7 @@ def _seen(found: VisibleRow, agent_id: str | None) -> VisibleBlock:
         block=block,
         permission=Permission(row.permission if own else found.permission),
         owner_name=None if own else found.owner_name or SHARED_BY_ALL,
-        lines=seen_with(rows.read_lines(row.text, row.lines), block.audience),
+        lines=seen_with(read_lines(row.text, row.lines), block.audience),
     )
 
 
@@ -96,9 +505,9 @@ async def seen_by(tx: Connection, constellation: str, agent_id: str | None) -> l
 
 async def _visible(tx: Connection, constellation: str, agent_id: str | None) -> list[VisibleRow]:
     if agent_id is None:
-        found = await rows.everything(tx, constellation)
+        found = await everything(tx, constellation)
     else:
-        found = await rows.visible_to(tx, constellation, agent_id)
+        found = await rows_visible_to(tx, constellation, agent_id)
     return sorted(
         found,
         key=lambda one: (
@@ -190,7 +599,7 @@ def visible_lines(seen: VisibleBlock, participants: Participants) -> list[str]:
     ]
 
 
-def visible_to(seen: VisibleBlock, participants: Participants) -> VisibleBlock | None:
+def as_visible_to(seen: VisibleBlock, participants: Participants) -> VisibleBlock | None:
     """Return a block as those present may see it; None: it is not there for them.
 
     Where lines are hidden, size and version count what is heard, and when it was last written is
@@ -250,3 +659,25 @@ def wrapped(seen: VisibleBlock, participants: Participants) -> str:
 
 def _attribute(text: str) -> str:
     return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace("\n", " ")
+
+
+def seen_with(lines: Sequence[Line], audience: Audience) -> tuple[Line, ...]:
+    """Return lines whose labels say all: those who may hear the line *and* the block."""
+    return tuple(
+        line
+        if audience.public
+        else replace(line, label=Label(line.label.trust, line.label.audience & audience))
+        for line in lines
+    )
+
+
+def is_visible(schema: Schema, line: Line, block: Audience, participants: Participants) -> bool:
+    """Tell whether everyone present may hear a line; headings say no more than the schema does."""
+    if not participants.can_see(block):
+        return False
+    return is_heading(schema, line.text) or participants.can_see(line.label.audience)
+
+
+def is_heading(schema: Schema, text: str) -> bool:
+    """Tell whether a line opens a section."""
+    return isinstance(schema, CompositeSchema) and text.startswith(HEADING)

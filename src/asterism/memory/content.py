@@ -20,7 +20,7 @@ from asterism.memory.texts import (
     lines_of,
     refined,
     sequence_splices,
-    spliced,
+    splice_text,
     text_splices,
 )
 from asterism.times import iso_text
@@ -414,7 +414,7 @@ def changed(parts: Parts, change: Change) -> dict[str, str]:
     """Return the parts after a change."""
     made = dict(parts)
     for name, told in change.items():
-        made[name] = spliced(made.get(name, ""), [Splice(*splice) for splice in told])
+        made[name] = splice_text(made.get(name, ""), [Splice(*splice) for splice in told])
     return {name: text for name, text in made.items() if text}
 
 
@@ -601,11 +601,11 @@ def merged(
     match schema:
         case TextSchema():
             known = (deltas or {}).get(section)
-            if known is None or spliced(base, known) != ours:
+            if known is None or splice_text(base, known) != ours:
                 known = text_splices(base, ours)
             meanwhile = refined(known, base)
             change = carried(text_splices(base, theirs), meanwhile, keep_all=keep_all)
-            return spliced(ours, change)
+            return splice_text(ours, change)
         case MapSchema():
             return _merged_fields(schema.fields, base, ours, theirs, keep_all=keep_all)
         case ListSchema() | LogSchema():
@@ -657,7 +657,7 @@ def merged_sequence(
     change = carried(
         sequence_splices(base, theirs), sequence_splices(base, ours), keep_all=keep_all
     )
-    return spliced(ours, change)
+    return splice_text(ours, change)
 
 
 def merged_rows(

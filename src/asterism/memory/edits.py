@@ -34,7 +34,7 @@ from asterism.memory.content import (
     wrong,
 )
 from asterism.memory.schemas import LOG_TIME, read_fields, read_value, tidy_number, unknown
-from asterism.memory.texts import Splice, carried, clean_text, sequence_splices, spliced
+from asterism.memory.texts import Splice, carried, clean_text, sequence_splices, splice_text
 from asterism.permissions import Act
 from asterism.times import iso_text
 from asterism.types.memory import (
@@ -284,7 +284,7 @@ def _lines_carried(value: str, made: str, seen: Sequence[bool]) -> str:
     moved = carried(
         [Splice(one.at, one.delete, list(one.insert)) for one in change], hidden, keep_all=True
     )
-    return "\n".join(spliced(lines, moved))
+    return "\n".join(splice_text(lines, moved))
 
 
 # -- maps ------------------------------------------------------------------------------------------

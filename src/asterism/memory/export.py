@@ -11,19 +11,19 @@ import orjson
 
 from asterism.errors import AsterismError, InvalidInput
 from asterism.memory import archive, blocks, people
-from asterism.memory.blocks import VisibleBlock
+from asterism.memory import blocks as rows
+from asterism.memory import people as persons
+from asterism.memory.blocks import VisibleBlock, is_visible
 from asterism.memory.edits import BlockContent
 from asterism.memory.gate import copies
 from asterism.memory.gate import passages as gate
 from asterism.memory.gate.passages import NewPassage
 from asterism.memory.gate.writer import Writer
 from asterism.memory.history import SourcedLine, lines_with_origins
-from asterism.memory.lines import is_visible
 from asterism.memory.schemas import read_schema, schema_wire
-from asterism.store import blocks as rows
-from asterism.store import people as persons
 from asterism.store import summaries
 from asterism.store.database import Connection
+from asterism.types.agents import OWNER, OWNER_ALONE, Audience, Participants, Trust
 from asterism.types.memory import (
     BlockType,
     Origin,
@@ -34,7 +34,6 @@ from asterism.types.memory import (
     Source,
     TextSchema,
 )
-from asterism.types.people import OWNER, OWNER_ALONE, Audience, Participants, Trust
 from asterism.types.turns import Summary
 
 VERSION = 1
@@ -170,7 +169,7 @@ async def _people_out(
     present = {participant.person_id for participant in participants.people}
     return {
         person_id: name
-        for person_id, name in await persons.names(tx, constellation)
+        for person_id, name in await persons.people_names(tx, constellation)
         if person_id != OWNER
         and person_id in text
         and (participants.owner_alone or person_id in present)
@@ -375,9 +374,9 @@ async def _people_in(
     who: dict[str, str] = {}
     created: list[str] = []
     for person_id, name in cast("dict[str, Any]", value).items():
-        if await persons.get(tx, writer.constellation, person_id) is not None:
+        if await persons.get_person(tx, writer.constellation, person_id) is not None:
             continue
-        known = await persons.by_name(tx, writer.constellation, str(name))
+        known = await persons.person_by_name(tx, writer.constellation, str(name))
         if known is None:
             try:
                 made = await people.create_person(

@@ -15,9 +15,8 @@ from asterism.memory.words import digest, terms
 from asterism.store import journal, passages, summaries
 from asterism.store.database import Connection
 from asterism.times import MONTH_NUMBERS, MONTH_PATTERN, to_datetime
-from asterism.types.agents import now_ms
+from asterism.types.agents import OWNER_ALONE, Participants, now_ms
 from asterism.types.memory import Passage
-from asterism.types.people import OWNER_ALONE, Participants
 
 _MAX_PASSAGES = 2_000
 """How many passages are looked at closely, the latest first."""
@@ -70,7 +69,7 @@ async def health(
     seen = [
         visible
         for block in await blocks.seen_by(tx, constellation, agent_id)
-        if (visible := blocks.visible_to(block, participants)) is not None
+        if (visible := blocks.as_visible_to(block, participants)) is not None
     ]
     there = [
         passage

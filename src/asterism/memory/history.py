@@ -16,16 +16,30 @@ import orjson
 
 from asterism.errors import NotFound
 from asterism.memory import archive
-from asterism.memory.blocks import SHARED_BY_ALL, VisibleBlock, block_of, order, visible_to
+from asterism.memory import blocks as rows
+from asterism.memory.blocks import (
+    SHARED_BY_ALL,
+    Blame,
+    BlockRow,
+    EditRow,
+    EraRow,
+    PastBlock,
+    VisibleBlock,
+    as_visible_to,
+    block_of,
+    is_visible,
+    order,
+    read_source,
+    seen_with,
+)
 from asterism.memory.content import Change, Parts, changed, damaged
 from asterism.memory.edits import BlockContent
-from asterism.memory.lines import is_visible, seen_with, spliced
+from asterism.memory.lines import spliced
 from asterism.memory.schemas import schema_of
-from asterism.store import blocks as rows
 from asterism.store import documents, passages
-from asterism.store.blocks import Blame, BlockRow, EditRow, EraRow, PastBlock, read_source
 from asterism.store.database import Connection
 from asterism.store.passages import PassageEdit
+from asterism.types.agents import OWNER_ALONE, Audience, Label, Participants
 from asterism.types.memory import (
     CONSTELLATION,
     Block,
@@ -35,7 +49,6 @@ from asterism.types.memory import (
     Passage,
     Permission,
 )
-from asterism.types.people import OWNER_ALONE, Audience, Label, Participants
 
 _SET_SCHEMA = ("create", "describe")
 _PAGE = 64
@@ -446,7 +459,7 @@ async def as_of(
         if not participants.can_see(Audience.read(once.row.audience)):
             continue
         then = await _seen_then(tx, once, agent_id, moment)
-        heard = visible_to(then, participants) if then is not None else None
+        heard = as_visible_to(then, participants) if then is not None else None
         if heard is not None:
             seen.append(heard)
     held = await archive.listing(

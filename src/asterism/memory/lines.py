@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any
 
 from asterism.errors import NotAllowed
+from asterism.memory.blocks import Blame, blame_runs, is_heading, read_blame
 from asterism.memory.content import HEADING
 from asterism.memory.edits import BlockContent, ContentEdit
-from asterism.store.blocks import Blame, blame_runs, read_blame
+from asterism.types.agents import Label
 from asterism.types.memory import (
     Add,
     CompositeSchema,
@@ -22,7 +23,6 @@ from asterism.types.memory import (
     SetField,
     SetText,
 )
-from asterism.types.people import Audience, Label, Participants
 
 _ALIKE = 0.6
 _HARDLY = 0.3
@@ -173,28 +173,6 @@ def spliced(blame: list[Blame], change: Sequence[Any]) -> list[Blame]:
     """Return the blame after an edit from that before it."""
     at, gone, runs = change
     return [*blame[:at], *read_blame(runs), *blame[at + gone :]]
-
-
-def seen_with(lines: Sequence[Line], audience: Audience) -> tuple[Line, ...]:
-    """Return lines whose labels say all: those who may hear the line *and* the block."""
-    return tuple(
-        line
-        if audience.public
-        else replace(line, label=Label(line.label.trust, line.label.audience & audience))
-        for line in lines
-    )
-
-
-def is_visible(schema: Schema, line: Line, block: Audience, participants: Participants) -> bool:
-    """Tell whether everyone present may hear a line; headings say no more than the schema does."""
-    if not participants.can_see(block):
-        return False
-    return is_heading(schema, line.text) or participants.can_see(line.label.audience)
-
-
-def is_heading(schema: Schema, text: str) -> bool:
-    """Tell whether a line opens a section."""
-    return isinstance(schema, CompositeSchema) and text.startswith(HEADING)
 
 
 @dataclass(frozen=True, slots=True)

@@ -272,7 +272,7 @@ def _misfit(lines: list[str], hunk: _Hunk, expected: int | None) -> str:
 _MAX_STEPS = 200
 """How many differences are looked for between two anchors; with more, all between is replaced."""
 _MAX_WORDS = 4_000
-_ALIKE = 0.4
+_MIN_LIKENESS = 0.4
 """The share that has to stay for a passage to count as changed rather than written anew."""
 _LINES = re.compile(r"\n[^\n]*|[^\n]+")
 _WORDS = re.compile(r"\w+|[^\S\n]+|\n|[^\w\s]")
@@ -456,7 +456,7 @@ def _word_splices(old: str, new: str, at: int) -> list[Splice[str]]:
     )
     kept = len(old) - sum(one.delete for one in splices)
     both = any(one.delete for one in splices) and any(one.insert for one in splices)
-    if both and kept < _ALIKE * max(len(old), len(new)):
+    if both and kept < _MIN_LIKENESS * max(len(old), len(new)):
         return whole
     return [Splice(at + one.at, one.delete, one.insert) for one in splices]
 
@@ -547,7 +547,7 @@ def _moved(place: int, ours: Sequence[Splice[Run]]) -> int:
     return place + shift
 
 
-def spliced(sequence: Run, splices: Sequence[Splice[Run]]) -> Run:
+def splice_text(sequence: Run, splices: Sequence[Splice[Run]]) -> Run:
     """Return a sequence with splices made."""
     for one in reversed(splices):
         sequence = sequence[: one.at] + one.insert + sequence[one.end :]

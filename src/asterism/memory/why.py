@@ -10,12 +10,12 @@ import orjson
 
 from asterism.errors import NotFound
 from asterism.memory import blocks, people
+from asterism.memory import people as stored_people
 from asterism.memory.history import blame_for
 from asterism.store import agents, journal, passages, summaries
-from asterism.store import people as stored_people
 from asterism.store.database import Connection
+from asterism.types.agents import OWNER, OWNER_ALONE, Audience, Participants
 from asterism.types.memory import EditRecord, Origin, OriginKind, Passage
-from asterism.types.people import OWNER, OWNER_ALONE, Audience, Participants
 from asterism.types.turns import Entry, EntryKind, Reply, text_of
 
 _MAX_DEPTH = 12
@@ -170,7 +170,7 @@ async def _message(tx: Connection, viewer: _Viewer, origin: Origin) -> Trace:
     sender = meta.get("sender")
     if not sender and meta.get("participants"):
         # Whoever acts by verbs has no account.
-        names = dict(await stored_people.names(tx, viewer.constellation))
+        names = dict(await stored_people.people_names(tx, viewer.constellation))
         persons = [id for id in orjson.loads(meta["participants"])["persons"][:1] if id != OWNER]
         sender = next((names.get(id, id) for id in persons), None)
     from_whom = f" from {sender}" if sender else ""
@@ -244,7 +244,7 @@ async def _block(tx: Connection, viewer: _Viewer, ref: str, agent_id: str | None
         )
         # Python reads no number of thousands of digits.
         line = int(numbered[2][:_MAX_DIGITS])
-    visible = blocks.visible_to(seen, viewer.participants)
+    visible = blocks.as_visible_to(seen, viewer.participants)
     assert visible is not None, "what those present may not hear was not found"
     seen = visible
     blame = await blame_for(tx, seen, viewer.participants)

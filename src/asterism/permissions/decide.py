@@ -9,18 +9,22 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 from typing import Any
 
-from asterism.types.approvals import PRESENT, Grant, amount_within, does_no_more, exact_arguments
-from asterism.types.effects import (
+from asterism.types.agents import OWNER, OWNER_ALONE, PUBLIC, Audience, Participants, Trust
+from asterism.types.memory import Permission
+from asterism.types.permissions import (
+    PRESENT,
     Doubt,
     DoubtReason,
     Effect,
     EffectKind,
+    Grant,
     amount_of,
+    amount_within,
+    does_no_more,
+    exact_arguments,
     read_texts_at,
     texts_at,
 )
-from asterism.types.memory import Permission
-from asterism.types.people import OWNER, OWNER_ALONE, PUBLIC, Audience, Participants, Trust
 from asterism.types.values import (
     host_of,
     host_with_all_letters,
@@ -356,7 +360,7 @@ class Policy:
     trust_levels: tuple[Trust, ...] = ()
     """Only in turns whose least trusted content is of one of these."""
     verbs: tuple[str, ...] = ()
-    """For verbs instead of calls, such as `home.create_agent` or `block.*`."""
+    """For verbs instead of calls, such as `agent.create` or `block.*`."""
     reviewers: tuple[str, ...] = (OWNER,)
     """Who may answer, where it asks: `owner`, `present`, `person:NAME` or `role:NAME`."""
     quota: Quota | None = None
@@ -481,7 +485,7 @@ class Policies:
         return fits
 
     def first_for_verb(self, verb: str, people: frozenset[str]) -> Policy | None:
-        """Return the first policy that fits a verb, such as `home.create_agent`."""
+        """Return the first policy that fits a verb, such as `agent.create`."""
         for policy, named in self._verbs:
             if named(verb) and (not policy.people or not people.isdisjoint(policy.people)):
                 return policy
@@ -719,7 +723,7 @@ class Resource:
     wanted: CallRequest | None = None
     """For a tool, the call."""
     verb: str = ""
-    """For a verb, its name, such as `home.create_agent`."""
+    """For a verb, its name, such as `agent.create`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from typing import Any, cast
 import orjson
 
 from asterism.permissions.readings import plain, sentences_apart, squeezed, stands_in
-from asterism.types.effects import EffectKind
+from asterism.types.permissions import EffectKind
 from asterism.types.turns import message_wire
 from asterism.types.values import links_in
 

@@ -46,8 +46,8 @@ from asterism.permissions.readings import (
     word_count,
     worked_out,
 )
-from asterism.types.effects import Doubt, DoubtReason, Effect, EffectKind, Results
-from asterism.types.people import OWNER, Trust, least_trusted
+from asterism.types.agents import OWNER, Trust, least_trusted
+from asterism.types.permissions import Doubt, DoubtReason, Effect, EffectKind, Results
 from asterism.types.values import (
     Address,
     address_of,

@@ -20,8 +20,8 @@ from urllib.parse import urljoin
 
 import orjson
 
-from asterism.types.effects import Effect, Results, texts_at
-from asterism.types.people import Trust
+from asterism.types.agents import Trust
+from asterism.types.permissions import Effect, Results, texts_at
 from asterism.types.values import address_of, amounts_of, links_in, number_of, numbers_in
 
 MAX_VALUES = 20_000

@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 import regex
 
 from asterism.errors import AsterismError, ModelRefused
+from asterism.memory import people
 from asterism.ports import Encoder
 from asterism.search.index import IndexKey, encoder_counts
-from asterism.store import agents, people
+from asterism.store import agents
 from asterism.store.database import Connection
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ _NO_NAMES = frozenset({"agent", "assistant", "owner", "somebody", "user"})
 
 async def names_for(tx: Connection, constellation: str, owner_id: str) -> list[str]:
     """Return the names of all persons, and of the agent whose texts they are if it is one's."""
-    result = [name for _, name in await people.names(tx, constellation)]
+    result = [name for _, name in await people.people_names(tx, constellation)]
     agent = await agents.by_id(tx, owner_id)
     if agent is not None:
         result.append(agent.name)

@@ -26,7 +26,7 @@ from asterism.search.texts import (
 from asterism.store import search_index
 from asterism.store.database import Connection
 from asterism.store.search_index import IndexState, Segment
-from asterism.types.people import OWNER
+from asterism.types.agents import OWNER
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,12 +9,13 @@ from enum import IntFlag
 from itertools import pairwise
 from unicodedata import normalize
 
+from asterism.memory import people
 from asterism.memory.words import word_set, words
 from asterism.search.dates import time_of
 from asterism.search.texts import AGENT, PERSON, STOP_WORDS, terms_of
-from asterism.store import agents, people
+from asterism.store import agents
 from asterism.store.database import Connection
-from asterism.types.people import OWNER, Account, Participants
+from asterism.types.agents import OWNER, Account, Participants
 
 MAX_CHARACTERS = 2_000
 """What a longer question says after these is not looked at."""
@@ -332,10 +333,14 @@ async def speakers_of(
     accounts = {
         label: Account(*label.split(":", 1)) for label in dict.fromkeys(labels) if ":" in label
     }
-    known = await people.behind(tx, constellation, list(accounts.values())) if accounts else {}
+    known = (
+        await people.people_of_accounts(tx, constellation, list(accounts.values()))
+        if accounts
+        else {}
+    )
     for label, account in accounts.items():
         if account.channel == PERSON and account not in known:
-            person = await people.get(tx, constellation, account.sender)
+            person = await people.get_person(tx, constellation, account.sender)
             if person is not None:
                 result.add(label, person.id, person.name)
                 continue
@@ -345,7 +350,7 @@ async def speakers_of(
     if AGENT in labels:
         result.add(AGENT, AGENT, called[0] if len(called) == 1 else AGENT, *called)
     if OWNER in labels:
-        owner = await people.get(tx, constellation, OWNER)
+        owner = await people.get_person(tx, constellation, OWNER)
         result.add(OWNER, OWNER, owner.name if owner is not None else OWNER)
     return result
 

@@ -21,8 +21,8 @@ from asterism.store.database import Connection
 from asterism.store.passages import PassageOwner
 from asterism.store.search_index import JOURNAL
 from asterism.times import days_text
+from asterism.types.agents import Audience, Participants
 from asterism.types.memory import Origin, OriginKind, Source
-from asterism.types.people import Audience, Participants
 from asterism.types.search import (
     Hit,
     HitKind,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from asterism.errors import NotFound
 from asterism.memory.words import words
+from asterism.ports import Clock
+from asterism.search.encode import QueryEncoder, encoder_in_use, names_for
 from asterism.search.index import load_indexes
 from asterism.search.postings import best_indexes
 from asterism.search.query import MAX_CHARACTERS, asker_of, speakers_of
@@ -30,11 +32,11 @@ from asterism.search.texts import (
     unindexed_texts,
 )
 from asterism.store import agents, journal, passages
-from asterism.store.database import Connection
+from asterism.store.database import Connection, Database
 from asterism.store.passages import PassageOwner
 from asterism.store.search_index import ARCHIVE, JOURNAL
 from asterism.telemetry.redaction import SECRETS, redact
-from asterism.types.people import Participants
+from asterism.types.agents import Participants
 from asterism.types.search import Hit, Query, SearchResult
 
 __all__ = ["QueryVector", "prepare", "search"]
@@ -235,3 +237,64 @@ async def _gather_candidates(
         parts.append(make_texts(analyzed))
     agent_of = [target.agent_id for target in indexed]
     return Candidates(loaded, agent_of, unique, concatenate(parts), starts, terms)
+
+
+class Searcher:
+    """Search for whoever is present, with the vector of the question where an encoder is used."""
+
+    def __init__(
+        self,
+        database: Database,
+        constellation: str,
+        clock: Clock,
+        query_encoder: QueryEncoder,
+        wanted: Callable[[], str],
+    ) -> None:
+        """Make it; `wanted` returns the name of the encoder that is configured."""
+        self._database = database
+        self._constellation = constellation
+        self._clock = clock
+        self._query_encoder = query_encoder
+        self._wanted = wanted
+
+    async def find(
+        self,
+        agent_id: str | None,
+        query: Query,
+        present: Callable[[Connection], Awaitable[Participants]],
+    ) -> SearchResult:
+        """Return what an agent's memory, or that of all, has on a query for those present."""
+        # An encoder takes milliseconds, so it must not run while a transaction is open.
+        asked = await self._vector(agent_id, query)
+        now = self._clock()
+
+        async def read(tx: Connection) -> SearchResult:
+            return await search(
+                tx,
+                self._constellation,
+                agent_id,
+                query,
+                participants=await present(tx),
+                now=now,
+                asked=asked,
+            )
+
+        return await self._database.read(read)
+
+    async def _vector(self, agent_id: str | None, query: Query) -> QueryVector | None:
+        """Return the query's vector, or None where no encoder is wanted or it cannot answer."""
+        wanted = self._wanted()
+        if wanted == "none" or not query.text.strip():
+            return None
+
+        async def look(tx: Connection) -> tuple[str | None, list[str]]:
+            agent_ids = [agent_id] if agent_id else await agents.ids(tx, self._constellation)
+            indexes = [(kind, owner) for owner in agent_ids for kind in (JOURNAL, ARCHIVE)]
+            return (
+                await encoder_in_use(tx, indexes, wanted),
+                await names_for(tx, self._constellation, agent_id or ""),
+            )
+
+        name, names = await self._database.read(look)
+        vector = await self._query_encoder.vector(name, query.text[:MAX_CHARACTERS], names)
+        return None if name is None or vector is None else QueryVector(name, vector)

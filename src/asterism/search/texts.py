@@ -23,8 +23,8 @@ from asterism.store import passages, search_index, summaries
 from asterism.store.database import Connection
 from asterism.store.passages import PassageOwner
 from asterism.store.search_index import JOURNAL, ArchiveText, JournalText
+from asterism.types.agents import OWNER, Participants
 from asterism.types.memory import Origin, OriginKind, Source
-from asterism.types.people import OWNER, Participants
 from asterism.types.search import HitKind, Query
 from asterism.types.turns import text_of
 

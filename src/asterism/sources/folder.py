@@ -23,10 +23,9 @@ from asterism.sources.pieces import DocumentPiece, DocumentRefused, open_regular
 from asterism.sources.readers import is_known, read
 from asterism.store import documents
 from asterism.store.database import Connection, Database
-from asterism.types.agents import now_ms
+from asterism.types.agents import Trust, now_ms
 from asterism.types.documents import DocumentSource, DocumentState, SourceDocument
 from asterism.types.memory import Origin, OriginKind, Source
-from asterism.types.people import Trust
 
 BATCH = 200
 """Passages that are stored in one transaction."""

@@ -9,22 +9,33 @@ from typing import Any
 
 import orjson
 
-from asterism.store import inbox
+from asterism.store import messages
 from asterism.store.database import Connection, Row
-from asterism.types.agents import Agent, Halt, HttpCall, Limits, RegisteredTool, ToolSpec
-from asterism.types.rules import Rule, rules_text, stored_rules
+from asterism.types.agents import (
+    AgentRecord,
+    Halt,
+    HttpCall,
+    Limits,
+    RegisteredTool,
+    Rule,
+    ToolSpec,
+    rules_text,
+    stored_rules,
+)
 from asterism.types.turns import Notice
 
 _FIELDS = ("id", "name", "model", "system", "tools", "limits", "version", "created_at", "rules")
 _COLUMNS = ", ".join(_FIELDS)
-_FILL: list[Callable[[Agent, object], None]] = [getattr(Agent, one).__set__ for one in _FIELDS]
+_FILL: list[Callable[[AgentRecord, object], None]] = [
+    getattr(AgentRecord, one).__set__ for one in _FIELDS
+]
 
 
-def _agents(rows: Sequence[Row]) -> list[Agent]:
+def _agents(rows: Sequence[Row]) -> list[AgentRecord]:
     """Return agents as they are stored."""
     # Column by column: the constructor of a frozen class takes three times as long for each of
     # them, and there may be ten thousand.
-    found = [Agent.__new__(Agent) for _ in rows]
+    found = [AgentRecord.__new__(AgentRecord) for _ in rows]
     for field, fill, stored in zip(_FIELDS, _FILL, zip(*rows, strict=True), strict=False):
         values: Sequence[object] = stored
         read = _READ.get(field)
@@ -35,7 +46,7 @@ def _agents(rows: Sequence[Row]) -> list[Agent]:
     return found
 
 
-def _agent(row: Row) -> Agent:
+def _agent(row: Row) -> AgentRecord:
     return _agents([row])[0]
 
 
@@ -54,11 +65,11 @@ _READ: dict[str, Callable[[str], object]] = {
 }
 
 
-def _tools(agent: Agent) -> str | None:
+def _tools(agent: AgentRecord) -> str | None:
     return orjson.dumps(agent.tools).decode() if agent.tools is not None else None
 
 
-async def create(tx: Connection, constellation: str, agent: Agent) -> bool:
+async def create(tx: Connection, constellation: str, agent: AgentRecord) -> bool:
     """Store a new agent; False if its name is taken."""
     row = await tx.one(
         "INSERT INTO agents"
@@ -79,7 +90,7 @@ async def create(tx: Connection, constellation: str, agent: Agent) -> bool:
     return row is not None
 
 
-async def by_name(tx: Connection, constellation: str, name: str) -> Agent | None:
+async def by_name(tx: Connection, constellation: str, name: str) -> AgentRecord | None:
     """Return the agent of that name or id, or None."""
     row = await tx.one(
         f"SELECT {_COLUMNS} FROM agents"
@@ -95,13 +106,13 @@ async def by_name(tx: Connection, constellation: str, name: str) -> Agent | None
     return _agent(row) if row else None
 
 
-async def by_id(tx: Connection, agent_id: str) -> Agent | None:
+async def by_id(tx: Connection, agent_id: str) -> AgentRecord | None:
     """Return an agent, also one that has been deleted since (its journal stays readable)."""
     row = await tx.one(f"SELECT {_COLUMNS} FROM agents WHERE id = ?", (agent_id,))
     return _agent(row) if row else None
 
 
-async def everyone(tx: Connection, constellation: str) -> list[Agent]:
+async def everyone(tx: Connection, constellation: str) -> list[AgentRecord]:
     """Return all agents of a constellation by name."""
     rows = await tx.all(
         f"SELECT {_COLUMNS} FROM agents WHERE constellation = ? AND deleted_at IS NULL"
@@ -129,7 +140,7 @@ async def count(tx: Connection, constellation: str) -> int:
     return int(row[0]) if row else 0
 
 
-async def edit(tx: Connection, agent: Agent) -> int | None:
+async def edit(tx: Connection, agent: AgentRecord) -> int | None:
     """Store what an agent is now; return its new version, or None if it is gone."""
     row = await tx.one(
         "UPDATE agents SET name = ?, model = ?, system = ?, tools = ?, limits = ?,"
@@ -217,7 +228,7 @@ async def lift_halt(tx: Connection, constellation: str, by: str, at: int) -> int
     if changed:
         await tx.notify(TOPIC, constellation)
         # Lanes that had nothing to do while it stood must look again.
-        for agent_id in await inbox.busy_agents(tx):
+        for agent_id in await messages.busy_agents(tx):
             await tx.enqueue(agent_id)
             await tx.notify("lane", agent_id)
     return changed

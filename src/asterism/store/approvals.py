@@ -9,7 +9,14 @@ import orjson
 
 from asterism.store.database import Connection, Row
 from asterism.times import DAY
-from asterism.types.approvals import OWNER, Answer, Approval, Grant, read_effects, write_effects
+from asterism.types.permissions import (
+    OWNER,
+    Answer,
+    ApprovalRecord,
+    Grant,
+    read_effects,
+    write_effects,
+)
 from asterism.types.turns import TurnRecord
 
 _COLUMNS = (
@@ -24,15 +31,15 @@ _OPEN = (
 )
 
 
-def _approval(row: Row) -> Approval:
+def _approval(row: Row) -> ApprovalRecord:
     values: list[Any] = list(row)
     values[10] = tuple(orjson.loads(row[10]))
     values[14] = None if row[14] is None else bool(row[14])
     values[21] = orjson.loads(row[21])
-    return Approval(*values)
+    return ApprovalRecord(*values)
 
 
-async def put(tx: Connection, approval: Approval) -> None:
+async def put(tx: Connection, approval: ApprovalRecord) -> None:
     """Store a question; it is looked at again when it is due, at once if no time is given."""
     due = approval.asked_at if approval.next_at is None else approval.next_at
     await tx.run(
@@ -80,13 +87,13 @@ async def decide(
     return changed > 0
 
 
-async def get(tx: Connection, approval_id: str) -> Approval | None:
+async def get(tx: Connection, approval_id: str) -> ApprovalRecord | None:
     """Return a question with its answer, if there is one."""
     row = await tx.one(f"SELECT {_COLUMNS} FROM approvals WHERE id = ?", (approval_id,))
     return _approval(row) if row else None
 
 
-async def of_turn(tx: Connection, turn_id: str) -> list[Approval]:
+async def of_turn(tx: Connection, turn_id: str) -> list[ApprovalRecord]:
     """Return all questions of a turn."""
     rows = await tx.all(
         f"SELECT {_COLUMNS} FROM approvals WHERE turn_id = ? ORDER BY asked_at, id", (turn_id,)
@@ -94,7 +101,7 @@ async def of_turn(tx: Connection, turn_id: str) -> list[Approval]:
     return [_approval(row) for row in rows]
 
 
-async def waiting(tx: Connection, constellation: str) -> list[Approval]:
+async def waiting(tx: Connection, constellation: str) -> list[ApprovalRecord]:
     """Return the questions nobody has answered yet, oldest first."""
     rows = await tx.all(
         f"SELECT {_COLUMNS} FROM approvals WHERE {_OPEN} ORDER BY asked_at, id", (constellation,)
@@ -102,7 +109,7 @@ async def waiting(tx: Connection, constellation: str) -> list[Approval]:
     return [_approval(row) for row in rows]
 
 
-async def decided(tx: Connection, constellation: str, most: int) -> list[Approval]:
+async def decided(tx: Connection, constellation: str, most: int) -> list[ApprovalRecord]:
     """Return the questions that were answered last, the latest first."""
     rows = await tx.all(
         f"SELECT {_COLUMNS} FROM approvals WHERE decided_at IS NOT NULL"
@@ -113,7 +120,9 @@ async def decided(tx: Connection, constellation: str, most: int) -> list[Approva
     return [_approval(row) for row in rows]
 
 
-async def of_constellation(tx: Connection, constellation: str, approval_id: str) -> Approval | None:
+async def of_constellation(
+    tx: Connection, constellation: str, approval_id: str
+) -> ApprovalRecord | None:
     """Return a question of a constellation."""
     row = await tx.one(
         f"SELECT {_COLUMNS} FROM approvals WHERE id = ?"
@@ -126,7 +135,7 @@ async def of_constellation(tx: Connection, constellation: str, approval_id: str)
 # -- announcing ------------------------------------------------------------------------------------
 
 
-async def due(tx: Connection, constellation: str, now: int, most: int) -> list[Approval]:
+async def due(tx: Connection, constellation: str, now: int, most: int) -> list[ApprovalRecord]:
     """Return the questions that are to be looked at, the longest overdue first."""
     rows = await tx.all(
         f"SELECT {_COLUMNS} FROM approvals WHERE next_at <= ? AND decided_at IS NULL"
@@ -147,7 +156,7 @@ async def next_time(tx: Connection, constellation: str) -> int | None:
     return int(row[0]) if row and row[0] is not None else None
 
 
-async def note_round(tx: Connection, former: Approval, after: Approval) -> bool:
+async def note_round(tx: Connection, former: ApprovalRecord, after: ApprovalRecord) -> bool:
     """Note what was announced; False if another process or an answer was quicker."""
     changed = await tx.run(
         "UPDATE approvals SET rounds = ?, announced = ?, announced_at = ?, reviewers = ?,"

@@ -9,8 +9,8 @@ import orjson
 
 from asterism.store import search_index
 from asterism.store.database import Connection, Row
+from asterism.types.agents import Audience
 from asterism.types.documents import STAGED, DocumentSource, DocumentState, SourceDocument
-from asterism.types.people import Audience
 
 _SOURCE = "id, name, path, options, audience, created_at, synced_at"
 _DOCUMENT = "source_id, path, digest, size, modified, state, passages, error, read_at"

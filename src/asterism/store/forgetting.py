@@ -18,8 +18,8 @@ import apsw
 from asterism.errors import StoreError
 from asterism.store import events
 from asterism.store.database import Connection, Row, Work
+from asterism.store.events import EMPTIED, Event, home_chain
 from asterism.store.sqlite import SQLiteConnection, drive
-from asterism.types.events import EMPTIED, Event, home_chain
 
 T = TypeVar("T")
 

@@ -10,8 +10,7 @@ import orjson
 
 from asterism.errors import LaneLost
 from asterism.store.database import Connection, Row
-from asterism.types.agents import Blob
-from asterism.types.people import Trust
+from asterism.types.agents import Blob, Trust
 from asterism.types.turns import Entry, EntryKind, TurnRecord, TurnState, Usage, trust_of
 
 

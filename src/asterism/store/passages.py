@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from asterism.store.database import MOST_VALUES, Connection, Row, marks
+from asterism.types.agents import Audience, Trust
 from asterism.types.memory import Origin, OriginKind, Passage, Source
-from asterism.types.people import Audience, Trust
 
 COLUMNS = (
     "id, archive_id, text, tags, metadata, origins, audience, trust, author, turn_id, known_from,"

@@ -10,7 +10,7 @@ import orjson
 from asterism.errors import Conflict
 from asterism.store.database import Connection, Row
 from asterism.store.journal import TOLD, VisibleEntry
-from asterism.types.people import OWNER_ONLY, Audience, Trust
+from asterism.types.agents import OWNER_ONLY, Audience, Trust
 from asterism.types.turns import Strategy, Summary, plain
 
 MayHear = Callable[[Audience], bool]

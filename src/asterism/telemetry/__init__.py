@@ -7,8 +7,8 @@ imported only when asked for.
 
 from __future__ import annotations
 
-from asterism.telemetry.counts import Counts
-from asterism.telemetry.watch import (
+from asterism.telemetry.metrics import (
+    Counts,
     DeliveryWatch,
     ModelWatch,
     Telemetry,

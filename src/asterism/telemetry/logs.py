@@ -10,8 +10,8 @@ from typing import Any
 
 import orjson
 
+from asterism.telemetry.metrics import current_turn
 from asterism.telemetry.redaction import MIN_SECRET_LENGTH, redact
-from asterism.telemetry.watch import current_turn
 
 
 class TurnFilter(logging.Filter):

@@ -49,7 +49,7 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from asterism.telemetry.counts import CALL_SECONDS, error_class
+from asterism.telemetry.metrics import CALL_SECONDS, error_class
 from asterism.telemetry.redaction import redact
 from asterism.types.agents import DEFAULT_MODEL
 from asterism.types.turns import TurnState
@@ -61,8 +61,8 @@ if TYPE_CHECKING:
 
     from asterism.config import TelemetrySettings
     from asterism.ports import Emit, ModelRequest
-    from asterism.telemetry.counts import Counter, Counts
-    from asterism.types.agents import Agent
+    from asterism.telemetry.metrics import Counter, Counts
+    from asterism.types.agents import AgentRecord
     from asterism.types.turns import Call, Delivery, Outcome, Reply, Usage
 
 Attributes = dict[str, Any]
@@ -137,7 +137,9 @@ class Spans:
             explicit_bucket_boundaries_advisory=CALL_SECONDS,
         )
 
-    def turn(self, agent: Agent, turn_id: str, resumed: bool, waited: float | None) -> OpenSpan:
+    def turn(
+        self, agent: AgentRecord, turn_id: str, resumed: bool, waited: float | None
+    ) -> OpenSpan:
         """Open the span of a turn, which is the current one until it ends."""
         attributes = {
             "gen_ai.operation.name": "invoke_agent",
@@ -159,7 +161,7 @@ class Spans:
         finally:
             self._ids.next = None
 
-    def model(self, vendor: str, model: str, agent: Agent | None, streamed: bool) -> OpenSpan:
+    def model(self, vendor: str, model: str, agent: AgentRecord | None, streamed: bool) -> OpenSpan:
         """Open the span of a model that is asked."""
         attributes: Attributes = {
             "gen_ai.operation.name": "chat",
@@ -171,7 +173,7 @@ class Spans:
             attributes["gen_ai.request.stream"] = True
         return self._open(f"chat {model}", attributes, SpanKind.CLIENT)
 
-    def tool(self, call: Call, agent: Agent | None) -> OpenSpan:
+    def tool(self, call: Call, agent: AgentRecord | None) -> OpenSpan:
         """Open the span of a tool's call."""
         attributes: Attributes = {
             "gen_ai.operation.name": "execute_tool",
@@ -315,7 +317,7 @@ class OpenSpan:
             self.set("gen_ai.usage.cache_creation.input_tokens", usage.written)
 
 
-def _of_agent(agent: Agent | None) -> Attributes:
+def _of_agent(agent: AgentRecord | None) -> Attributes:
     if agent is None:
         return {}
     return {

@@ -25,9 +25,8 @@ import orjson
 from asterism.errors import AsterismError, InvalidInput, SandboxError, ToolError
 from asterism.tools.builtin.shell import Workspaces
 from asterism.tools.tool import Tool, ToolContext, as_text, read_object
-from asterism.types.agents import HttpCall, ToolSpec
-from asterism.types.effects import Declared, ToolEffect
-from asterism.types.people import OWNER, Audience, Trust
+from asterism.types.agents import OWNER, Audience, HttpCall, ToolSpec, Trust
+from asterism.types.permissions import Declared, ToolEffect
 from asterism.types.turns import RetrySafety
 
 MAX_SCHEMA = 64_000

@@ -23,20 +23,20 @@ from asterism.memory.gate.writer import Writer
 from asterism.permissions import Actor, Authority
 from asterism.store.database import Connection
 from asterism.telemetry.redaction import redact
-from asterism.types.agents import Agent
-from asterism.types.effects import Declared, Effect, EffectKind, ToolEffect, effects_of
-from asterism.types.memory import Source
-from asterism.types.people import (
+from asterism.types.agents import (
     OWNER,
     OWNER_ALONE,
     OWNER_ONLY,
     PUBLIC,
+    AgentRecord,
     Audience,
     Label,
     Participants,
     Trust,
     least_trusted,
 )
+from asterism.types.memory import Source
+from asterism.types.permissions import Declared, Effect, EffectKind, ToolEffect, effects_of
 from asterism.types.search import Query, SearchResult
 from asterism.types.turns import ResultState, RetrySafety, ToolResult
 
@@ -73,7 +73,7 @@ class NeedsApproval(Exception):
 class ToolContext:
     """What a call may know: who calls, in which turn, under which key."""
 
-    agent: Agent
+    agent: AgentRecord
     turn_id: str
     key: str
     """The same for every try of the same call, and for no other call: an idempotency key."""
@@ -175,7 +175,9 @@ _JSON_OPTIONS = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
 _HOME_EFFECTS = (Effect(EffectKind.REMEMBER),)
 """What a transactional tool does: all of its effect is in the home's own database."""
 
-DeclaredAudience = str | Audience | Callable[[Agent, Participants, Mapping[str, Any]], Audience]
+DeclaredAudience = (
+    str | Audience | Callable[[AgentRecord, Participants, Mapping[str, Any]], Audience]
+)
 """Who may see the results of a tool: an audience, or a function of who calls, those present and the
 arguments. It must not look at what is hidden: whether a person is asked would tell."""
 
@@ -246,7 +248,7 @@ class Tool:
         return effects_of(self.declared_effects, arguments)
 
     def audience(
-        self, agent: Agent, participants: Participants, arguments: Mapping[str, Any]
+        self, agent: AgentRecord, participants: Participants, arguments: Mapping[str, Any]
     ) -> Audience:
         """Return who may see what a call brings back.
 
@@ -354,7 +356,7 @@ class Tool:
 
 def _checked_audience(
     name: str, declared: DeclaredAudience | None
-) -> Audience | Callable[[Agent, Participants, Mapping[str, Any]], Audience] | None:
+) -> Audience | Callable[[AgentRecord, Participants, Mapping[str, Any]], Audience] | None:
     if not isinstance(declared, str):
         return declared
     try:

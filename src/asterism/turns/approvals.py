@@ -15,6 +15,7 @@ import orjson
 from asterism.config.documents import Contacts, Escalation, Hours
 from asterism.errors import AsterismError, Conflict, InvalidInput, NotAllowed, NotFound, ToolError
 from asterism.memory import people
+from asterism.memory import people as stored_people
 from asterism.permissions import (
     PRESENT,
     Act,
@@ -30,18 +31,31 @@ from asterism.permissions import (
 )
 from asterism.permissions.decide import names_one_of
 from asterism.ports import Clock
-from asterism.store import agents, approvals, events, inbox, journal, outbox
-from asterism.store import people as stored_people
+from asterism.store import agents, approvals, events, journal, messages
 from asterism.store.database import Connection, Database
+from asterism.store.events import Event, home_chain
 from asterism.times import rounded_duration
 from asterism.tools.builtin.meta import PLAN_TOOL
 from asterism.tools.tool import Tool
 from asterism.turns.context import Meeting, who
 from asterism.turns.lanes import Pump
-from asterism.types.agents import message_id_for, new_id, turn_id_for
-from asterism.types.approvals import (
+from asterism.types.agents import (
+    OWNER,
+    PUBLIC,
+    Account,
+    Label,
+    Participant,
+    Participants,
+    Person,
+    Trust,
+    message_id_for,
+    new_id,
+    turn_id_for,
+)
+from asterism.types.permissions import (
     Answer,
-    Approval,
+    ApprovalRecord,
+    Effect,
     Extent,
     Grant,
     Wish,
@@ -52,18 +66,6 @@ from asterism.types.approvals import (
     read_effects,
     told_of,
     write_effects,
-)
-from asterism.types.effects import Effect
-from asterism.types.events import Event, home_chain
-from asterism.types.people import (
-    OWNER,
-    PUBLIC,
-    Account,
-    Label,
-    Participant,
-    Participants,
-    Person,
-    Trust,
 )
 from asterism.types.turns import Delivery, Message, Notice, Receipt, TurnRecord, check_field, plain
 
@@ -163,7 +165,7 @@ class ApprovalQueue:
         note = plain(said.note) if said.note else None
         reply = ApprovalReply(named, said.approved, by, note, place=place)
         if external_id is not None:
-            former = await inbox.accept_once(
+            former = await messages.accept_once(
                 tx, self._constellation, channel, external_id, message_id, agent_id
             )
             if former is not None:
@@ -174,7 +176,7 @@ class ApprovalQueue:
         outcome = await self._answer(tx, reply, at)
         text = words_for(outcome, named, approved=said.approved)
         if reply_to is not None:
-            await outbox.put(
+            await messages.put_delivery(
                 tx,
                 Delivery(
                     key=f"{turn_id}/reply/{external_id or new_id('msg')}",
@@ -193,14 +195,14 @@ class ApprovalQueue:
 
     async def _meant(
         self, tx: Connection, said: AnswerText, by: str | Account, place: str | None
-    ) -> Approval | None:
+    ) -> ApprovalRecord | None:
         """Return the question that a message answers: the one it names, or the only one there."""
         if said.approval_id is not None:
             return await find(tx, self._constellation, said.approval_id)
         if place is None:
             return None
         person: Person | None = None
-        found: list[Approval] = []
+        found: list[ApprovalRecord] = []
         for approval in await approvals.waiting(tx, self._constellation):
             record = await journal.turn(tx, approval.turn_id)
             if record is None or not _is_asked_at(approval, record, place):
@@ -253,14 +255,19 @@ class ApprovalQueue:
             return error
         return await settle(tx, self._constellation, approval, record, answer, at, grant)
 
-    async def _may_answer(self, tx: Connection, approval: Approval, person: Person) -> bool:
+    async def _may_answer(self, tx: Connection, approval: ApprovalRecord, person: Person) -> bool:
         record = await journal.turn(tx, approval.turn_id)
         if record is None:
             return person.id == OWNER
         return await may_answer(tx, record, approval, person)
 
     async def _refuse(
-        self, tx: Connection, approval: Approval, person: Person, reply: ApprovalReply, at: int
+        self,
+        tx: Connection,
+        approval: ApprovalRecord,
+        person: Person,
+        reply: ApprovalReply,
+        at: int,
     ) -> NotAllowed:
         actor = f"person:{person.name}" if person.id else f"account:{_account(reply)}"
         body = {
@@ -276,10 +283,10 @@ class ApprovalQueue:
             home_chain(self._constellation),
             [Event("approval.refused", actor, at, body, approval.agent_id, approval.turn_id)],
         )
-        called = dict(await stored_people.names(tx, self._constellation))
+        called = dict(await stored_people.people_names(tx, self._constellation))
         return _refusal(reply, person, f"; it waits for {spell(approval.reviewers, called)}")
 
-    def _edited(self, approval: Approval, reply: ApprovalReply) -> _Edited | None:
+    def _edited(self, approval: ApprovalRecord, reply: ApprovalReply) -> _Edited | None:
         """Return the changed arguments if they fit the tool; None if none differ."""
         if reply.arguments is None:
             return None
@@ -311,7 +318,7 @@ class ApprovalQueue:
 
     def _grant(
         self,
-        approval: Approval,
+        approval: ApprovalRecord,
         reply: ApprovalReply,
         answer: Answer,
         edited: _Edited | None,
@@ -364,7 +371,7 @@ class _Edited:
     definition: str
 
 
-def _check_wish(approval: Approval, wish: Wish, answer: Answer, at: int) -> None:
+def _check_wish(approval: ApprovalRecord, wish: Wish, answer: Answer, at: int) -> None:
     if not answer.approved:
         raise InvalidInput(
             f"{approval.id} is denied, and a denial grants nothing. Nothing was changed."
@@ -405,7 +412,7 @@ def check_limits(amount: float | None, per_day: int | None) -> None:
         )
 
 
-def _digest(tool: Tool, approval: Approval) -> str:
+def _digest(tool: Tool, approval: ApprovalRecord) -> str:
     """Return the digest that a tool has now for the call that was asked about."""
     try:
         return tool.digest(tool.read(approval.arguments))
@@ -413,11 +420,11 @@ def _digest(tool: Tool, approval: Approval) -> str:
         return ""  # they do not fit it any more
 
 
-def _is_asked_at(approval: Approval, record: TurnRecord, place: str) -> bool:
+def _is_asked_at(approval: ApprovalRecord, record: TurnRecord, place: str) -> bool:
     return place in approval.announced or place == f"{record.channel}:{record.reply_to}"
 
 
-def _arguments(approval: Approval) -> Mapping[str, Any]:
+def _arguments(approval: ApprovalRecord) -> Mapping[str, Any]:
     try:
         found: Any = json.loads(approval.arguments or "{}")
     except ValueError:
@@ -442,7 +449,7 @@ def _account(reply: ApprovalReply) -> str:
 
 async def _opened(tx: Connection, message_id: str) -> bool:
     """Tell whether a turn answers a message, or will."""
-    if await inbox.find(tx, message_id) is not None:
+    if await messages.find(tx, message_id) is not None:
         return True
     return await journal.turn(tx, turn_id_for(message_id)) is not None
 
@@ -510,7 +517,7 @@ NOBODY_ANSWERED = "asterism"
 class _Round:
     """What is to be noted of a question once it has been looked at, and who is to be told."""
 
-    after: Approval
+    after: ApprovalRecord
     tell: tuple[NoticeAddress, ...]
     escalated: tuple[str, ...]
 
@@ -563,7 +570,7 @@ class Announcer:
         return await self._database.read(lambda tx: approvals.next_time(tx, self._constellation))
 
     async def _look_at(
-        self, tx: Connection, approval: Approval, contacts: Contacts, now: int
+        self, tx: Connection, approval: ApprovalRecord, contacts: Contacts, now: int
     ) -> None:
         record = await journal.turn(tx, approval.turn_id)
         if record is None or record.ended_at is not None:
@@ -581,7 +588,7 @@ class Announcer:
         text = announcement(step.after)
         for place in step.tell:
             what = str(step.after.rounds)
-            await outbox.put(tx, delivery_to(place, approval, what, text, now))
+            await messages.put_delivery(tx, delivery_to(place, approval, what, text, now))
         if step.escalated:
             body = {"what": approval.id, "to": list(step.escalated)}
             await events.append(
@@ -595,7 +602,7 @@ class Announcer:
     async def _next_round(
         self,
         tx: Connection,
-        approval: Approval,
+        approval: ApprovalRecord,
         record: TurnRecord,
         contacts: Contacts,
         now: int,
@@ -645,7 +652,7 @@ class Announcer:
         )
         return _Round(after, tuple(tell), escalated)
 
-    async def _tell_owner(self, tx: Connection, approval: Approval, now: int) -> None:
+    async def _tell_owner(self, tx: Connection, approval: ApprovalRecord, now: int) -> None:
         """Tell the owner of a question whose reviewers are reached nowhere."""
         others = [one for one in approval.reviewers if one != OWNER]
         if others:
@@ -661,7 +668,7 @@ class Announcer:
 
 
 def _escalations(
-    approval: Approval, contacts: Contacts, now: int
+    approval: ApprovalRecord, contacts: Contacts, now: int
 ) -> tuple[list[Escalation], list[int]]:
     """Return the rules whose time has come, and the times of those that are yet to come."""
     fit = [
@@ -677,7 +684,7 @@ _SHORTEST = 4
 """How much of the end of an id names it."""
 
 
-async def find(tx: Connection, constellation: str, named: str) -> Approval | None:
+async def find(tx: Connection, constellation: str, named: str) -> ApprovalRecord | None:
     """Return a question by its id, or by the end of the id of one that waits."""
     found = await approvals.of_constellation(tx, constellation, named)
     if found is not None:
@@ -692,7 +699,7 @@ async def find(tx: Connection, constellation: str, named: str) -> Approval | Non
 async def settle(
     tx: Connection,
     constellation: str,
-    approval: Approval,
+    approval: ApprovalRecord,
     record: TurnRecord,
     answer: Answer,
     at: int,
@@ -720,7 +727,7 @@ async def settle(
     if answer.edited is not None:
         told["arguments"] = answer.edited
     decision_id = new_id("msg")
-    item = await inbox.put_decision(
+    item = await messages.put_decision(
         tx, approval.agent_id, decision_id, approval.turn_id, orjson.dumps(told), at
     )
     if item is None:
@@ -735,9 +742,9 @@ async def settle(
     return Receipt(decision_id, approval.turn_id, approval.agent_id)
 
 
-async def answered_before(tx: Connection, constellation: str, former: Approval) -> Conflict:
+async def answered_before(tx: Connection, constellation: str, former: ApprovalRecord) -> Conflict:
     """Return what whoever comes second is told: who answered, and how."""
-    called = dict(await stored_people.names(tx, constellation))
+    called = dict(await stored_people.people_names(tx, constellation))
     by = former.decided_by or "somebody"
     return Conflict(
         f"{former.id} was {former.verdict} by {called.get(by, by)} before. Nothing was changed."
@@ -745,7 +752,7 @@ async def answered_before(tx: Connection, constellation: str, former: Approval) 
 
 
 async def tell_others(
-    tx: Connection, decided: Approval, record: TurnRecord, answer: Answer, at: int
+    tx: Connection, decided: ApprovalRecord, record: TurnRecord, answer: Answer, at: int
 ) -> None:
     """Tell everybody who was asked, but for the place of the answer, how it was answered."""
     origin = origin_of(record)
@@ -754,11 +761,13 @@ async def tell_others(
     text = plain(f"Approval {decided.id} was answered by {answer.name}: {decided.verdict}.{said}")
     for place in sorted(places):
         if place != answer.place:
-            await outbox.put(tx, delivery_to(NoticeAddress.read(place), decided, "told", text, at))
+            await messages.put_delivery(
+                tx, delivery_to(NoticeAddress.read(place), decided, "told", text, at)
+            )
 
 
 def delivery_to(
-    place: NoticeAddress, approval: Approval, what: str, text: str, at: int
+    place: NoticeAddress, approval: ApprovalRecord, what: str, text: str, at: int
 ) -> Delivery:
     """Return a message about a question; the same of the same kind goes to a place once."""
     return Delivery(
@@ -776,7 +785,7 @@ def delivery_to(
 async def _audit(
     tx: Connection,
     constellation: str,
-    decided: Approval,
+    decided: ApprovalRecord,
     answer: Answer,
     at: int,
     grant: Grant | None,
@@ -801,7 +810,7 @@ async def check_edit(
     tx: Connection,
     constellation: str,
     authority: Authority,
-    approval: Approval,
+    approval: ApprovalRecord,
     record: TurnRecord,
     tool: Tool,
     arguments: Mapping[str, Any],
@@ -824,7 +833,7 @@ async def check_edit(
     called = Actor("person", person.id, person.name, person.trust, frozenset(person.roles))
     tokens = called.tokens | {PRESENT} if person.id == opener else called.tokens
     if not names_one_of(verdict.reviewers, tokens):
-        names = dict(await stored_people.names(tx, constellation))
+        names = dict(await stored_people.people_names(tx, constellation))
         raise NotAllowed(
             f"{person.name} may answer {approval.id}, but not with these arguments: with them, "
             f"{spell(verdict.reviewers, names)} would have to be asked. Answer it as it was asked. "
@@ -836,7 +845,7 @@ async def _judged(
     tx: Connection,
     constellation: str,
     authority: Authority,
-    approval: Approval,
+    approval: ApprovalRecord,
     record: TurnRecord,
     tool: Tool,
     arguments: Mapping[str, Any],
@@ -898,7 +907,7 @@ def origin_of(record: TurnRecord | None) -> NoticeAddress | None:
 
 
 async def may_answer(
-    tx: Connection, record: TurnRecord, approval: Approval, person: Person
+    tx: Connection, record: TurnRecord, approval: ApprovalRecord, person: Person
 ) -> bool:
     """Tell whether a person is one of those who may answer; the owner always is."""
     if person.id == OWNER:
@@ -928,7 +937,9 @@ async def bound(tx: Connection, constellation: str, reviewers: Iterable[str]) ->
     for one in reviewers:
         kind, _, name = one.partition(":")
         person_id = (
-            await stored_people.by_name(tx, constellation, name) if kind == "person" else None
+            await stored_people.person_by_name(tx, constellation, name)
+            if kind == "person"
+            else None
         )
         found[f"person:{person_id}" if person_id else one] = None
     return tuple(found)
@@ -944,7 +955,7 @@ async def reach(
     """Return where those are reached whom reviewers stand for, each place once."""
     wanted = tuple(reviewers)
     opener = await approvals.opener_of(tx, record) if PRESENT in wanted else ""
-    everybody = await people.everyone(tx, constellation)
+    everybody = await people.list_people(tx, constellation)
     asked = {one.id for one in everybody if any(_is_named(word, one, opener) for word in wanted)}
     found: dict[str, NoticeAddress] = {}
     for contact in contacts.people:
@@ -966,10 +977,10 @@ async def whose(tx: Connection, constellation: str, by: str | Account) -> Person
     if isinstance(by, str):
         return await people.find(tx, constellation, by)
     account = Account(plain(by.channel), plain(by.sender))
-    person_id = await stored_people.whose(tx, constellation, account)
+    person_id = await stored_people.person_of_account(tx, constellation, account)
     if person_id is None:
         return NOBODY
-    found = await stored_people.get(tx, constellation, person_id)
+    found = await stored_people.get_person(tx, constellation, person_id)
     if found is None and person_id == OWNER:
         return Person(OWNER, OWNER, Trust.OWNER, (OWNER,))
     return found or NOBODY

@@ -22,9 +22,11 @@ from asterism.tools.tool import Decision, NeedsApproval, Tool, ToolContext
 from asterism.turns.judge import judge, note_question
 from asterism.turns.rules import RUN, Attempt, Due, Refusal
 from asterism.turns.turn import Turn
-from asterism.types.agents import new_id
-from asterism.types.approvals import (
-    Approval,
+from asterism.types.agents import OWNER, Audience, Label, Trust, new_id, rules_text
+from asterism.types.memory import Origin, OriginKind
+from asterism.types.permissions import (
+    ApprovalRecord,
+    EffectKind,
     arguments_json,
     effects_in_words,
     plain_effects,
@@ -32,10 +34,6 @@ from asterism.types.approvals import (
     visible,
     write_effects,
 )
-from asterism.types.effects import EffectKind
-from asterism.types.memory import Origin, OriginKind
-from asterism.types.people import OWNER, Audience, Label, Trust
-from asterism.types.rules import rules_text
 from asterism.types.turns import (
     Call,
     Entry,
@@ -463,7 +461,7 @@ def _ask(
 
 def _question(
     turn: Turn, ready: _Ready, reason: str, reviewers: tuple[str, ...], question: str = ""
-) -> Approval:
+) -> ApprovalRecord:
     """Return the question whether a call may be made, as people read it."""
     _count_outside(turn, ready, "asked")
     effects = ready.tool.shown_effects(ready.arguments)
@@ -474,7 +472,7 @@ def _question(
         what = f"{effects_in_words(declared)}: {spelled}" if declared else f"call {spelled}"
         question = f"{turn.agent.name} wants to {what}{f' ({reason})' if reason else ''}."
     question = redact(question)  # a tool may have worded it
-    return Approval(
+    return ApprovalRecord(
         id=new_id("ap"),
         agent_id=turn.agent.id,
         turn_id=turn.id,
@@ -490,7 +488,7 @@ def _question(
     )
 
 
-def _waiting(approval: Approval) -> ResultMeta:
+def _waiting(approval: ApprovalRecord) -> ResultMeta:
     state, question = ResultState.WAITING, approval.question
     return ResultMeta(state, approval=approval.id, question=question)
 

@@ -31,9 +31,8 @@ from asterism.turns.context import (
     load_context,
 )
 from asterism.turns.turn import Turn, TurnServices
-from asterism.types.agents import new_id
+from asterism.types.agents import Audience, Trust, least_trusted, new_id
 from asterism.types.memory import Insert, Origin, OriginKind, Source
-from asterism.types.people import Audience, Trust, least_trusted
 from asterism.types.turns import (
     MARK,
     WIRE_KINDS,

@@ -12,29 +12,30 @@ import orjson
 
 from asterism.errors import NotFound
 from asterism.memory import blocks, history, people
+from asterism.memory import people as people_at_rest
 from asterism.memory.blocks import VisibleBlock, wrapped
 from asterism.permissions import Actor
 from asterism.permissions.readings import ReadContent
 from asterism.ports import Profile
 from asterism.store import agents as agents_at_rest
 from asterism.store import epochs, journal, summaries
-from asterism.store import people as people_at_rest
 from asterism.store.database import Connection, Database
 from asterism.store.epochs import Epoch
 from asterism.store.journal import Draft, VisibleEntry
-from asterism.types.agents import Agent, Blob
-from asterism.types.effects import EffectKind
-from asterism.types.memory import BlockType
-from asterism.types.people import (
+from asterism.types.agents import (
     OWNER,
     OWNER_ALONE,
+    AgentRecord,
     Audience,
+    Blob,
     Label,
     Participants,
     Trust,
     least_trusted,
+    told,
 )
-from asterism.types.rules import told
+from asterism.types.memory import BlockType
+from asterism.types.permissions import EffectKind
 from asterism.types.turns import (
     MARK,
     Call,
@@ -180,7 +181,7 @@ class LiveAgent:
     """An agent with its claim, the length of its journal and what it sees with whom."""
 
     def __init__(
-        self, agent: Agent, constellation: str, claim: journal.Claim, length: int, memory: int
+        self, agent: AgentRecord, constellation: str, claim: journal.Claim, length: int, memory: int
     ) -> None:
         self.agent = agent
         self.constellation = constellation
@@ -593,7 +594,7 @@ def block_text(seen: VisibleBlock, participants: Participants) -> str:
 
 
 def sections_of(
-    agent: Agent, participants: Participants, memory: VisibleMemory, *, budget_tokens: int
+    agent: AgentRecord, participants: Participants, memory: VisibleMemory, *, budget_tokens: int
 ) -> tuple[list[Section], dict[str, ShownBlock]]:
     """Return the sections of a prefix in order, and the blocks that it shows by their ids."""
     sections = [Section("system", agent.system, "who the agent is and how it behaves")]
@@ -722,7 +723,7 @@ async def who(tx: Connection, constellation: str, participants: str) -> Meeting:
     trust, names = Trust.STRANGER, frozenset({Trust.STRANGER.value})
     if speaker == OWNER:
         trust, names = Trust.OWNER, frozenset({OWNER})
-    elif (found := await people_at_rest.get(tx, constellation, speaker)) is not None:
+    elif (found := await people_at_rest.get_person(tx, constellation, speaker)) is not None:
         trust = found.trust
         names = Actor("person", found.id, found.name, trust, frozenset(found.roles)).tokens
     # What an agent plans after reading something is trusted as far as that.
@@ -736,7 +737,7 @@ async def introduce(tx: Connection, constellation: str, participants: Participan
         return ""
     named: list[str] = []
     for one in participants.people[:_MOST_NAMED]:
-        found = await people_at_rest.get(tx, constellation, one.person_id)
+        found = await people_at_rest.get_person(tx, constellation, one.person_id)
         if one.person_id == OWNER:
             named.append("your owner")
         elif found is not None:

@@ -13,7 +13,8 @@ import orjson
 
 from asterism.errors import BudgetReached, ModelError
 from asterism.memory import blocks, people
-from asterism.memory.lines import is_visible
+from asterism.memory import people as stored_people
+from asterism.memory.blocks import is_visible
 from asterism.permissions import (
     PRESENT,
     Act,
@@ -43,15 +44,13 @@ from asterism.permissions.provenance import Evidence, reading_of
 from asterism.permissions.readings import ReadContent
 from asterism.ports import ModelQuestion, ModelRequest, Profile
 from asterism.store import approvals, journal
-from asterism.store import people as stored_people
 from asterism.store.database import Connection
+from asterism.store.events import Event
 from asterism.store.journal import VisibleEntry
 from asterism.times import DAY
 from asterism.turns.context import ContextReader, Declares, TrustedMessage, held, speaker_of
-from asterism.types.approvals import Grant
-from asterism.types.effects import Doubt, Effect, EffectKind, amount_of, results_of
-from asterism.types.events import Event
-from asterism.types.people import OWNER, Audience, Participants, Trust
+from asterism.types.agents import OWNER, Audience, Participants, Trust
+from asterism.types.permissions import Doubt, Effect, EffectKind, Grant, amount_of, results_of
 from asterism.types.turns import Call, EntryKind, Usage, trust_of
 
 if TYPE_CHECKING:
@@ -221,7 +220,7 @@ async def _given_for(tx: Connection, grant: Grant, turn_id: str, opener: str) ->
 
 async def _names_of(tx: Connection, constellation: str, person_id: str) -> frozenset[str]:
     """Return every way in which a policy may name a person; none of somebody unknown."""
-    found = await stored_people.get(tx, constellation, person_id)
+    found = await stored_people.get_person(tx, constellation, person_id)
     if found is None:
         return frozenset()
     return Actor("person", found.id, found.name, found.trust, frozenset(found.roles)).tokens

@@ -19,9 +19,9 @@ from typing import NamedTuple
 from procrastinate.manager import get_channel_for_queues
 
 from asterism.errors import AsterismError, StoreError
-from asterism.store import outbox
+from asterism.store import messages
 from asterism.store.database import Connection
-from asterism.store.inbox import busy_agents
+from asterism.store.messages import busy_agents
 from asterism.store.postgres import LANE_QUEUE, Postgres
 from asterism.types.turns import InboxItem
 
@@ -346,7 +346,7 @@ async def _rescue(tx: Connection, stalled: Sequence[_Seen]) -> None:
     """Take over from workers that have stalled, and whatever has lost its worker otherwise."""
     seen = ([one.id for one in stalled], [one.beat for one in stalled])
     if stalled and (buried := [row[0] for row in await tx.all(_BURY, seen)]):
-        await outbox.release_of(tx, buried)
+        await messages.release_deliveries_of(tx, buried)
         # Beside what they had claimed, when theirs was due was known to them alone.
         await tx.notify("outbox", "")
     rescued = await _put_back(tx, _RESCUE, (0, LANE_QUEUE))

@@ -17,23 +17,29 @@ import orjson
 from asterism.errors import Conflict, InvalidInput, ModelError, NotFound
 from asterism.memory import people
 from asterism.ports import ModelQuestion, Profile
-from asterism.store import agents, approvals, inbox, journal
+from asterism.store import agents, approvals, journal, messages
 from asterism.store.database import Connection, Database
 from asterism.store.journal import Draft
 from asterism.store.sqlite import open_sqlite
-from asterism.times import utc_text
+from asterism.times import ms_of, utc_text
 from asterism.tools.tool import Tool, Toolbox, ToolContext
 from asterism.turns.approvals import settle
 from asterism.turns.calls import GIVEN
-from asterism.turns.runtime import Runtime
+from asterism.turns.runtime import Hub, Runtime
 from asterism.turns.shown import Past, past_of
 from asterism.turns.turn import TurnServices
-from asterism.turns.watch import Hub
-from asterism.types.agents import Agent, message_id_for, new_id, turn_id_for
-from asterism.types.approvals import Answer
-from asterism.types.effects import ToolEffect
-from asterism.types.people import OWNER, Account, Trust, least_trusted
-from asterism.types.rules import stored_rules
+from asterism.types.agents import (
+    OWNER,
+    Account,
+    AgentRecord,
+    Trust,
+    least_trusted,
+    message_id_for,
+    new_id,
+    stored_rules,
+    turn_id_for,
+)
+from asterism.types.permissions import Answer, ToolEffect
 from asterism.types.turns import (
     WIRE_KINDS,
     Entry,
@@ -200,7 +206,9 @@ async def replay(
     return Replay(record.id, not differences, differences, text)
 
 
-async def _lay_out(tx: Connection, agent: Agent, record: TurnRecord, entries: list[Entry]) -> None:
+async def _lay_out(
+    tx: Connection, agent: AgentRecord, record: TurnRecord, entries: list[Entry]
+) -> None:
     """Put the agent as it stood before the turn, and the message, in the scratch database."""
     limits = replace(agent.limits, seconds=86_400.0)
     given = _given(next((entry for entry in entries if entry.key == GIVEN), None))
@@ -213,7 +221,7 @@ async def _lay_out(tx: Connection, agent: Agent, record: TurnRecord, entries: li
     origin = MessageOrigin(record.channel, opening.get("sender"))
     message_id = message_id_for(record.id)
     schema = opening.get("schema")
-    await inbox.put_message(tx, agent.id, message_id, said.body, origin, said.at, schema=schema)
+    await messages.put_message(tx, agent.id, message_id, said.body, origin, said.at, schema=schema)
 
 
 def _given(entry: Entry | None) -> dict[str, Any]:
@@ -223,7 +231,7 @@ def _given(entry: Entry | None) -> dict[str, Any]:
 
 async def _run(
     scratch: Database,
-    agent: Agent,
+    agent: AgentRecord,
     record: TurnRecord,
     entries: list[Entry],
     model: _RecordedModel,
@@ -367,22 +375,23 @@ def read_past(
     return past
 
 
-def _time(index: int, one: PastMessage, before: int | None, now: int) -> int:
+def _time(index: int, message: PastMessage, before: int | None, now: int) -> int:
     """Return when a message was said."""
-    if one.at is None:
+    at = ms_of(message.at)
+    if at is None:
         return now if before is None else before
-    if one.at > now:
+    if at > now:
         raise InvalidInput(
-            f"Message {index} is of {_shown(one.at)}, and now it is {_shown(now)}. Give times as "
-            "milliseconds since 1970, none of them to come. Nothing was imported."
+            f"Message {index} is of {_shown(at)}, and now it is {_shown(now)}. Give times as "
+            "datetimes or milliseconds since 1970, none of them to come. Nothing was imported."
         )
-    if before is not None and one.at < before:
+    if before is not None and at < before:
         raise InvalidInput(
-            f"Message {index} is of {_shown(one.at)}, before the one that precedes it "
+            f"Message {index} is of {_shown(at)}, before the one that precedes it "
             f"({_shown(before)}). Sort them by time; one without a time counts as said with the "
             "one before it, the first of all now. Nothing was imported."
         )
-    return one.at
+    return at
 
 
 def _speaker(index: int, one: PastMessage) -> str | None:
@@ -426,7 +435,7 @@ async def append_past(
     # The claim voids what is in the memory of other processes, and keeps messages out till the end.
     if await journal.claim(tx, agent_id) is None:
         raise NotFound(f"There is no agent {agent_id}. Nothing was imported.")
-    if await inbox.first(tx, agent_id) or await journal.interrupted(tx, agent_id):
+    if await messages.first(tx, agent_id) or await journal.interrupted(tx, agent_id):
         raise Conflict(
             "The agent has something to answer first. Wait until it has, then import. "
             "Nothing was imported."

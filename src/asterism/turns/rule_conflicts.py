@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
-from asterism.types.rules import Rule, RuleKind, fits, is_pattern
+from asterism.types.agents import Rule, RuleKind, fits, is_pattern
 
 _NEEDS = (RuleKind.PRECEDING, RuleKind.RIGHT_AFTER)
 _BEFORE_THE_END = (RuleKind.BEFORE_EXIT, RuleKind.FOLLOWED_BY, RuleKind.PERIODIC)

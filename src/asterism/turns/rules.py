@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import orjson
 
 from asterism.times import exact_duration
-from asterism.types.rules import OF_TIME, Rule, RuleKind, fits, one_of
+from asterism.types.agents import OF_TIME, Rule, RuleKind, fits, one_of
 from asterism.types.turns import Call, EntryKind, Reply, ResultMeta, ResultState, text_of
 
 _TO_ANSWER = "Error: not run, by a rule for your tools: the turn ends with {name}. Answer now."

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Coroutine, Sequence
+from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from itertools import takewhile
 from typing import Any, NoReturn
 
 import orjson
 
 from asterism.errors import AsterismError, LaneLost, NotFound
 from asterism.memory import people
-from asterism.store import agents, approvals, inbox, journal
+from asterism.store import agents, approvals, journal, messages
 from asterism.store.database import Connection, Database
 from asterism.telemetry.redaction import redact
 from asterism.turns.approvals import ApprovalQueue, read_answer
@@ -22,9 +24,7 @@ from asterism.turns.context import LiveAgent, Meeting, enter, load, referred_to,
 from asterism.turns.lanes import Lanes, LocalLanes
 from asterism.turns.loop import run_turn
 from asterism.turns.turn import EMPTY_ANSWER, StoppedBefore, Turn, TurnServices
-from asterism.turns.watch import Bridge, Hub
-from asterism.types.agents import Halt, message_id_for, new_id, turn_id_for
-from asterism.types.people import Account
+from asterism.types.agents import Account, Halt, message_id_for, new_id, now_ms, turn_id_for
 from asterism.types.turns import (
     Entry,
     InboxItem,
@@ -34,6 +34,7 @@ from asterism.types.turns import (
     Outcome,
     Receipt,
     Reply,
+    Signal,
     TurnRecord,
     TurnState,
     check_field,
@@ -183,7 +184,7 @@ class Runtime:
                 if answered is not None:
                     return answered
             if external_id is not None:
-                former = await inbox.accept_once(
+                former = await messages.accept_once(
                     tx, self._constellation, origin.channel, external_id, message_id, agent_id
                 )
                 if former is not None:
@@ -195,7 +196,7 @@ class Runtime:
                 if speaker is not None
                 else await self._meet(tx, origin, message.participants, at)
             )
-            item = await inbox.put_message(
+            item = await messages.put_message(
                 tx,
                 agent_id,
                 message_id,
@@ -405,7 +406,7 @@ class Runtime:
         turn_id = decision.turn_id
 
         async def work(tx: Connection) -> None:
-            await inbox.take(tx, decision)
+            await messages.take(tx, decision)
             if self._database.distributed:
                 await tx.notify("turn", turn_id)
 
@@ -492,7 +493,7 @@ class Runtime:
         """Return how a turn stands, or None if it has yet to get to what the receipt is for."""
 
         async def read(tx: Connection) -> Outcome | None:
-            item = await inbox.find(tx, receipt.message_id)
+            item = await messages.find(tx, receipt.message_id)
             if item is not None and item.stopped is None:
                 return None
             return await _outcome_at_rest(tx, receipt.turn_id)
@@ -511,7 +512,7 @@ class Runtime:
         kept = plain(reason)
 
         async def work(tx: Connection) -> Outcome | None:
-            agent_id = await inbox.stop(tx, message_id_for(turn_id), kept)
+            agent_id = await messages.stop(tx, message_id_for(turn_id), kept)
             if agent_id is not None:
                 # A lane that has it in memory takes it from the store instead, where it is marked.
                 await tx.notify("lane", agent_id)
@@ -614,7 +615,7 @@ async def _first_to_do(
     record = await journal.interrupted(tx, agent_id)
     if record is not None:
         return record, await journal.entries_of(tx, record), None
-    item = await inbox.first(tx, agent_id)
+    item = await messages.first(tx, agent_id)
     if item is not None and item.kind == InboxKind.DECISION:
         parked, entries = await _turn_with_entries(tx, item.turn_id)
         return parked, entries, item
@@ -624,7 +625,7 @@ async def _first_to_do(
 async def _outcome_at_rest(tx: Connection, turn_id: str) -> Outcome | None:
     record = await journal.turn(tx, turn_id)
     if record is None:
-        item = await inbox.find(tx, message_id_for(turn_id))
+        item = await messages.find(tx, message_id_for(turn_id))
         if item is None:
             return None
         if item.stopped is not None:
@@ -670,3 +671,254 @@ class HaltWatch:
 
     async def _read(self, tx: Connection) -> Halt | None:
         return await agents.current_halt(tx, self._constellation)
+
+
+_KEPT = 4_096
+_GRACE = 600.0
+"""Seconds that a log is kept after its last watcher has left."""
+_ANNOUNCE = 10.0
+_SEND = 0.05
+_LONGEST_PAYLOAD = 6_000
+
+
+class _Log:
+    __slots__ = ("changed", "first", "signals", "until", "watchers")
+
+    def __init__(self, first: int) -> None:
+        self.signals: deque[Signal] = deque(maxlen=_KEPT)
+        self.first = first
+        """The number of the first signal after which nothing is missing."""
+        self.watchers = 0
+        self.until = 0.0
+        self.changed = asyncio.Event()
+
+    def after(self, number: int) -> list[Signal]:
+        """Return the signals after a number, reading no more than those."""
+        newest_first = takewhile(lambda one: _number(one.id) > number, reversed(self.signals))
+        return list(newest_first)[::-1]
+
+
+class Hub:
+    """Where turns publish signals and watchers read them."""
+
+    def __init__(self) -> None:
+        self._boot = new_id("hub")[-8:]
+        self._count = 0
+        self._logs: dict[str, _Log] = {}
+        self.forward: Callable[[Signal], None] | None = None
+        """Set where signals must reach other processes."""
+        self.announce: Callable[[str], None] | None = None
+        """Set where other processes must know whom somebody watches."""
+
+    def watched(self, agent_id: str) -> bool:
+        """Tell whether somebody watches an agent, or did a short while ago."""
+        log = self._logs.get(agent_id)
+        if log is None:
+            return False
+        if log.watchers or log.until > time.monotonic():
+            return True
+        del self._logs[agent_id]
+        return False
+
+    def keep(self, agent_id: str, seconds: float = _GRACE) -> None:
+        """Keep a log for an agent for some time, since somebody may watch it."""
+        log = self._log(agent_id)
+        log.until = max(log.until, time.monotonic() + seconds)
+
+    def publish(self, agent_id: str, turn_id: str, kind: str, data: dict[str, Any]) -> None:
+        """Add a signal to an agent's log."""
+        signal = self.receive(agent_id, turn_id, kind, data)
+        if self.forward is not None:
+            self.forward(signal)
+
+    def receive(self, agent_id: str, turn_id: str, kind: str, data: dict[str, Any]) -> Signal:
+        """Add a signal, from this process or another one."""
+        log = self._log(agent_id)
+        self._count += 1
+        signal = Signal(self._id(self._count), agent_id, turn_id, kind, data)
+        if len(log.signals) == _KEPT:
+            log.first = _number(log.signals[0].id) + 1
+        log.signals.append(signal)
+        log.changed.set()
+        return signal
+
+    def _log(self, agent_id: str) -> _Log:
+        log = self._logs.get(agent_id)
+        if log is None:
+            log = self._logs[agent_id] = _Log(self._count + 1)
+        return log
+
+    def place(self, agent_id: str) -> str:
+        """Return an id after which a watcher sees all that comes from now on."""
+        self.keep(agent_id)
+        return self._id(self._count)
+
+    def _id(self, number: int) -> str:
+        return f"{self._boot}-{number}-{now_ms():x}"
+
+    def knows(self, agent_id: str, after: str) -> bool:
+        """Tell whether everything after a signal is still here."""
+        log = self._logs.get(agent_id)
+        boot = after.partition("-")[0]
+        return log is not None and boot == self._boot and _number(after) >= log.first - 1
+
+    async def watch(self, agent_id: str, after: str | None = None) -> AsyncGenerator[Signal, None]:
+        """Yield signals as they come, from the one after `after` on, or from now on.
+
+        A watcher that falls behind the log gets a signal `gap` and goes on with what there is.
+        """
+        log = self._log(agent_id)
+        log.watchers += 1
+        if self.announce is not None:
+            self.announce(agent_id)
+        place = self._count if after is None or not self.knows(agent_id, after) else _number(after)
+        try:
+            while True:
+                if place + 1 < log.first:
+                    place = log.first - 1
+                    yield Signal(self._id(place), agent_id, "", "gap", {})
+                fresh = log.after(place)
+                for signal in fresh:
+                    place = _number(signal.id)
+                    yield signal
+                if not fresh:
+                    log.changed.clear()
+                    await log.changed.wait()
+        finally:
+            log.watchers -= 1
+            log.until = time.monotonic() + _GRACE
+
+    def watched_now(self) -> list[str]:
+        """Return the agents that have watchers in this process."""
+        return [agent_id for agent_id, log in self._logs.items() if log.watchers]
+
+
+def _number(signal_id: str) -> int:
+    try:
+        return int(signal_id.split("-")[1])
+    except (IndexError, ValueError):
+        return -1
+
+
+def time_of(signal_id: str) -> int:
+    """Return when a signal was given, in milliseconds since 1970; 0 if its id is malformed."""
+    try:
+        return int(signal_id.split("-")[2], 16)
+    except (IndexError, ValueError):
+        return 0
+
+
+class Bridge:
+    """Carries signals between the processes that share a database."""
+
+    def __init__(self, hub: Hub, database: Database) -> None:
+        self._hub = hub
+        self._database = database
+        self._me = new_id("proc")
+        self._outgoing: list[tuple[str, str]] = []
+        self._ready = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Begin to carry."""
+        await self._database.listen("signal", self._on_signal)
+        await self._database.listen("watching", self._on_watching)
+        self._hub.forward = self._forward
+        self._hub.announce = lambda agent_id: self._put("watching", f"{self._me} {agent_id}")
+        self._tasks = [asyncio.create_task(self._send()), asyncio.create_task(self._remind())]
+
+    async def stop(self) -> None:
+        """Stop carrying."""
+        self._hub.forward = self._hub.announce = None
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _put(self, topic: str, payload: str) -> None:
+        self._outgoing.append((topic, payload))
+        self._ready.set()
+
+    def _forward(self, signal: Signal) -> None:
+        data = signal.data
+        text = data.get("text")
+        if isinstance(text, str) and len(text) > _LONGEST_PAYLOAD // 4:
+            # A watcher elsewhere reads the whole of it in the journal.
+            data = {**data, "text": text[: _LONGEST_PAYLOAD // 4], "cut": True}
+        payload = orjson.dumps([self._me, signal.agent_id, signal.turn_id, signal.kind, data])
+        if len(payload) <= 7_900:
+            self._put("signal", payload.decode())
+
+    async def _send(self) -> None:
+        while True:
+            await self._ready.wait()
+            await asyncio.sleep(_SEND)
+            self._ready.clear()
+            batch, self._outgoing = self._outgoing, []
+
+            async def tell(tx: Connection, batch: list[tuple[str, str]] = batch) -> None:
+                for topic, payload in batch:
+                    await tx.notify(topic, payload)
+
+            # Signals are a convenience: what they tell is in the journal.
+            with contextlib.suppress(Exception):
+                await self._database.write(tell)
+
+    async def _remind(self) -> None:
+        while True:
+            for agent_id in self._hub.watched_now():
+                self._put("watching", f"{self._me} {agent_id}")
+            await asyncio.sleep(_ANNOUNCE)
+
+    def _on_signal(self, payload: str) -> None:
+        sender, agent_id, turn_id, kind, data = orjson.loads(payload)
+        if sender != self._me and self._hub.watched(agent_id):
+            self._hub.receive(agent_id, turn_id, kind, data)
+
+    def _on_watching(self, payload: str) -> None:
+        sender, _, agent_id = payload.partition(" ")
+        if sender != self._me:
+            self._hub.keep(agent_id, _ANNOUNCE * 3)
+
+
+async def signals_of_turn(
+    hub: Hub,
+    wait: Callable[[Receipt], Coroutine[Any, Any, Outcome]],
+    agent_id: str,
+    hand_in: Callable[[], Awaitable[Receipt]],
+) -> AsyncGenerator[Signal, None]:
+    """Hand something in and yield the signals of its turn, `ended` or `parked` the last."""
+    hub.keep(agent_id)
+    signals = hub.watch(agent_id)
+    first = asyncio.ensure_future(anext(signals))
+    await asyncio.sleep(0)  # the watch has begun before anything is handed in
+    ended: asyncio.Future[Outcome] | None = None
+    try:
+        receipt = await hand_in()
+        ended = asyncio.ensure_future(wait(receipt))
+        while True:
+            await asyncio.wait({first, ended}, return_when=asyncio.FIRST_COMPLETED)
+            if first.done():
+                signal = first.result()
+                if signal.turn_id == receipt.turn_id:
+                    if signal.kind not in ("ended", "parked"):
+                        yield signal
+                    else:
+                        break
+                first = asyncio.ensure_future(anext(signals))
+            elif ended.done():
+                break
+        outcome = await ended
+        yield last_signal(outcome)
+    finally:
+        first.cancel()
+        if ended is not None:
+            ended.cancel()
+        await asyncio.gather(first, *([ended] if ended else []), return_exceptions=True)
+        await signals.aclose()
+
+
+def last_signal(outcome: Outcome) -> Signal:
+    """Return the signal that tells how a turn ended, or that it waits."""
+    kind = "parked" if outcome.state is TurnState.PARKED else "ended"
+    data = {"state": outcome.state.value, "text": outcome.text}
+    return Signal("", outcome.agent_id, outcome.turn_id, kind, data)

@@ -11,7 +11,7 @@ import orjson
 from asterism.store import epochs, journal, spending, summaries
 from asterism.store.database import Connection
 from asterism.turns.context import BYTES_PER_TOKEN, Context, Section, held, prefix_wire, sections_at
-from asterism.types.people import Audience, Participants
+from asterism.types.agents import Audience, Participants
 from asterism.types.turns import Entry, EntryKind, TurnRecord, text_of
 
 _EPOCHS_LOOKED_AT = 64

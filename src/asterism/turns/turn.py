@@ -22,10 +22,11 @@ from asterism.errors import LaneLost, StoreUnavailable
 from asterism.permissions import Authority
 from asterism.permissions.readings import is_quoted_from
 from asterism.ports import Clock, ModelQuestion, Profile
-from asterism.store import agents, approvals, epochs, events, inbox, journal, outbox
+from asterism.store import agents, approvals, epochs, events, journal, messages
 from asterism.store.approvals import Use
 from asterism.store.database import Connection, Database
 from asterism.store.epochs import Epoch
+from asterism.store.events import Event
 from asterism.store.journal import Draft
 from asterism.telemetry import Telemetry
 from asterism.telemetry.redaction import redact, redact_json
@@ -33,19 +34,9 @@ from asterism.tools.tool import Toolbox
 from asterism.turns.context import LiveAgent, Note
 from asterism.turns.rules import RuleState
 from asterism.turns.spending import Spending, TurnBudget
-from asterism.types.agents import new_id
-from asterism.types.approvals import PRESENT, Approval, announcement
-from asterism.types.effects import Effect, EffectKind
-from asterism.types.events import Event
+from asterism.types.agents import OWNER, Audience, Label, Participants, Trust, new_id, planned_for
 from asterism.types.memory import Source
-from asterism.types.people import (
-    OWNER,
-    Audience,
-    Label,
-    Participants,
-    Trust,
-    planned_for,
-)
+from asterism.types.permissions import PRESENT, ApprovalRecord, Effect, EffectKind, announcement
 from asterism.types.search import Query, SearchResult
 from asterism.types.spending import Charge, Payer
 from asterism.types.turns import (
@@ -126,7 +117,7 @@ class PendingWrites:
 
     drafts: list[Draft] = field(default_factory=list[Draft])
     notices: list[Notice] = field(default_factory=list[Notice])
-    approvals: list[Approval] = field(default_factory=list[Approval])
+    approvals: list[ApprovalRecord] = field(default_factory=list[ApprovalRecord])
     deliveries: list[Delivery] = field(default_factory=list[Delivery])
     charges: list[Charge] = field(default_factory=list[Charge])
     events: list[Event] = field(default_factory=list[Event])
@@ -402,7 +393,7 @@ class Turn:
         """What counts for quotas and the store does not know of yet."""
         return self._page.uses
 
-    def ask_person(self, approval: Approval) -> None:
+    def ask_person(self, approval: ApprovalRecord) -> None:
         """Put a question to a person with the next flush."""
         self._page.approvals.append(approval)
         text = f"{approval.question} (approval {approval.id})"
@@ -529,8 +520,8 @@ class Turn:
                 raise _AlreadyWritten
             last = base + len(drafts)
             stopped = page.state is TurnState.STOPPED
-            if item is not None and not await inbox.take(tx, item, stopped=stopped):
-                if not stopped and await inbox.find(tx, item.id) is not None:
+            if item is not None and not await messages.take(tx, item, stopped=stopped):
+                if not stopped and await messages.find(tx, item.id) is not None:
                     raise StoppedBefore(f"{item.id} was stopped before its turn wrote anything.")
                 raise LaneLost(f"{item.id} was taken by another worker; it is answered there.")
             if record is None:
@@ -569,7 +560,7 @@ class Turn:
         for approval in page.approvals:
             await approvals.put(tx, approval)
         for delivery in page.deliveries:
-            await outbox.put(tx, delivery)
+            await messages.put_delivery(tx, delivery)
         for grant_id in page.granted:
             await approvals.use_grant(tx, grant_id)
         for use in page.uses:

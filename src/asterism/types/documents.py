@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from asterism.types.people import PUBLIC, Audience
+from asterism.types.agents import PUBLIC, Audience
 
 STAGED = 0
 """When passages were retracted whose document is still being read: they have never held."""

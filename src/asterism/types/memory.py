@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from asterism.types.people import PUBLIC, Audience, Label, Trust
+from asterism.types.agents import PUBLIC, Audience, Label, Trust
 
 DEFAULT_LIMIT = 5_000
 TOMBSTONES = "tombstones.jsonl"

@@ -13,9 +13,8 @@ from typing import Any, cast
 import orjson
 
 from asterism.errors import InvalidInput
-from asterism.times import days_text
-from asterism.types.agents import Blob, turn_id_for
-from asterism.types.people import Audience, Trust, least_trusted
+from asterism.times import When, days_text
+from asterism.types.agents import Audience, Blob, Trust, least_trusted, turn_id_for
 
 
 class TurnState(StrEnum):
@@ -475,8 +474,8 @@ class PastMessage:
     text: str
     speaker: str | None = None
     """Which person, by their name there; None: the owner."""
-    at: int | None = None
-    """When, in milliseconds since 1970; None: when the message before it was said."""
+    at: When | None = None
+    """When; None: when the message before it was said."""
 
 
 @dataclass(frozen=True, slots=True)

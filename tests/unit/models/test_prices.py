@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 from asterism.config import Settings, load
 from asterism.errors import ConfigError
-from asterism.models import prices as module
-from asterism.models.prices import Prices, is_local_url, match_name, published_prices
 from asterism.ports import ModelRequest
-from asterism.turns.spending import bound_of
+from asterism.turns import spending as module
+from asterism.turns.spending import Prices, bound_of, is_local_url, match_name, published_prices
 from asterism.types.spending import FREE, Budget, Limit, Payer, Price, Span, dollars, nano
 from asterism.types.turns import Usage
 

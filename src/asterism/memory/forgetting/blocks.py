@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 import orjson
 
 from asterism.errors import AsterismError
+from asterism.memory.blocks import EditRow, EraRow, ReplicaRow, write_parts
 from asterism.memory.content import (
     ROW_ID,
     TEXT_PART,
@@ -34,9 +35,8 @@ from asterism.memory.forgetting.rows import SweepResult
 from asterism.memory.gate.replicas import LoroRefused, Replica, loro_errors
 from asterism.memory.history import EditRun, change_of, read_era, write_era
 from asterism.memory.schemas import schema_of
-from asterism.memory.texts import Splice, spliced
+from asterism.memory.texts import Splice, splice_text
 from asterism.store import forgetting as store
-from asterism.store.blocks import EditRow, EraRow, ReplicaRow, write_parts
 from asterism.store.database import Connection, Database
 from asterism.types.memory import FieldType, MapSchema
 
@@ -286,7 +286,7 @@ class _Past:
                 if name.endswith(TEXT_PART):
                     self._letters(name).take(told, wholly=edit.number in gone)
                 else:
-                    parts[name] = spliced(parts.get(name, ""), [Splice(*one) for one in told])
+                    parts[name] = splice_text(parts.get(name, ""), [Splice(*one) for one in told])
             if parts != before:
                 self._states[edit.number] = dict(parts)
                 if edit.number in gone:
@@ -354,7 +354,7 @@ class _Past:
         for name, told in change_of(edit).items():
             if name.endswith(TEXT_PART):
                 new, named = self._texts[name].next(told), self._name(name)
-                made[named] = spliced(made.get(named, ""), [Splice(*one) for one in new])
+                made[named] = splice_text(made.get(named, ""), [Splice(*one) for one in new])
                 change[named] = new
         state = self._states.get(edit.number)
         if state is not None:

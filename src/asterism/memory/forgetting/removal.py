@@ -11,18 +11,17 @@ from typing import Any
 
 import orjson
 
+from asterism.memory.blocks import EditRow
 from asterism.memory.forgetting.blocks import Choice
 from asterism.memory.forgetting.redaction import FORGOTTEN, MAX_LENGTH
 from asterism.memory.forgetting.rows import Columns, SweepResult
 from asterism.store import forgetting as store
 from asterism.store import search_index
-from asterism.store.blocks import EditRow
 from asterism.store.database import Connection
+from asterism.store.events import ANCHORED, home_chain
+from asterism.store.events import EMPTIED as EMPTIED_BODIES
 from asterism.store.forgetting import ForgetRequest
-from asterism.types.agents import message_id_for
-from asterism.types.events import ANCHORED, home_chain
-from asterism.types.events import EMPTIED as EMPTIED_BODIES
-from asterism.types.people import Audience
+from asterism.types.agents import Audience, message_id_for
 from asterism.types.turns import EntryKind, message_wire, result_wire, text_of
 
 MIN_REPEATED_LENGTH = 24

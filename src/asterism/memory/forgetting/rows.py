@@ -12,12 +12,12 @@ from typing import Any
 
 import orjson
 
+from asterism.memory.blocks import EditRow
 from asterism.memory.forgetting.columns import TABLES, How, Table
 from asterism.memory.forgetting.redaction import FORGOTTEN, FixedFields, Redactor
 from asterism.memory.words import digest, embed
 from asterism.store import forgetting as store
 from asterism.store import search_index
-from asterism.store.blocks import EditRow
 from asterism.store.database import Connection, Database
 from asterism.store.forgetting import ForgetRequest
 from asterism.types.memory import OriginKind

@@ -13,21 +13,32 @@ from typing import Any, NotRequired, TypedDict, Unpack
 import orjson
 
 from asterism.errors import Conflict, InvalidInput, NotAllowed, NotFound
+from asterism.memory import blocks as rows
 from asterism.memory import history
-from asterism.memory.blocks import block_of
+from asterism.memory.blocks import BlockRow, EditRow, block_of, is_visible, write_source
 from asterism.memory.content import Parts, change_between
 from asterism.memory.edits import UNDOABLE_KINDS, BlockContent, act_of, description_of, kind_of
 from asterism.memory.gate import replicas
 from asterism.memory.gate.replicas import Replica
+from asterism.memory.gate.rows import (
+    block_changed,
+    drop_share,
+    drop_squashed,
+    insert_block,
+    lock_block,
+    mark_undone,
+    put_edit,
+    put_era,
+    set_share,
+    update_block,
+)
 from asterism.memory.gate.writer import Writer, by_owner, hears, judge, resource_for
-from asterism.memory.lines import EditStamp, carry, is_visible, make, refuse_if_lost, splice
+from asterism.memory.lines import EditStamp, carry, make, refuse_if_lost, splice
 from asterism.memory.schemas import read_schema, schema_wire
 from asterism.permissions import Act, Resource
-from asterism.store import agents, block_writes
-from asterism.store import blocks as rows
-from asterism.store.blocks import BlockRow, EditRow, write_source
+from asterism.store import agents
 from asterism.store.database import Connection
-from asterism.types.agents import new_id
+from asterism.types.agents import OWNER, OWNER_ONLY, PUBLIC, Audience, Label, new_id
 from asterism.types.memory import (
     CONSTELLATION,
     DEFAULT_LIMIT,
@@ -49,7 +60,6 @@ from asterism.types.memory import (
     Undo,
     Unshare,
 )
-from asterism.types.people import OWNER, OWNER_ONLY, PUBLIC, Audience, Label
 
 ERA = 256
 """So many edits are squashed into one era, and as many stay loose.
@@ -131,17 +141,17 @@ async def create(
     lines = carry([], made.lines(), EditStamp(1, label_of_lines))
     check_size(block, made.text, sees_all=True)
     row = _first_row(writer, block, made, lines)
-    if not await block_writes.insert(tx, row):
+    if not await insert_block(tx, row):
         raise Conflict(
             f"There is a block {label!r} already. Write to that one, or choose another label. "
             "Nothing was changed."
         )
     begun = {"schema": schema_wire(schema), "lines": splice([], lines)}
     change = _change_json({}, made.parts)
-    await block_writes.put_edit(tx, row.id, _edit_row(writer, 1, "create", change, None, begun))
+    await put_edit(tx, row.id, _edit_row(writer, 1, "create", change, None, begun))
     if replica is not None:
         await replicas.store(tx, row.id, row.version, replica)
-    await block_writes.note_change(tx, row)
+    await block_changed(tx, row)
     return block_of(row)
 
 
@@ -271,7 +281,7 @@ async def write(
 
     Raises `NeedsConsent` where a person has to be asked first, and then nothing was changed.
     """
-    row = await block_writes.lock(tx, block_id)
+    row = await lock_block(tx, block_id)
     if row is None or row.constellation != writer.constellation:
         raise NotFound(f"There is no block {block_id!r}. Nothing was changed.")
     block = block_of(row)
@@ -297,23 +307,21 @@ async def store_edit(target: OpenBlock, kind: str, pending: PendingEdit, era: in
     """Store what was judged; only the gate itself may call this."""
     tx, writer, number = target.tx, target.writer, target.number
     row = pending.row._replace(version=number, updated_at=writer.now)
-    await block_writes.update(tx, row)
+    await update_block(tx, row)
     more = dict(pending.more)
     lines = splice(target.lines, pending.lines)
     if lines[1] or lines[2]:
         more["lines"] = lines
     change = _change_json(target.content.parts, rows.read_parts(row))
     edit = _edit_row(writer, number, kind, change, pending.undoes, more)
-    await block_writes.put_edit(tx, row.id, edit)
-    if pending.undoes is not None and not await block_writes.mark_undone(
-        tx, row.id, pending.undoes, number
-    ):
+    await put_edit(tx, row.id, edit)
+    if pending.undoes is not None and not await mark_undone(tx, row.id, pending.undoes, number):
         era_now = await history.era_with_undone(tx, row.id, pending.undoes, number)
-        await block_writes.put_era(tx, row.id, era_now)
+        await put_era(tx, row.id, era_now)
     if pending.share is not None:
         await _store_share(tx, row, *pending.share)
     gone = [pending.share[0]] if pending.share is not None else []
-    await block_writes.note_change(tx, row, gone)
+    await block_changed(tx, row, gone)
     if number >= 2 * era and number % era == 0:
         await _squash(tx, row.id, era)
     return block_of(row)
@@ -345,17 +353,17 @@ async def _store_share(
     tx: Connection, row: BlockRow, agent_id: str, permission: str | None
 ) -> None:
     if permission is None:
-        await block_writes.drop_share(tx, row.id, agent_id)
+        await drop_share(tx, row.id, agent_id)
     else:
-        await block_writes.set_share(tx, row.id, agent_id, permission, row.updated_at)
+        await set_share(tx, row.id, agent_id, permission, row.updated_at)
 
 
 async def _squash(tx: Connection, block_id: str, size: int) -> None:
     while (made := await history.squashed(tx, block_id, size)) is not None:
         era, begin = made
-        await block_writes.drop_squashed(tx, block_id, era.first, era.last)
-        await block_writes.put_era(tx, block_id, era)
-        await block_writes.put_era(tx, block_id, begin)
+        await drop_squashed(tx, block_id, era.first, era.last)
+        await put_era(tx, block_id, era)
+        await put_era(tx, block_id, begin)
 
 
 # -- pending edits ---------------------------------------------------------------------------------

@@ -10,20 +10,31 @@ import orjson
 
 from asterism.errors import Conflict, InvalidInput, NotFound
 from asterism.memory import archive, history
+from asterism.memory import blocks as rows
+from asterism.memory.blocks import OPEN, BlockRow, EraRow
 from asterism.memory.edits import BlockContent
 from asterism.memory.gate import blocks
 from asterism.memory.gate.blocks import BlockOptions, OpenBlock, pending_content
+from asterism.memory.gate.rows import (
+    Fresh,
+    block_changed,
+    hold_archive,
+    insert_block,
+    insert_passages,
+    lock_block,
+    passages_changed,
+    put_edit,
+    put_era,
+    put_replica,
+)
 from asterism.memory.gate.writer import Writer, judge
 from asterism.memory.history import UNDOES, SourcedLine, as_of, lines_with_origins
 from asterism.memory.words import digest, embed
 from asterism.permissions import Act, Resource
-from asterism.store import block_writes, documents, passage_writes, passages
-from asterism.store import blocks as rows
-from asterism.store.blocks import OPEN, BlockRow, EraRow
+from asterism.store import documents, passages
 from asterism.store.database import Connection
-from asterism.store.passage_writes import Fresh
 from asterism.store.passages import PassageOwner, StoredPassage
-from asterism.types.agents import new_id
+from asterism.types.agents import Label, new_id
 from asterism.types.memory import (
     CONSTELLATION,
     Block,
@@ -34,7 +45,6 @@ from asterism.types.memory import (
     Share,
     Source,
 )
-from asterism.types.people import Label
 
 _PAGE = 500
 
@@ -74,7 +84,7 @@ async def fork_memory(
         )
     judge_memory(writer, target, f"copy the memory of {source.name!r} to {target.name!r}")
     async with tx.savepoint():
-        await passage_writes.hold_archive(tx, target.id)
+        await hold_archive(tx, target.id)
         if moment is None:
             copied = await _fork_blocks(tx, writer, source, target)
         else:
@@ -170,7 +180,7 @@ async def _fill(
 
 
 async def _opened(tx: Connection, writer: Writer, block: Block) -> OpenBlock:
-    row = await block_writes.lock(tx, block.id)
+    row = await lock_block(tx, block.id)
     assert row is not None, "it was made in this transaction"
     return OpenBlock.of(tx, writer, row, block)
 
@@ -185,7 +195,7 @@ async def _refuse_taken(
     target: PassageOwner,
     labels: Iterable[str],
 ) -> None:
-    there = await rows.visible_to(tx, writer.constellation, target.id)
+    there = await rows.rows_visible_to(tx, writer.constellation, target.id)
     own = {one.row.label for one in there if one.row.owner_id == target.id}
     taken = sorted(own & set(labels))
     if taken:
@@ -199,7 +209,7 @@ async def _refuse_taken(
 async def _fork_blocks(
     tx: Connection, writer: Writer, source: PassageOwner, target: PassageOwner
 ) -> int:
-    visible = await rows.visible_to(tx, writer.constellation, source.id)
+    visible = await rows.rows_visible_to(tx, writer.constellation, source.id)
     own = [one.row for one in visible if one.row.owner_id == source.id]
     await _refuse_taken(tx, writer, source, target, [row.label for row in own])
     for row in own:
@@ -212,16 +222,16 @@ async def _fork_blocks(
 async def _copy_block(tx: Connection, row: BlockRow, owner_id: str) -> None:
     """Copy a block with its history; whoever wrote it wrote to the original, so turns stay out."""
     copy = row._replace(id=new_id("block"), owner_id=owner_id)
-    stored = await block_writes.insert(tx, copy)
+    stored = await insert_block(tx, copy)
     assert stored, "the label is free"
     for era in await rows.eras(tx, row.id):
-        await block_writes.put_era(tx, copy.id, era if era.last == OPEN else _without_turns(era))
+        await put_era(tx, copy.id, era if era.last == OPEN else _without_turns(era))
     for edit in await rows.edits(tx, row.id, 1, 1 << 62):
-        await block_writes.put_edit(tx, copy.id, edit._replace(turn_id=None))
+        await put_edit(tx, copy.id, edit._replace(turn_id=None))
     replica = await rows.replica(tx, row.id)
     if replica is not None:
-        await block_writes.put_replica(tx, copy.id, *replica)
-    await block_writes.note_change(tx, copy)
+        await put_replica(tx, copy.id, *replica)
+    await block_changed(tx, copy)
 
 
 def _without_turns(era: EraRow) -> EraRow:
@@ -260,7 +270,7 @@ async def _fork_shares(
     tx: Connection, writer: Writer, source: PassageOwner, target: PassageOwner
 ) -> int:
     copied = 0
-    for one in await rows.visible_to(tx, writer.constellation, source.id):
+    for one in await rows.rows_visible_to(tx, writer.constellation, source.id):
         if one.row.owner_id in (source.id, target.id):
             continue
         permission = await rows.share_of(tx, one.row.id, source.id)
@@ -289,7 +299,7 @@ async def _fork_passages(
             stored = {one.passage.id: one for one in page}
             then = await archive.as_of(tx, [one.passage for one in page], moment)
             fresh = [_copied(stored[one.id], one, target.id, ids) for one in then]
-        await passage_writes.insert(tx, writer.constellation, fresh)
+        await insert_passages(tx, writer.constellation, fresh)
         held += sum(
             one.passage.superseded_at is None and one.passage.retracted_at is None for one in fresh
         )
@@ -343,4 +353,4 @@ async def _copy_edits(tx: Connection, passage_ids: Sequence[str], ids: dict[str,
             if UNDOES in before:
                 before[UNDOES] = numbers[before[UNDOES]]
             copy = replace(edit, passage_id=ids[passage_id], turn_id=None, before=before)
-            numbers[edit.number] = await passage_writes.note(tx, copy)
+            numbers[edit.number] = await passages_changed(tx, copy)

@@ -9,15 +9,24 @@ from typing import Any, cast, get_args
 import orjson
 
 from asterism.errors import Conflict, InvalidInput, NotFound
+from asterism.memory.gate.rows import (
+    Fresh,
+    change_passages,
+    delete_staged,
+    hold_archive,
+    insert_passages,
+    passages_changed,
+    put_document,
+    remove_document,
+)
 from asterism.memory.gate.writer import Writer, judge
 from asterism.memory.likeness import Likeness, Relation, compare
 from asterism.memory.words import digest, embed, nearest, terms
 from asterism.permissions import Act, Resource
-from asterism.store import passage_writes, passages
+from asterism.store import passages
 from asterism.store.database import Connection
-from asterism.store.passage_writes import Fresh
 from asterism.store.passages import PassageEdit, PassageOwner, origins_wire
-from asterism.types.agents import new_id
+from asterism.types.agents import Trust, least_trusted, new_id
 from asterism.types.documents import STAGED
 from asterism.types.memory import (
     AppendPassage,
@@ -30,7 +39,6 @@ from asterism.types.memory import (
     Source,
     Tag,
 )
-from asterism.types.people import Trust, least_trusted
 
 MAX_TEXT = 100_000
 MAX_TAGS = 50
@@ -107,7 +115,7 @@ async def write(
     if isinstance(write, Insert) and write.supersedes is not None:
         act = Act.OVERWRITE
     await _judge(tx, writer, act, archive, _wish(write, archive))
-    await passage_writes.hold_archive(tx, archive_id)
+    await hold_archive(tx, archive_id)
     match write:
         case Insert():
             return await _insert(tx, writer, archive, write, judge_with)
@@ -147,7 +155,7 @@ async def insert_many(
     archive = await _archive(tx, writer, archive_id)
     what = f"store {len(rows):,} passages in the archive of {archive.name!r}"
     await _judge(tx, writer, Act.APPEND, archive, what)
-    await passage_writes.hold_archive(tx, archive_id)
+    await hold_archive(tx, archive_id)
     stored = 0
     for first in range(0, len(rows), _BATCH):
         stored += await _insert_batch(tx, writer, archive_id, rows[first : first + _BATCH])
@@ -161,8 +169,8 @@ async def delete_document(
     archive = await _archive(tx, writer, archive_id)
     what = f"remove the passages of {document!r} from the archive of {archive.name!r}"
     await _judge(tx, writer, Act.DELETE, archive, what)
-    await passage_writes.hold_archive(tx, archive_id)
-    return await passage_writes.delete_document(tx, archive_id, document, keep)
+    await hold_archive(tx, archive_id)
+    return await remove_document(tx, archive_id, document, keep)
 
 
 async def publish_document(tx: Connection, writer: Writer, archive_id: str, document: str) -> int:
@@ -170,8 +178,8 @@ async def publish_document(tx: Connection, writer: Writer, archive_id: str, docu
     archive = await _archive(tx, writer, archive_id)
     what = f"replace the passages of {document!r} in the archive of {archive.name!r}"
     await _judge(tx, writer, Act.DELETE, archive, what)
-    await passage_writes.hold_archive(tx, archive_id)
-    return await passage_writes.publish_document(tx, archive_id, document, writer.now)
+    await hold_archive(tx, archive_id)
+    return await put_document(tx, archive_id, document, writer.now)
 
 
 async def discard_document(tx: Connection, writer: Writer, archive_id: str, document: str) -> int:
@@ -179,8 +187,8 @@ async def discard_document(tx: Connection, writer: Writer, archive_id: str, docu
     archive = await _archive(tx, writer, archive_id)
     what = f"give up reading {document!r} into the archive of {archive.name!r}"
     await _judge(tx, writer, Act.DELETE, archive, what)
-    await passage_writes.hold_archive(tx, archive_id)
-    return await passage_writes.delete_staged(tx, archive_id, document)
+    await hold_archive(tx, archive_id)
+    return await delete_staged(tx, archive_id, document)
 
 
 # -- who may ---------------------------------------------------------------------------------------
@@ -289,8 +297,8 @@ async def _change(
 ) -> None:
     """Change a passage, and keep in its history what it was."""
     before = {name: value for name, value in _as_stored(old).items() if name in columns}
-    await passage_writes.change(tx, old.id, columns)
-    await passage_writes.note(
+    await change_passages(tx, old.id, columns)
+    await passages_changed(
         tx,
         PassageEdit(
             old.id, 0, kind, str(writer.actor), writer.turn_id, writer.reason, writer.now, before
@@ -327,7 +335,7 @@ async def _append(tx: Connection, writer: Writer, archive_id: str, write: Append
     # The words and the vector follow from the text, so that the history need not keep them.
     made = embed([text])
     found_by = {"digest": digest(text), "vector": made[0] if made else None}
-    await passage_writes.change(tx, old.id, found_by)
+    await change_passages(tx, old.id, found_by)
     return Written(new, "appended")
 
 
@@ -352,7 +360,7 @@ async def _insert(
         old = await _holding(tx, writer, archive_id, write.supersedes)
         what = _wish(write, archive, old)
         await _judge(tx, writer, Act.OVERWRITE, archive, what, old.source.trust)
-        await passage_writes.insert(tx, writer.constellation, [fresh])
+        await insert_passages(tx, writer.constellation, [fresh])
         await _supersede(tx, writer, old, fresh.passage)
         return Written(fresh.passage, "superseded", f"It takes the place of {old.id}.")
     return await _insert_clean(tx, writer, fresh, await _alike(tx, writer, fresh, judge_with))
@@ -380,7 +388,7 @@ async def _insert_batch(
             fresh[former] = _taken_in(fresh[former], made.passage.source)
         else:
             merged.setdefault(former, []).append(made.passage.source)
-    await passage_writes.insert(tx, writer.constellation, list(fresh.values()))
+    await insert_passages(tx, writer.constellation, list(fresh.values()))
     old = await passages.many(tx, list(merged))
     for passage_id, sources in merged.items():
         origins = _united(old[passage_id].source.origins, *(one.origins for one in sources))
@@ -481,7 +489,7 @@ async def _insert_clean(
     if contradicted:
         ids = [old.id for old, _ in contradicted]
         new = replace(new, metadata={**new.metadata, "contradicts": ids})
-    await passage_writes.insert(tx, writer.constellation, [replace(fresh, passage=new)])
+    await insert_passages(tx, writer.constellation, [replace(fresh, passage=new)])
     for old in extended:
         await _supersede(tx, writer, old, new)
     for old, _ in contradicted:

@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from asterism.errors import InvalidInput, NotAllowed, NotFound, StoreDamaged
+from asterism.memory import blocks as rows
+from asterism.memory.blocks import BlockRow
 from asterism.memory.content import (
     ROW_ID,
     Row,
@@ -28,12 +30,10 @@ from asterism.memory.content import (
     row_fields,
     sections_of,
 )
+from asterism.memory.gate.rows import put_replica
 from asterism.memory.gate.writer import Writer, by_owner
 from asterism.memory.schemas import read_value, schema_of
 from asterism.memory.texts import Splice, longest_rise, sequence_splices, text_splices
-from asterism.store import block_writes
-from asterism.store import blocks as rows
-from asterism.store.blocks import BlockRow
 from asterism.store.database import Connection
 from asterism.types.memory import (
     CompositeSchema,
@@ -92,7 +92,7 @@ async def replica_of(tx: Connection, row: BlockRow) -> Replica:
 
 async def store(tx: Connection, block_id: str, version: int, replica: Replica) -> None:
     """Store a block's Loro document, which says what the block says at a version."""
-    await block_writes.put_replica(tx, block_id, version, replica.snapshot())
+    await put_replica(tx, block_id, version, replica.snapshot())
 
 
 class Replica:

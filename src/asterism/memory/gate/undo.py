@@ -9,11 +9,13 @@ from typing import Any, cast
 import orjson
 
 from asterism.errors import Conflict, NotAllowed, NotFound
+from asterism.memory import blocks as rows
 from asterism.memory import history
-from asterism.memory.blocks import block_of
+from asterism.memory.blocks import BlockRow, EditRow, block_of
 from asterism.memory.edits import BlockContent, act_of
 from asterism.memory.gate import blocks
 from asterism.memory.gate.blocks import OpenBlock, PendingEdit, prepare
+from asterism.memory.gate.rows import change_passages, hold_archive, lock_block, passages_changed
 from asterism.memory.gate.writer import Writer, by_owner, hears, judge, resource_for
 from asterism.memory.history import (
     UNDOES,
@@ -28,12 +30,10 @@ from asterism.memory.history import (
 from asterism.memory.schemas import schema_of, schema_wire
 from asterism.memory.words import digest, embed
 from asterism.permissions import Act, Resource
-from asterism.store import block_writes, journal, passage_writes, passages
-from asterism.store import blocks as rows
-from asterism.store.blocks import BlockRow, EditRow
+from asterism.store import journal, passages
 from asterism.store.database import Connection
 from asterism.store.passages import PassageEdit
-from asterism.types.agents import new_id
+from asterism.types.agents import Audience, Trust, least_trusted, new_id
 from asterism.types.memory import (
     Block,
     BlockType,
@@ -45,7 +45,6 @@ from asterism.types.memory import (
     Share,
     Unshare,
 )
-from asterism.types.people import Audience, Trust, least_trusted
 
 _OF_CONTENT = frozenset({"fork", "import"})
 """Kinds of edits that fill a block which the same turn has made."""
@@ -257,7 +256,7 @@ async def _describe_back(
         return False
     write = _as_described(back)
     act = act_of(write, block_of(row))
-    target = await _opened(tx, writer, await block_writes.lock(tx, block_id), act, "describe anew")
+    target = await _opened(tx, writer, await lock_block(tx, block_id), act, "describe anew")
     if "schema" in back and _lines_under(row, back["schema"]) == [line.text for line in before]:
         written = await _described_exactly(target, write, before)
     else:
@@ -336,7 +335,7 @@ async def _share_back(
     if await rows.share_of(tx, block_id, agent_id) != made:
         return False
     write = Unshare(agent_id) if was is None else Share(agent_id, Permission(was))
-    row = await block_writes.lock(tx, block_id)
+    row = await lock_block(tx, block_id)
     target = await _opened(tx, writer, row, Act.GOVERN, "change who sees")
     try:
         written = await prepare(target, write)
@@ -349,7 +348,7 @@ async def _share_back(
 
 async def _put_away(tx: Connection, writer: Writer, block_id: str, edit: EditRow, era: int) -> None:
     """Put a block away that would not be there without an edit."""
-    row = await block_writes.lock(tx, block_id)
+    row = await lock_block(tx, block_id)
     # Whoever may overwrite a block may take back that they have made it.
     target = await _opened(tx, writer, row, Act.OVERWRITE, "put away")
     await _set_retired(target, writer.now, edit, "retire", era)
@@ -433,7 +432,7 @@ async def _judge_passage(tx: Connection, writer: Writer, passage: Passage) -> No
     permission = Permission.READ_WRITE if writer.agent_id == archive.id else None
     resource = Resource("passage", archive.name, permission)
     judge(writer, Act.OVERWRITE, resource, f"take back what was done to passage {passage.id}")
-    await passage_writes.hold_archive(tx, archive.id)
+    await hold_archive(tx, archive.id)
 
 
 async def _take_passage_back(tx: Connection, writer: Writer, passage_id: str, number: int) -> bool:
@@ -461,11 +460,11 @@ async def _take_passage_back(tx: Connection, writer: Writer, passage_id: str, nu
     if "text" in changes:
         vectors = embed([changes["text"]])
         found_by = {"digest": digest(changes["text"]), "vector": vectors[0] if vectors else None}
-        await passage_writes.change(tx, passage_id, found_by)
-    await passage_writes.change(tx, passage_id, changes)
+        await change_passages(tx, passage_id, found_by)
+    await change_passages(tx, passage_id, changes)
     author, turn, reason = str(writer.actor), writer.turn_id, writer.reason
     edit = PassageEdit(passage_id, 0, "revert", author, turn, reason, writer.now, before)
-    await passage_writes.note(tx, edit)
+    await passages_changed(tx, edit)
     return True
 
 

@@ -6,12 +6,11 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from asterism.errors import NotAllowed
+from asterism.memory import blocks as rows
+from asterism.memory.blocks import BlockRow
 from asterism.permissions import Act, Actor, Allow, Ask, Authority, Resource, Situation, decide
-from asterism.store import blocks as rows
-from asterism.store.blocks import BlockRow
 from asterism.store.database import Connection
-from asterism.types.memory import CONSTELLATION, Origin, OriginKind, Permission, Source
-from asterism.types.people import (
+from asterism.types.agents import (
     OWNER,
     OWNER_ALONE,
     PUBLIC,
@@ -20,6 +19,7 @@ from asterism.types.people import (
     Trust,
     least_trusted,
 )
+from asterism.types.memory import CONSTELLATION, Origin, OriginKind, Permission, Source
 
 
 class NeedsConsent(Exception):

@@ -10,15 +10,13 @@ from typing import Annotated, Any, Literal
 
 from asterism.errors import AsterismError, StoreError, ToolError
 from asterism.memory import blocks
-from asterism.memory.blocks import VisibleBlock
+from asterism.memory import blocks as rows
+from asterism.memory.blocks import VisibleBlock, is_visible
 from asterism.memory.gate import blocks as gate
 from asterism.memory.gate.writer import NeedsConsent
-from asterism.memory.lines import is_visible
 from asterism.store import agents
-from asterism.store import blocks as rows
 from asterism.tools.builtin.arguments import OPERATION, TEXT, WORD, also, null_as
 from asterism.tools.tool import Tool, ToolContext, tool
-from asterism.types.effects import Effect, EffectKind, ToolEffect
 from asterism.types.memory import (
     Add,
     Append,
@@ -41,6 +39,7 @@ from asterism.types.memory import (
     Unshare,
     Which,
 )
+from asterism.types.permissions import Effect, EffectKind, ToolEffect
 
 Operation = Literal[
     "load", "list", "pin", "unpin", "archive", "info", "viewport", "share", "unshare", "swap"
@@ -201,7 +200,7 @@ async def _list_blocks(ctx: ToolContext) -> str:
 
 
 async def _info(ctx: ToolContext, seen: VisibleBlock) -> str:
-    block = (blocks.visible_to(seen, ctx.participants) or seen).block
+    block = (blocks.as_visible_to(seen, ctx.participants) or seen).block
     kind = type(block.schema).__name__.removesuffix("Schema").lower()
     shared = [
         f"{name} ({permission})" for _, name, permission in await rows.shares(ctx.tx, block.id)

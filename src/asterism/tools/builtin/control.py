@@ -9,14 +9,13 @@ from typing import Annotated, Any, Literal
 from asterism.errors import InvalidInput, ToolError
 from asterism.memory.gate.writer import NeedsConsent, judge
 from asterism.permissions import Act, Resource
-from asterism.store import agents, inbox, schedules
+from asterism.store import agents, messages, schedules
 from asterism.times import DAY, read_duration, read_iso, to_datetime, to_ms, utc_text
 from asterism.tools.builtin.arguments import OPERATION, TEXT, WORD, also, null_as
 from asterism.tools.tool import Tool, ToolContext, tool
-from asterism.types.agents import Halt, Schedule, new_id
-from asterism.types.effects import Effect, EffectKind, ToolEffect
+from asterism.types.agents import Halt, Schedule, label_of, new_id
 from asterism.types.memory import Permission, Source
-from asterism.types.people import label_of
+from asterism.types.permissions import Effect, EffectKind, ToolEffect
 from asterism.types.turns import MessageOrigin, Notice, message_wire
 
 _MAX_DELAY = 36_500 * DAY
@@ -150,7 +149,7 @@ async def heartbeat(ctx: ToolContext, reason: str) -> str:
     Args:
         reason: What you will do in that turn; you will read it then.
     """
-    item = await inbox.put_message(
+    item = await messages.put_message(
         ctx.tx,
         ctx.agent.id,
         new_id("msg"),

@@ -29,9 +29,8 @@ from asterism.tools.builtin.arguments import OPERATION, TEXT, WORD, also, null_a
 from asterism.tools.builtin.shell import Workspaces
 from asterism.tools.sandbox import INSIDE, prepare_workspace
 from asterism.tools.tool import Tool, ToolContext, tool
-from asterism.types.agents import Agent
-from asterism.types.effects import ComputedEffects, Effect, EffectKind
-from asterism.types.people import OWNER_ONLY, PUBLIC, Audience, Participants, Trust
+from asterism.types.agents import OWNER_ONLY, PUBLIC, AgentRecord, Audience, Participants, Trust
+from asterism.types.permissions import ComputedEffects, Effect, EffectKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,7 +336,7 @@ class Files:
             self._check_audience(ctx, loaded.place)
         return "\n".join(map(self._state, own)) or "No file is loaded."
 
-    def _loaded_by(self, agent: Agent, participants: Participants) -> list[_Loaded]:
+    def _loaded_by(self, agent: AgentRecord, participants: Participants) -> list[_Loaded]:
         whose = (agent.id, participants.key)
         return [loaded for key, loaded in self._loaded.items() if key[:2] == whose]
 
@@ -368,7 +367,7 @@ class Files:
     # -- who may see it ------------------------------------------------------------------------
 
     def audience(
-        self, agent: Agent, participants: Participants, arguments: Mapping[str, Any]
+        self, agent: AgentRecord, participants: Participants, arguments: Mapping[str, Any]
     ) -> Audience:
         """Return who may see what a call tells, by rules alone: not by what is there."""
         if arguments.get("operation") == "status":
@@ -386,7 +385,7 @@ class Files:
 
     # -- what they share -----------------------------------------------------------------------
 
-    def _resolve(self, agent: Agent, path: str) -> ResolvedPath:
+    def _resolve(self, agent: AgentRecord, path: str) -> ResolvedPath:
         return resolve_path(
             path,
             workspace=self._workspaces.folder(agent.id),

@@ -25,10 +25,10 @@ from asterism.store.summaries import MayHear
 from asterism.times import DAY, day_text, days_text, read_iso, to_datetime, to_ms
 from asterism.tools.builtin.arguments import OPERATION, TEXT, WORD, also, null_as
 from asterism.tools.tool import NeedsApproval, Tool, ToolContext, tool
+from asterism.types.agents import Audience, Participants, Trust
 from asterism.types.documents import DocumentSource
-from asterism.types.effects import Effect, EffectKind, ToolEffect
 from asterism.types.memory import AppendPassage, Insert, Passage, Retract, Source, Tag
-from asterism.types.people import Audience, Participants, Trust
+from asterism.types.permissions import Effect, EffectKind, ToolEffect
 from asterism.types.search import DOMAINS, MOST_HITS, Hit, HitKind, Query
 from asterism.types.turns import Summary, spoken
 
@@ -325,7 +325,7 @@ def _read_moment(text: str, now: int, *, last: bool) -> int | None:
     try:
         at = to_ms(read_iso(text, UTC))
     except ValueError:
-        from asterism.search.dates import span_of  # its patterns take long to compile
+        from asterism.search.dates import span_of
 
         span = span_of(text, now)
         if span is None:

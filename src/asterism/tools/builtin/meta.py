@@ -13,19 +13,19 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from asterism.errors import ToolError
 from asterism.store import approvals, events
+from asterism.store.events import Event, home_chain
 from asterism.tools.builtin.arguments import TEXT, also
 from asterism.tools.tool import MoreTools, Tool, Toolbox, ToolContext, tool
-from asterism.types.agents import Agent, new_id
-from asterism.types.approvals import (
+from asterism.types.agents import OWNER, AgentRecord, Audience, Participants, new_id
+from asterism.types.permissions import (
+    Effect,
     Grant,
+    ToolEffect,
     arguments_json,
     effects_in_words,
     exact_arguments,
     told_of,
 )
-from asterism.types.effects import Effect, ToolEffect
-from asterism.types.events import Event, home_chain
-from asterism.types.people import OWNER, Audience, Participants
 from asterism.types.turns import RetrySafety
 
 # -- tools -----------------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ class PlanTool(Tool):
         )
 
     def audience(
-        self, agent: Agent, participants: Participants, arguments: Mapping[str, Any]
+        self, agent: AgentRecord, participants: Participants, arguments: Mapping[str, Any]
     ) -> Audience:
         """Return who may see what all calls of the plan bring back.
 

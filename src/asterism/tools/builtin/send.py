@@ -10,13 +10,12 @@ from pydantic.json_schema import SkipJsonSchema
 
 from asterism.errors import NotFound, ToolError
 from asterism.memory import people
-from asterism.store import agents, inbox, outbox
-from asterism.store import people as accounts
+from asterism.memory import people as accounts
+from asterism.store import agents, messages
 from asterism.tools.builtin.arguments import TEXT, also
 from asterism.tools.tool import Tool, ToolContext, tool
-from asterism.types.agents import new_id
-from asterism.types.effects import Effect, EffectKind
-from asterism.types.people import OWNER, Account, Participants, Person
+from asterism.types.agents import OWNER, Account, Participants, Person, new_id
+from asterism.types.permissions import Effect, EffectKind
 from asterism.types.turns import Delivery, MessageOrigin, Notice, message_wire
 
 _OWNER_NAMES = ("", OWNER, "user", "me", "partner", "human")
@@ -207,14 +206,14 @@ async def _to_agent(ctx: ToolContext, name: str, content: str) -> str:
             f" There are: {other_names}." if ctx.participants.owner_alone else " Nothing was sent."
         )
         raise ToolError(f"There is no other agent named {name!r}.{hint}")
-    waiting = await inbox.waiting(ctx.tx, ctx.constellation, other.id)
+    waiting = await messages.waiting(ctx.tx, ctx.constellation, other.id)
     label = f"agent:{ctx.agent.name}"
     if any(message.channel == label and ctx.now - message.at < _COOLDOWN for message in waiting):
         raise ToolError(
             f"{other.name} has a message of yours that it has not read yet. Wait for it, or "
             "tell it more in one message next time. Nothing was sent."
         )
-    item = await inbox.put_message(
+    item = await messages.put_message(
         ctx.tx,
         other.id,
         new_id("msg"),
@@ -242,7 +241,9 @@ async def _to_channel(ctx: ToolContext, channel: str, address: str, content: str
         address = ctx.reply_to
     elsewhere = (channel, address) != (ctx.channel, ctx.reply_to)
     if elsewhere and ctx.source.audience.clauses:
-        person_id = await accounts.whose(ctx.tx, ctx.constellation, Account(channel, address))
+        person_id = await accounts.person_of_account(
+            ctx.tx, ctx.constellation, Account(channel, address)
+        )
         participants = await people.participants(
             ctx.tx, ctx.constellation, [person_id] if person_id else [], None
         )
@@ -256,7 +257,7 @@ async def _to_channel(ctx: ToolContext, channel: str, address: str, content: str
 
 
 async def _deliver(ctx: ToolContext, place: Account, content: str) -> None:
-    await outbox.put(
+    await messages.put_delivery(
         ctx.tx,
         Delivery(
             key=ctx.key,

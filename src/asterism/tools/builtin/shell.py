@@ -24,9 +24,8 @@ from asterism.tools.sandbox import (
     find_sandbox,
 )
 from asterism.tools.tool import Tool, ToolContext, tool
-from asterism.types.agents import new_id
-from asterism.types.effects import Effect, EffectKind
-from asterism.types.people import OWNER, Participants, Trust
+from asterism.types.agents import OWNER, Participants, Trust, new_id
+from asterism.types.permissions import Effect, EffectKind
 
 _ISOLATED = (SandboxKind.BUBBLEWRAP, SandboxKind.NAMESPACES, SandboxKind.LANDLOCK)
 

@@ -23,8 +23,8 @@ from asterism.permissions.decide import CallRequest, Policy, Ruling
 from asterism.tools.addresses import AllowedHosts, checked_url, host_and_port, public_resolver
 from asterism.tools.builtin.arguments import OPERATION, TEXT, WORD, also, null_as
 from asterism.tools.tool import Tool, ToolContext, tool
-from asterism.types.effects import ComputedEffects, Effect, EffectKind
-from asterism.types.people import Trust
+from asterism.types.agents import Trust
+from asterism.types.permissions import ComputedEffects, Effect, EffectKind
 from asterism.types.values import host_of
 
 if TYPE_CHECKING:

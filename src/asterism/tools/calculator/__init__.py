@@ -8,7 +8,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from asterism.tools.builtin.arguments import TEXT, also, null_as
 from asterism.tools.tool import Tool, ToolContext, tool
-from asterism.types.effects import ToolEffect
+from asterism.types.permissions import ToolEffect
 
 
 @tool(repeatable=True, trust=None, compact=False, effects=ToolEffect("read"), audience="public")

@@ -21,8 +21,8 @@ from asterism.errors import InvalidInput, ToolError
 from asterism.private import make_directory
 from asterism.tools.schema import SchemaTool
 from asterism.tools.tool import ToolContext
-from asterism.types.effects import EffectKind, ToolEffect
-from asterism.types.people import Trust
+from asterism.types.agents import Trust
+from asterism.types.permissions import EffectKind, ToolEffect
 from asterism.types.turns import RetrySafety
 
 if TYPE_CHECKING:

@@ -1,25 +1,211 @@
-"""Watches: what is noted about a turn, a model call, a tool call and a delivery while it runs.
+"""What a process has done so far, as plain numbers, and the watches that count it.
 
-Each is a context manager that counts at its end and, where spans are configured, makes one. Which
-turn the code around belongs to is kept in a context variable, so that a model's port, a tool or a
-log line need not be told.
+Each watch is a context manager around a turn, a model call, a tool call or a delivery: it counts at
+its end and, where spans are configured, makes one. Which turn the code around belongs to is kept in
+a context variable, so that a model's port, a tool or a log line need not be told.
 """
 
 from __future__ import annotations
 
+import asyncio
+from bisect import bisect_left
+from collections.abc import Iterator
 from contextvars import ContextVar, Token
 from time import monotonic
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from asterism.telemetry.counts import Counts, error_class
+from asterism.errors import AsterismError
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from asterism.ports import Emit, ModelRequest
-    from asterism.telemetry.spans import OpenSpan, Spans
-    from asterism.types.agents import Agent
+    from asterism.types.agents import AgentRecord
     from asterism.types.turns import Call, Delivery, Outcome, Reply
+
+Labels = tuple[str, ...]
+
+OTHER = "(other)"
+_MAX_SERIES = 256
+
+
+class Counter:
+    """Sums by labels. What has no room left is counted under `(other)`, so that it is bounded."""
+
+    __slots__ = ("_max_series", "_other", "_sums")
+
+    def __init__(self, labels: int, max_series: int = _MAX_SERIES) -> None:
+        self._sums: dict[Labels, float] = {}
+        self._max_series = max_series
+        self._other = (OTHER,) * labels
+
+    def add(self, labels: Labels, amount: float = 1) -> None:
+        """Count something."""
+        sums = self._sums
+        if labels in sums:
+            sums[labels] += amount
+        elif len(sums) < self._max_series:
+            sums[labels] = amount
+        else:
+            sums[self._other] = sums.get(self._other, 0) + amount
+
+    def items(self) -> list[tuple[Labels, float]]:
+        """Return all sums."""
+        return sorted(self._sums.items())
+
+
+class Histogram:
+    """How values are spread: how many lie up to each bound, and their sum."""
+
+    __slots__ = ("_bounds", "_counts", "total")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def add(self, value: float) -> None:
+        """Count a value."""
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self.total += value
+
+    def buckets(self) -> Iterator[tuple[str, int]]:
+        """Yield each bound as text with how many values lie up to it."""
+        below = 0
+        for bound, count in zip((*self._bounds, float("inf")), self._counts, strict=True):
+            below += count
+            yield ("+Inf" if bound == float("inf") else repr(float(bound))), below
+
+
+class LabeledHistogram:
+    """Histograms by labels, bounded as a counter is."""
+
+    __slots__ = ("_bounds", "_histograms", "_max_series", "_other")
+
+    def __init__(self, labels: int, bounds: tuple[float, ...], max_series: int = 64) -> None:
+        self._histograms: dict[Labels, Histogram] = {}
+        self._bounds = bounds
+        self._max_series = max_series
+        self._other = (OTHER,) * labels
+
+    def add(self, labels: Labels, value: float) -> None:
+        """Count a value."""
+        histogram = self._histograms.get(labels)
+        if histogram is None:
+            if len(self._histograms) >= self._max_series:
+                labels = self._other
+            histogram = self._histograms.setdefault(labels, Histogram(self._bounds))
+        histogram.add(value)
+
+    def items(self) -> list[tuple[Labels, Histogram]]:
+        """Return all histograms."""
+        return sorted(self._histograms.items(), key=lambda item: item[0])
+
+
+TURN_SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+CALL_SECONDS = tuple(round(0.01 * 2**power, 2) for power in range(14))
+"""The bounds that the GenAI conventions ask for, in `gen_ai.client.operation.duration`."""
+
+
+class Counts:
+    """Everything that is counted; each is a metric, which `prometheus.py` renders."""
+
+    __slots__ = (
+        "deliveries",
+        "exports",
+        "failovers",
+        "model_calls",
+        "model_seconds",
+        "outside_calls",
+        "pace_seconds",
+        "queue_seconds",
+        "retries",
+        "tokens",
+        "tool_calls",
+        "tool_seconds",
+        "turn_seconds",
+        "turns",
+        "turns_open",
+    )
+
+    def __init__(self) -> None:
+        self.turns = Counter(1)
+        self.turns_open = 0
+        self.turn_seconds = Histogram(TURN_SECONDS)
+        self.queue_seconds = Histogram(TURN_SECONDS)
+        self.model_calls = Counter(3)
+        self.model_seconds = LabeledHistogram(2, CALL_SECONDS)
+        self.pace_seconds = LabeledHistogram(1, TURN_SECONDS)
+        self.tokens = Counter(3)
+        self.retries = Counter(3)
+        self.failovers = Counter(3)
+        self.tool_calls = Counter(2)
+        self.outside_calls = Counter(1)
+        self.tool_seconds = LabeledHistogram(1, CALL_SECONDS)
+        self.deliveries = Counter(2)
+        self.exports = Counter(2)
+
+
+def error_class(error: BaseException) -> str:
+    """Return what kind of error it is: `busy`, `key`, `timeout`, or the name of its class."""
+    if isinstance(error, AsterismError):
+        return error.code.removeprefix("model.")
+    if isinstance(error, asyncio.CancelledError):
+        return "cancelled"
+    return "timeout" if isinstance(error, TimeoutError) else type(error).__name__
+
+
+class TracedSpan(Protocol):
+    """A span under way, as an exporter makes it."""
+
+    def event(self, name: str, attributes: dict[str, Any]) -> None:
+        """Note something that happens meanwhile."""
+
+    def request(self, request: ModelRequest) -> None:
+        """Note what a model is asked."""
+
+    def noting_first(self, emit: Emit) -> Emit:
+        """Return what passes pieces of a reply on, and notes when the first came."""
+        ...
+
+    def end(self, error_type: str) -> None:
+        """End it, well or with a kind of error."""
+
+    def end_turn(self, outcome: Outcome | None, error: BaseException | None) -> None:
+        """End the span of a turn."""
+
+    def end_model(self, reply: Reply | None, error: BaseException | None, seconds: float) -> None:
+        """End the span of a model."""
+
+    def end_tool(self, result: str | None, error_type: str) -> None:
+        """End the span of a tool's call."""
+
+
+class Tracer(Protocol):
+    """What sends spans to a collector; `telemetry/spans.py` has the one for OpenTelemetry."""
+
+    def turn(
+        self, agent: AgentRecord, turn_id: str, resumed: bool, waited: float | None
+    ) -> TracedSpan:
+        """Open the span of a turn."""
+        ...
+
+    def model(
+        self, vendor: str, model: str, agent: AgentRecord | None, streamed: bool
+    ) -> TracedSpan:
+        """Open the span of a model that is asked."""
+        ...
+
+    def tool(self, call: Call, agent: AgentRecord | None) -> TracedSpan:
+        """Open the span of a tool's call."""
+        ...
+
+    def delivery(self, delivery: Delivery) -> TracedSpan:
+        """Open the span of a try to deliver something."""
+        ...
+
+    async def close(self) -> None:
+        """Send what is left."""
 
 
 class Telemetry:
@@ -30,9 +216,11 @@ class Telemetry:
     def __init__(self) -> None:
         """Count; once `spans` is set, tell an OpenTelemetry collector too."""
         self.counts = Counts()
-        self.spans: Spans | None = None
+        self.spans: Tracer | None = None
 
-    def turn(self, agent: Agent, turn_id: str, *, resumed: bool, waited: float | None) -> TurnWatch:
+    def turn(
+        self, agent: AgentRecord, turn_id: str, *, resumed: bool, waited: float | None
+    ) -> TurnWatch:
         """Watch a turn; `waited` is how many seconds its message lay in the inbox."""
         return TurnWatch(self, agent, turn_id, resumed, waited)
 
@@ -64,7 +252,7 @@ class TurnWatch:
     def __init__(
         self,
         telemetry: Telemetry,
-        agent: Agent,
+        agent: AgentRecord,
         turn_id: str,
         resumed: bool,
         waited: float | None,
@@ -76,7 +264,7 @@ class TurnWatch:
         """How it ended; None leaves it to be taken up again."""
         self._resumed = resumed
         self._waited = waited
-        self._span: OpenSpan | None = None
+        self._span: TracedSpan | None = None
 
     def __enter__(self) -> Self:
         telemetry = self.telemetry
@@ -155,7 +343,7 @@ class ModelWatch:
         self.reply: Reply | None = None
         turn = _current.get()
         self._telemetry = telemetry = turn.telemetry if turn is not None else _OUTSIDE_TURNS
-        self._span: OpenSpan | None = None
+        self._span: TracedSpan | None = None
         if telemetry.spans is not None:
             agent = turn.agent if turn is not None else None
             self._span = telemetry.spans.model(self._vendor, self._model, agent, streamed)
@@ -218,7 +406,7 @@ class ToolWatch:
         self.result: str | None = None
         turn = _current.get()
         self._telemetry = telemetry = turn.telemetry if turn is not None else _OUTSIDE_TURNS
-        self._span: OpenSpan | None = None
+        self._span: TracedSpan | None = None
         if telemetry.spans is not None:
             self._span = telemetry.spans.tool(call, turn.agent if turn is not None else None)
 
@@ -266,7 +454,7 @@ class DeliveryWatch:
 
         Where what became of it could not be recorded, it is `interrupted` and tried again.
         """
-        self._span: OpenSpan | None = None
+        self._span: TracedSpan | None = None
         if telemetry.spans is not None:
             self._span = telemetry.spans.delivery(delivery)
 

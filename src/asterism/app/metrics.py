@@ -24,8 +24,8 @@ from prometheus_client.registry import Collector
 from asterism.types.spending import NANO
 
 if TYPE_CHECKING:
-    from asterism.telemetry.counts import Counter, Counts, Histogram, LabeledHistogram
-    from asterism.types.events import Figures
+    from asterism.store.events import Figures
+    from asterism.telemetry.metrics import Counter, Counts, Histogram, LabeledHistogram
 
 _PREFIX = "asterism_"
 

@@ -1,4 +1,4 @@
-"""Writing to archives at rest. Only the gate of memory may import this."""
+"""The rows of blocks and passages as they are written: nothing but the gate may import this."""
 
 from __future__ import annotations
 
@@ -8,11 +8,122 @@ from typing import Any
 
 import orjson
 
-from asterism.store import search_index
+from asterism.memory.blocks import COLUMNS_WITH_CONTENT, BlockRow, EditRow, EraRow
+from asterism.store import agents, search_index
 from asterism.store.database import Connection, Row
 from asterism.store.passages import COLUMNS, PassageEdit, origins_wire
 from asterism.types.documents import STAGED
-from asterism.types.memory import Passage
+from asterism.types.memory import CONSTELLATION, Passage
+
+
+async def insert_block(tx: Connection, row: BlockRow) -> bool:
+    """Store a new block; False if its owner has one of that label."""
+    places = ", ".join("?" * len(row))
+    stored = await tx.one(
+        f"INSERT INTO blocks ({COLUMNS_WITH_CONTENT}) VALUES ({places})"
+        " ON CONFLICT DO NOTHING RETURNING id",
+        row,
+    )
+    return stored is not None
+
+
+async def lock_block(tx: Connection, block_id: str) -> BlockRow | None:
+    """Return a block that nobody else writes until this transaction ends; None: it is gone."""
+    row = await tx.one(
+        "UPDATE blocks SET version = version WHERE id = ? AND retired_at IS NULL"
+        f" RETURNING {COLUMNS_WITH_CONTENT}",
+        (block_id,),
+    )
+    return BlockRow(*row) if row else None
+
+
+async def update_block(tx: Connection, row: BlockRow) -> None:
+    """Store what a block is now."""
+    await tx.run(
+        "UPDATE blocks SET label = ?, type = ?, description = ?, schema = ?, max_chars = ?,"
+        " permission = ?, audience = ?, pinned = ?, version = ?, text = ?, lines = ?,"
+        " content = ?, updated_at = ?, retired_at = ? WHERE id = ?",
+        (
+            *(row.label, row.type, row.description, row.schema, row.max_chars, row.permission),
+            *(row.audience, row.pinned, row.version, row.text, row.lines, row.content),
+            *(row.updated_at, row.retired_at, row.id),
+        ),
+    )
+
+
+async def put_edit(tx: Connection, block_id: str, edit: EditRow) -> None:
+    """Store an edit."""
+    await tx.run(
+        "INSERT INTO block_edits (block_id, number, kind, author, turn_id, reason, source, undoes,"
+        " undone_by, at, change) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (block_id, *edit),
+    )
+
+
+async def mark_undone(tx: Connection, block_id: str, number: int, by: int) -> bool:
+    """Note which edit took a loose edit back; False if it is not among the loose ones."""
+    changed = await tx.run(
+        "UPDATE block_edits SET undone_by = ? WHERE block_id = ? AND number = ?",
+        (by, block_id, number),
+    )
+    return changed > 0
+
+
+async def put_era(tx: Connection, block_id: str, era: EraRow) -> None:
+    """Store an era, in the place of one that begins with the same edit."""
+    await tx.run("DELETE FROM block_eras WHERE block_id = ? AND first = ?", (block_id, era.first))
+    await tx.run(
+        "INSERT INTO block_eras (block_id, first, last, content, edits, since)"
+        " VALUES (?, ?, ?, ?, ?, ?)",
+        (block_id, *era),
+    )
+
+
+async def drop_squashed(tx: Connection, block_id: str, first: int, last: int) -> None:
+    """Remove edits that an era now holds."""
+    await tx.run(
+        "DELETE FROM block_edits WHERE block_id = ? AND number BETWEEN ? AND ?",
+        (block_id, first, last),
+    )
+
+
+async def put_replica(tx: Connection, block_id: str, version: int, document: bytes) -> None:
+    """Store the Loro document of a block, which says what the block says at a version."""
+    await tx.run(
+        "INSERT INTO block_replicas (block_id, version, document) VALUES (?, ?, ?)"
+        " ON CONFLICT (block_id) DO UPDATE SET version = excluded.version,"
+        " document = excluded.document",
+        (block_id, version, document),
+    )
+
+
+async def set_share(
+    tx: Connection, block_id: str, agent_id: str, permission: str, since: int
+) -> None:
+    """Share a block with an agent, or change the permission with which it is."""
+    await tx.run(
+        "INSERT INTO block_agents (block_id, agent_id, permission, since) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT (block_id, agent_id) DO UPDATE SET permission = excluded.permission",
+        (block_id, agent_id, permission, since),
+    )
+
+
+async def drop_share(tx: Connection, block_id: str, agent_id: str) -> bool:
+    """Take a block away from an agent; False if it was not shared with it."""
+    changed = await tx.run(
+        "DELETE FROM block_agents WHERE block_id = ? AND agent_id = ?", (block_id, agent_id)
+    )
+    return changed > 0
+
+
+async def block_changed(tx: Connection, row: BlockRow, also: Sequence[str] = ()) -> None:
+    """Count a change of memory for every agent that sees a block, and for others as told."""
+    if row.owner_id == CONSTELLATION:
+        await agents.all_memory_changed(tx, row.constellation)
+        return
+    shared = await tx.all("SELECT agent_id FROM block_agents WHERE block_id = ?", (row.id,))
+    await agents.memory_changed(tx, [row.owner_id, *also, *(one[0] for one in shared)])
+
 
 _ALL = f"constellation, {COLUMNS}, document, place, digest, vector, number"
 _CHANGEABLE = {"text", "tags", "metadata", "origins", "audience", "trust", "digest", "vector"} | {
@@ -33,7 +144,7 @@ class Fresh:
     place: int | None = None
 
 
-async def insert(tx: Connection, constellation: str, rows: Sequence[Fresh]) -> None:
+async def insert_passages(tx: Connection, constellation: str, rows: Sequence[Fresh]) -> None:
     """Store new passages; their archives have to be held. Staged ones are put into no index yet."""
     shown = [one.passage for one in rows if one.passage.retracted_at != STAGED]
     free = {
@@ -76,7 +187,7 @@ async def insert(tx: Connection, constellation: str, rows: Sequence[Fresh]) -> N
     )
 
 
-async def change(tx: Connection, passage_id: str, columns: Mapping[str, Any]) -> None:
+async def change_passages(tx: Connection, passage_id: str, columns: Mapping[str, Any]) -> None:
     """Give columns of a passage other values; its archive has to be held."""
     assert columns.keys() <= _CHANGEABLE, f"not to be changed: {columns.keys() - _CHANGEABLE}"
     if "text" in columns or "audience" in columns:
@@ -95,7 +206,7 @@ async def _renumber(tx: Connection, passage_id: str) -> None:
     await search_index.mark_stale(tx, search_index.ARCHIVE, row[0], [row[1]])
 
 
-async def note(tx: Connection, edit: PassageEdit) -> int:
+async def passages_changed(tx: Connection, edit: PassageEdit) -> int:
     """Add to a passage's history; return the number that the edit was given."""
     row = await tx.one(
         "INSERT INTO passage_edits"
@@ -124,7 +235,7 @@ async def hold_archive(tx: Connection, archive_id: str) -> None:
     await tx.notify("search_index", archive_id)
 
 
-async def delete_document(
+async def remove_document(
     tx: Connection, archive_id: str, document: str, keep: Sequence[str]
 ) -> int:
     """Remove the passages of a document but some; return how many were removed."""
@@ -138,7 +249,7 @@ async def delete_document(
     return len(gone)
 
 
-async def publish_document(tx: Connection, archive_id: str, document: str, now: int) -> int:
+async def put_document(tx: Connection, archive_id: str, document: str, now: int) -> int:
     """Put the staged passages of a document in the place of the others; return how many."""
     former = await tx.all(
         "SELECT id, number FROM passages WHERE archive_id = ? AND document = ?"

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, time, timedelta
-from typing import Any
 
+from asterism.app.engine import Engine
+from asterism.app.session import Session, verbs
 from asterism.config import Settings
+from asterism.errors import InvalidInput
+from asterism.permissions import Act
 from asterism.store import agents, spending
 from asterism.store.database import Connection, Database
-from asterism.turns.watch import Hub
+from asterism.types.agents import AgentRecord
 from asterism.types.spending import (
     Budget,
     ChargeState,
@@ -22,7 +24,9 @@ from asterism.types.spending import (
     Standing,
     Total,
 )
-from asterism.types.turns import Outcome, Receipt, Signal, TurnState, Usage
+from asterism.types.turns import Usage
+
+MAX_DAYS = 36_500
 
 _Key = tuple[str, str, str | None, str]
 
@@ -117,45 +121,25 @@ async def _payers(
     ]
 
 
-async def signals_of_turn(
-    hub: Hub,
-    wait: Callable[[Receipt], Coroutine[Any, Any, Outcome]],
-    agent_id: str,
-    hand_in: Callable[[], Awaitable[Receipt]],
-) -> AsyncGenerator[Signal, None]:
-    """Hand something in and yield the signals of its turn, `ended` or `parked` the last."""
-    hub.keep(agent_id)
-    signals = hub.watch(agent_id)
-    first = asyncio.ensure_future(anext(signals))
-    await asyncio.sleep(0)  # the watch has begun before anything is handed in
-    ended: asyncio.Future[Outcome] | None = None
-    try:
-        receipt = await hand_in()
-        ended = asyncio.ensure_future(wait(receipt))
-        while True:
-            await asyncio.wait({first, ended}, return_when=asyncio.FIRST_COMPLETED)
-            if first.done():
-                signal = first.result()
-                if signal.turn_id == receipt.turn_id:
-                    if signal.kind not in ("ended", "parked"):
-                        yield signal
-                    else:
-                        break
-                first = asyncio.ensure_future(anext(signals))
-            elif ended.done():
-                break
-        outcome = await ended
-        yield last_signal(outcome)
-    finally:
-        first.cancel()
-        if ended is not None:
-            ended.cancel()
-        await asyncio.gather(first, *([ended] if ended else []), return_exceptions=True)
-        await signals.aclose()
+@verbs("spending", report=Act.READ, caps=Act.READ)
+class SpendingReports:
+    """What models cost, and how much of each cap is used."""
 
+    def __init__(self, engine: Engine, session: Session) -> None:
+        self._engine = engine
+        self._session = session
 
-def last_signal(outcome: Outcome) -> Signal:
-    """Return the signal that tells how a turn ended, or that it waits."""
-    kind = "parked" if outcome.state is TurnState.PARKED else "ended"
-    data = {"state": outcome.state.value, "text": outcome.text}
-    return Signal("", outcome.agent_id, outcome.turn_id, kind, data)
+    async def report(self, days: int = 30, *, agent: AgentRecord | str | None = None) -> Spend:
+        """Return what was spent in the last days, today among them, and how the caps stand."""
+        if days > MAX_DAYS:
+            raise InvalidInput(f"{days:,} days are too many; {MAX_DAYS:,} is the most.")
+        agent_id = await self._session.agent_id(agent) if agent is not None else None
+        settings, now = self._engine.settings, self._session.clock()
+        return await self._session.database.read(
+            lambda tx: read_spend(tx, settings, self._engine.prices.of, now, days, agent_id)
+        )
+
+    async def caps(self) -> list[Standing]:
+        """Return how much of each cap is used in the day or the month that it runs for."""
+        settings, now = self._engine.settings, self._session.clock()
+        return await self._session.database.read(lambda tx: standings(tx, settings, now))

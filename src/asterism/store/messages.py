@@ -1,0 +1,315 @@
+"""The inbox at rest: accepted once, waiting in order of arrival."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from asterism.store.database import Connection, Row, marks
+from asterism.types.turns import Delivery, InboxItem, InboxKind, MessageOrigin
+
+_NEW = (
+    "agent_id, arrival, id, kind, channel, body, at, sender, reply_to, schema, participants,"
+    " turn_id"
+)
+_ITEM = f"{_NEW}, stopped"
+
+
+def _item(row: Row) -> InboxItem:
+    return InboxItem(*row)
+
+
+async def accept_once(
+    tx: Connection,
+    constellation: str,
+    channel: str,
+    external_id: str,
+    message_id: str,
+    agent_id: str,
+) -> tuple[str, str] | None:
+    """Note an external id. Return the (message, agent) that had it before, or None if it is new."""
+    new = await tx.one(
+        "INSERT INTO accepted VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING message_id",
+        (constellation, channel, external_id, message_id, agent_id),
+    )
+    if new is not None:
+        return None
+    former = await tx.one(
+        "SELECT message_id, agent_id FROM accepted"
+        " WHERE constellation = ? AND channel = ? AND external_id = ?",
+        (constellation, channel, external_id),
+    )
+    assert former is not None
+    return former[0], former[1]
+
+
+async def put_message(
+    tx: Connection,
+    agent_id: str,
+    message_id: str,
+    body: bytes,
+    origin: MessageOrigin,
+    at: int,
+    *,
+    schema: str | None = None,
+    participants: str | None = None,
+    announce: bool = True,
+) -> InboxItem | None:
+    """Put a message at the end of an agent's inbox; None if there is no such agent.
+
+    `participants` are those present, resolved to persons. Without `announce` the caller wakes the
+    lane in its own process after the commit.
+    """
+    told = (origin.channel, body, at, origin.sender, origin.reply_to, schema, participants, None)
+    return await _put(tx, agent_id, message_id, InboxKind.MESSAGE, told, announce=announce)
+
+
+async def put_decision(
+    tx: Connection, agent_id: str, decision_id: str, turn_id: str, body: bytes, at: int
+) -> InboxItem | None:
+    """Put the answer to a question of a parked turn at the end of an agent's inbox."""
+    told = ("", body, at, None, None, None, None, turn_id)
+    return await _put(tx, agent_id, decision_id, InboxKind.DECISION, told, announce=True)
+
+
+async def _put(
+    tx: Connection,
+    agent_id: str,
+    item_id: str,
+    kind: InboxKind,
+    rest: tuple[Any, ...],
+    *,
+    announce: bool,
+) -> InboxItem | None:
+    # The row lock that this takes on PostgreSQL makes arrival numbers follow the commits.
+    row = await tx.one(
+        "UPDATE agents SET arrivals = arrivals + 1 WHERE id = ? AND deleted_at IS NULL"
+        " RETURNING arrivals",
+        (agent_id,),
+    )
+    if row is None:
+        return None
+    values = (agent_id, row[0], item_id, kind.value, *rest)
+    await tx.run(f"INSERT INTO inbox ({_NEW}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+    await tx.enqueue(agent_id)
+    if announce:
+        await tx.notify("lane", agent_id)
+    return InboxItem(*values)
+
+
+async def first(tx: Connection, agent_id: str) -> InboxItem | None:
+    """Return what has waited longest for this agent."""
+    row = await tx.one(
+        f"SELECT {_ITEM} FROM inbox WHERE agent_id = ? ORDER BY arrival LIMIT 1", (agent_id,)
+    )
+    return _item(row) if row else None
+
+
+async def waiting(
+    tx: Connection, constellation: str, agent_id: str | None = None
+) -> list[InboxItem]:
+    """Return everything that waits, in order of arrival for each agent."""
+    one = " AND agent_id = ?" if agent_id else ""
+    rows = await tx.all(
+        f"SELECT {_ITEM} FROM inbox"
+        f" WHERE agent_id IN (SELECT id FROM agents WHERE constellation = ?){one}"
+        " ORDER BY agent_id, arrival",
+        (constellation, agent_id) if agent_id else (constellation,),
+    )
+    return [_item(row) for row in rows]
+
+
+async def count(tx: Connection, constellation: str) -> int:
+    """Return how much waits."""
+    row = await tx.one(
+        "SELECT COUNT(*) FROM inbox"
+        " WHERE agent_id IN (SELECT id FROM agents WHERE constellation = ?)",
+        (constellation,),
+    )
+    return int(row[0]) if row else 0
+
+
+async def busy_agents(tx: Connection) -> list[str]:
+    """Return the agents that have something to do: a waiting item or an open turn."""
+    rows = await tx.all(
+        "SELECT agent_id FROM inbox UNION SELECT agent_id FROM turns WHERE state = 'open'"
+    )
+    return [row[0] for row in rows]
+
+
+async def take(tx: Connection, item: InboxItem, *, stopped: bool = False) -> bool:
+    """Take an item out; False if it is not there any more, or was stopped and is not to be."""
+    any_more = "" if stopped else " AND stopped IS NULL"
+    changed = await tx.run(
+        f"DELETE FROM inbox WHERE agent_id = ? AND arrival = ?{any_more}",
+        (item.agent_id, item.arrival),
+    )
+    return changed > 0
+
+
+async def stop(tx: Connection, message_id: str, reason: str) -> str | None:
+    """Keep the turn of a waiting message from beginning; return whose it is.
+
+    None if no such message waits, or if it was stopped before.
+    """
+    row = await tx.one(
+        "UPDATE inbox SET stopped = ? WHERE id = ? AND kind = 'message' AND stopped IS NULL"
+        " RETURNING agent_id",
+        (reason, message_id),
+    )
+    return row[0] if row else None
+
+
+async def find(tx: Connection, message_id: str) -> InboxItem | None:
+    """Return a waiting item by its id."""
+    row = await tx.one(f"SELECT {_ITEM} FROM inbox WHERE id = ?", (message_id,))
+    return _item(row) if row else None
+
+
+_DELIVERY = (
+    "key, agent_id, turn_id, channel, target, body, attempts, state, next_at, created_at, error"
+)
+
+# Times may be equal or go back; numbers follow the order in which an agent's turns were written.
+_LAST_NUMBER = (
+    "SELECT COALESCE(MAX(number), 0) FROM outbox"
+    " WHERE channel = ? AND target = ? AND state <> 'sent'"
+)
+_FIRST_OF_ITS_TARGET = (
+    "NOT EXISTS (SELECT 1 FROM outbox b WHERE b.state = 'waiting'"
+    " AND b.channel = o.channel AND b.target = o.target"
+    " AND (b.number < o.number OR (b.number = o.number AND b.key < o.key)))"
+)
+
+
+def _delivery(row: Row) -> Delivery:
+    return Delivery(*row)
+
+
+async def put_delivery(tx: Connection, delivery: Delivery) -> None:
+    """Put a message on its way, in the transaction that makes it true."""
+    await tx.run(
+        f"INSERT INTO outbox ({_DELIVERY}, number)"
+        f" VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ({_LAST_NUMBER}) + 1) ON CONFLICT DO NOTHING",
+        (
+            delivery.key,
+            delivery.agent_id,
+            delivery.turn_id,
+            delivery.channel,
+            delivery.target,
+            delivery.text,
+            delivery.attempts,
+            delivery.state,
+            delivery.next_at,
+            delivery.created_at,
+            delivery.error,
+            delivery.channel,
+            delivery.target,
+        ),
+    )
+
+
+async def due_deliveries(tx: Connection, now: int, most: int) -> list[Delivery]:
+    """Return deliveries that may be tried now: the oldest waiting one of each target."""
+    rows = await tx.all(
+        f"SELECT {_DELIVERY} FROM outbox o WHERE state = 'waiting' AND next_at <= ?"
+        f" AND {_FIRST_OF_ITS_TARGET} ORDER BY created_at, key LIMIT ?",
+        (now, most),
+    )
+    return [_delivery(row) for row in rows]
+
+
+async def next_delivery_time(tx: Connection) -> int | None:
+    """Return when the next delivery may be tried."""
+    row = await tx.one(
+        f"SELECT MIN(next_at) FROM outbox o WHERE state = 'waiting' AND {_FIRST_OF_ITS_TARGET}"
+    )
+    return int(row[0]) if row and row[0] is not None else None
+
+
+async def claim_delivery(
+    tx: Connection, delivery: Delivery, until: int, worker: int | None
+) -> bool:
+    """Reserve a delivery until a time, for a worker; False if another process was quicker."""
+    changed = await tx.run(
+        "UPDATE outbox SET attempts = attempts + 1, next_at = ?, claimed_by = ?"
+        " WHERE key = ? AND state = 'waiting' AND next_at = ? AND attempts = ?",
+        (until, worker, delivery.key, delivery.next_at, delivery.attempts),
+    )
+    return changed > 0
+
+
+async def release_delivery(tx: Connection, delivery: Delivery, now: int) -> None:
+    """Make a claimed delivery due, if nobody else has claimed it since."""
+    await tx.run(
+        "UPDATE outbox SET next_at = ?, claimed_by = NULL"
+        " WHERE key = ? AND state = 'waiting' AND attempts = ?",
+        (now, delivery.key, delivery.attempts),
+    )
+
+
+async def release_deliveries_of(tx: Connection, workers: Sequence[int]) -> None:
+    """Make due what workers had claimed that have died."""
+    await tx.run(
+        "UPDATE outbox SET next_at = created_at, claimed_by = NULL"
+        f" WHERE state = 'waiting' AND claimed_by IN ({marks(workers)})",
+        workers,
+    )
+
+
+async def delivery_sent(tx: Connection, key: str, at: int) -> None:
+    """Record that a delivery arrived."""
+    await tx.run(
+        "UPDATE outbox SET state = 'sent', sent_at = ?, error = NULL, claimed_by = NULL"
+        " WHERE key = ?",
+        (at, key),
+    )
+
+
+async def delivery_failed(
+    tx: Connection, delivery: Delivery, error: str, next_at: int | None
+) -> bool:
+    """Record that a try failed; without a next time the delivery is dead.
+
+    False if another process has claimed it since, which then records what becomes of it.
+    """
+    state = "dead" if next_at is None else "waiting"
+    changed = await tx.run(
+        "UPDATE outbox SET state = ?, error = ?, next_at = COALESCE(?, next_at), claimed_by = NULL"
+        " WHERE key = ? AND state = 'waiting' AND attempts = ?",
+        (state, error, next_at, delivery.key, delivery.attempts),
+    )
+    return changed > 0
+
+
+async def revive_delivery(tx: Connection, key: str, now: int) -> bool:
+    """Put a dead delivery back on its way."""
+    changed = await tx.run(
+        "UPDATE outbox SET state = 'waiting', attempts = 0, next_at = ?, error = NULL"
+        " WHERE key = ? AND state = 'dead'",
+        (now, key),
+    )
+    return changed > 0
+
+
+async def release_claims_of_deliveries(tx: Connection, now: int) -> None:
+    """Make every waiting delivery due: no other process can be trying it."""
+    await tx.run(
+        "UPDATE outbox SET next_at = ?, claimed_by = NULL WHERE state = 'waiting' AND next_at > ?",
+        (now, now),
+    )
+
+
+async def list_deliveries(
+    tx: Connection, constellation: str, state: str | None, most: int
+) -> list[Delivery]:
+    """Return deliveries in a state (or all that are not sent), oldest first."""
+    where = "state <> 'sent'" if state is None else "state = ?"
+    values = (constellation, most) if state is None else (constellation, state, most)
+    rows = await tx.all(
+        f"SELECT {_DELIVERY} FROM outbox"
+        f" WHERE agent_id IN (SELECT id FROM agents WHERE constellation = ?) AND {where}"
+        " ORDER BY created_at, key LIMIT ?",
+        values,
+    )
+    return [_delivery(row) for row in rows]
