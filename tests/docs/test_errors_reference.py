@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from asterism.cli.problem import TITLES
+from asterism.cli.commands import TITLES
 from asterism.errors import AsterismError
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/errors.md").read_text(encoding="utf-8")

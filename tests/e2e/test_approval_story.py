@@ -128,7 +128,7 @@ def test_one_key_ends_the_asking(tmp_path: Path, model: ModelServer):
         person.type(ask("bob", 12))
         person.expect("Let it happen?")
         person.type("a much")
-        person.expect("'much' is no limit.")
+        person.expect("'much' is not a valid limit.")
         person.type("a")
         person.expect("was approved by owner")
         person.expect("› ")

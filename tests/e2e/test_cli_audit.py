@@ -92,14 +92,14 @@ def test_keys_are_set_listed_and_removed(keyed: Command, tmp_path: Path):
     assert f"The master key is in {master}" in told
     assert master.stat().st_mode & 0o777 == 0o600
     keyed.env["GIVEN"] = "another-value-99"
-    assert "takes the place" in keyed.ok("key", "set", "openai", "--from-env", "GIVEN")
+    assert "replaces the former" in keyed.ok("key", "set", "openai", "--from-env", "GIVEN")
     assert "fewer than 8" in keyed.ok("key", "set", "pin", "--stdin", stdin="1234")
     [one, two] = keyed.json("key", "list")
     assert (one["name"], one["used_by"]) == ("openai", ["models.openai"])
     assert two["used_by"] == []
     assert keyed.json("key", "remove", "pin") == {"name": "pin"}
     assert keyed.json("key", "rotate") == {"keys": 1}
-    assert "encrypted anew" in keyed.ok("key", "rotate")
+    assert "encrypted again" in keyed.ok("key", "rotate")
     with keyed.terminal("key", "set", "typed") as person:
         person.expect("Key of typed")
         person.type(CANARY)

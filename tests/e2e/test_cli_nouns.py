@@ -57,6 +57,23 @@ def test_agents_are_created_shown_changed_and_deleted(asterism: Command):
 
 
 @pytest.mark.promise("X5")
+def test_ctrl_c_at_a_question_ends_the_command_and_nothing_else(asterism: Command):
+    for name in ("Ann", "Bob"):
+        asterism.ok("person", "add", name)
+    for arguments, question in (
+        (("agent", "delete", "aria"), "Delete aria?"),
+        (("person", "merge", "Ann", "Bob"), "[y/N]"),
+        (("key", "set", "shop"), "Key of shop"),
+    ):
+        with asterism.terminal(*arguments) as person:
+            person.expect(question)
+            person.press("\x03")
+            assert person.ended() == 130
+            assert "fault" not in person.shown
+    assert len(asterism.json("person", "list")) == 3
+
+
+@pytest.mark.promise("X5")
 def test_what_agents_cannot_be_given(asterism: Command):
     asterism.ok("agent", "create", "aria")
     for arguments in (

@@ -240,9 +240,9 @@ def test_a_bug_of_ours_is_one_sentence_and_a_log(asterism: Command, installed: I
         "PYTHONPATH": str(installed.data),
     }
     (installed.data / "sitecustomize.py").write_text(
-        "import asterism.cli.agent as a\n"
+        "import asterism.cli.commands as c\n"
         "def broken(*args, **kwargs): raise ZeroDivisionError('a bug')\n"
-        "a.visit = broken\n"
+        "c.open_home = broken\n"
     )
     installed.env = broken
     done = installed.run("agent", "list")

@@ -167,16 +167,16 @@ def test_a_worker_does_not_wait_for_what_cannot_come(asterism: Command):
 async def test_a_worker_that_waits_says_so_again_now_and_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    from asterism.cli import worker
-    from asterism.cli.options import Options
+    from asterism.cli import serve
+    from asterism.cli.commands import Options
 
     out_of_reach = StoreUnavailable("The server is out of reach (no answer).", outcome="No.")
     monkeypatch.setenv("ASTERISM_STORE__URL", "postgresql://127.0.0.1/asterism")
-    monkeypatch.setattr(worker, "opened", Mock(side_effect=out_of_reach))
-    monkeypatch.setattr(worker, "_FIRST_WAIT", 0.02)
-    monkeypatch.setattr(worker, "_LONGEST_WAIT", 0.02)
-    monkeypatch.setattr(worker, "_SAY_AGAIN", 0.2)
-    working = asyncio.create_task(worker.work(Options(data=tmp_path)))
+    monkeypatch.setattr(serve, "open_home", Mock(side_effect=out_of_reach))
+    monkeypatch.setattr(serve, "_FIRST_WAIT", 0.02)
+    monkeypatch.setattr(serve, "_MAX_WAIT", 0.02)
+    monkeypatch.setattr(serve, "_SAY_AGAIN", 0.2)
+    working = asyncio.create_task(serve.worker(Options(data=tmp_path)))
     said = ""
     async with asyncio.timeout(PATIENCE):
         began = time.monotonic()

@@ -88,6 +88,6 @@ def test_a_traceback_fails_the_test(asterism: Command, monkeypatch: pytest.Monke
         print(TRACEBACK)
 
     asterism.ok("agent", "create", "aria")
-    monkeypatch.setattr("asterism.cli.agent.visit", broken)
+    monkeypatch.setattr("asterism.cli.commands.open_home", broken)
     with pytest.raises(AssertionError, match="most recent call last"):
         asterism.run("agent", "list")

@@ -11,8 +11,7 @@ TIMES = 12
 # Each prompt is the first of its process: then readline takes longest between showing and waiting.
 _ASKS = """
 import os, signal, sys
-from asterism.cli.questions import line
-from asterism.cli.stop import exit_on
+from asterism.cli.terminal import ask_line, exit_on
 usual = signal.signal(signal.SIGINT, signal.SIG_IGN)
 for _ in range(TIMES):
     if os.fork() == 0:
@@ -28,7 +27,7 @@ for _ in range(TIMES):
 """
 PROMPTS = {
     "chat": 'exit_on((signal.SIGTERM,), lambda: None); input("> ")',
-    "question": 'line("> ")',
+    "question": 'ask_line("> ")',
 }
 
 

@@ -39,7 +39,7 @@ def test_add_look_and_remove(asterism: Command, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("add", "a b", "https://example.org"), "cannot name a server"),
+        (("add", "a b", "https://example.org"), "is not a valid name of a server"),
         (("add", "a", "https://example.org", "more"), "Behind the address"),
         (("add", "a", "--env", "A", "--", "true"), "is not NAME=VALUE"),
         (("add", "a", "--prefix", "ä", "--", "true"), "prefix"),

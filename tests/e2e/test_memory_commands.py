@@ -59,7 +59,7 @@ def test_blocks_are_listed_shown_and_described(aria: Command):
     assert "Likes tea. Has a cat." in aria.ok("block", "list", "-a", "aria")
     shown = aria.ok("block", "show", "human", "--lines")
     assert "About the owner." in shown
-    assert "1     1      public    owner  Likes tea." in shown
+    assert "1     1      public      owner  Likes tea." in shown
     aria.ok("person", "add", "Anna")
     aria.ok("block", "describe", "human", "--limit", "900", "--audience", "person:Anna")
     shown = aria.json("block", "show", "aria/human")
@@ -68,7 +68,7 @@ def test_blocks_are_listed_shown_and_described(aria: Command):
     assert "person:Anna" in aria.ok("block", "show", "human")
     aria.ok("block", "describe", "human", "--label", "owner", "--type", "working", "--pin")
     assert "working, pinned" in aria.ok("block", "list")
-    assert "Put block" in refused(aria, "block", "retire", "owner", code=2)
+    assert "Retire block" in refused(aria, "block", "retire", "owner", code=2)
     aria.ok("block", "retire", "owner", "--yes")
     assert aria.json("block", "list") == []
 
@@ -247,14 +247,14 @@ def test_what_blocks_cannot_be_told(aria: Command, tmp_path: Path):
         (2, ("block", "edit", "human", "--append", "x" * 60), "50"),
         (2, ("block", "edit", "anna", "--set", "energy_level=high"), "energy_level"),
         (2, ("block", "edit", "anna", "--set", "energy"), "FIELD=VALUE"),
-        (2, ("block", "edit", "anna", "--add", "energy_level=lots"), "no number"),
+        (2, ("block", "edit", "anna", "--add", "energy_level=lots"), "not a number"),
         (2, ("block", "edit", "human", "--patch", str(bad_diff)), "Nothing was changed"),
         (2, ("block", "edit", "human", "--file", str(binary)), "UTF-8"),
         (2, ("block", "edit", "human", "--file", "/nowhere/at/all"), "cannot be read"),
         (2, ("block", "edit", "human", "--append", "a", "--text", "b"), "exclude each other"),
         (2, ("block", "edit", "human", "--text", "a", "--all"), "--replace"),
         (2, ("block", "create", "x", "--schema", "poem"), "poem"),
-        (2, ("block", "create", "x", "--schema", "{"), "no JSON"),
+        (2, ("block", "create", "x", "--schema", "{"), "not valid JSON"),
         (2, ("block", "create", "x", "--audience", "friends"), "names no audience"),
         (1, ("block", "create", "x", "--audience", "person:Nobody"), "Nobody"),
         (2, ("block", "create", "x", "--share", "aria=boss"), "names no permission"),
@@ -593,7 +593,7 @@ def test_memory_leaves_and_returns(talked: Command, tmp_path: Path):
     assert len(talked.json("archive", "list", "-a", "cleo")) == 1
     file.write_text("[]")
     for code, arguments, word in (
-        (2, ("memory", "import", "bea", str(file)), "no export"),
+        (2, ("memory", "import", "bea", str(file)), "not an export"),
         (2, ("memory", "import", "bea", str(tmp_path / "none")), "cannot be read"),
         (1, ("memory", "export", "nobody"), "nobody"),
         (2, ("memory", "fork", "aria", "aria"), "itself"),

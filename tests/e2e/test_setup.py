@@ -145,7 +145,7 @@ def test_a_server_on_this_machine_is_proposed_and_answers(person: Command):
 def test_a_key_is_proposed_and_never_shown_or_stored(person: Command):
     person.env |= {"OPENAI_API_KEY": "sk-hunter2", "GROQ_API_KEY": "sk-hunter2"}
     with person.terminal(columns=60) as terminal:
-        terminal.expect("Also to be had here: groq:openai/gpt-oss-120b")
+        terminal.expect("Also available here: groq:openai/gpt-oss-120b")
         terminal.expect("Found OPENAI_API_KEY: use openai:gpt-4.1-mini")
         terminal.expect("[Y/n]")
         terminal.type("perhaps")
@@ -276,7 +276,7 @@ def test_setup_asks_with_defaults_and_writes_once(person: Command):
         terminal.type("You are aria, a gardener.")
         terminal.expect("[5]: ")
         terminal.type("-3")
-        terminal.expect("'-3' is no cap")
+        terminal.expect("'-3' is not a valid cap")
         assert not person.data.exists()
         terminal.type("2.50")
         terminal.expect("aria is ready.")
@@ -298,7 +298,7 @@ def test_setup_again_shows_what_is_and_enter_changes_nothing(person: Command):
         for default in ("[demo:guide]", "[aria]", "[Be brief.]", "[7]"):
             terminal.expect(default)
             terminal.type("")
-        terminal.expect("All of it was so before. Nothing was changed.")
+        terminal.expect("Everything is set up like that already. Nothing was changed.")
         assert terminal.ended() == 0
     text = (person.data / "asterism.toml").read_text("utf-8")
     assert text == '# mine\nmodel = "demo:guide" # for now\n\n[budget]\nday = 7.0\n'
@@ -388,8 +388,8 @@ def test_an_agent_with_the_usual_persona_goes_by_its_new_name(asterism: Command)
         (["--model", "nobody:m", "--yes"], "'nobody', which is not known"),
         (["--model", "embedded:smollm", "--yes"], "Did you mean 'smollm2-135m'?"),
         (["--agent", " ", "--yes"], "cannot name an agent"),
-        (["--cap", "nan", "--yes"], "'nan' is no cap"),
-        (["--cap", "0", "--yes"], "'0' is no cap"),
+        (["--cap", "nan", "--yes"], "'nan' is not a valid cap"),
+        (["--cap", "0", "--yes"], "'0' is not a valid cap"),
         (["--backups", "/srv", "--yes"], "No such option"),
     ],
 )
@@ -480,6 +480,6 @@ def test_a_link_stays_a_link_and_a_variable_that_wins_is_told(asterism: Command,
     (asterism.data / "asterism.toml").symlink_to(real)
     asterism.env["ASTERISM_MODEL"] = "demo:other"
     told = asterism.ok("setup", "--model", "demo:guide", "--yes")
-    assert "ASTERISM_MODEL is set in the environment and wins" in told
+    assert "ASTERISM_MODEL is set in the environment and overrides" in told
     assert (asterism.data / "asterism.toml").is_symlink()
     assert real.read_text("utf-8") == '# real\nmodel = "demo:guide"\n'

@@ -11,7 +11,7 @@ from asterism import Asterism, Signal, tool
 from asterism.errors import ModelUnavailable
 from asterism.ports import Emit, ModelRequest
 from asterism.testing.scripted import ScriptedModel
-from asterism.turns import runtime
+from asterism.turns import turn as turn_module
 from asterism.turns.runtime import Hub
 from asterism.types.turns import Reply
 from tests.scenes import calls, obedient, open_home
@@ -149,7 +149,7 @@ async def test_nothing_is_kept_for_an_agent_that_nobody_watches(tmp_path: Path):
 
 @pytest.mark.promise("T5")
 async def test_a_watcher_that_falls_behind_is_told_so(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(runtime, "_KEPT", 4)
+    monkeypatch.setattr(turn_module, "_KEPT", 4)
     hub = Hub()
     async with aclosing(hub.watch("a")) as signals:
         first = asyncio.ensure_future(anext(signals))

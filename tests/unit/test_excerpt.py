@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asterism.cli.excerpt import cut
+from asterism.cli.search import excerpt_of
 from asterism.types.memory import Source
 from asterism.types.search import Hit, HitKind
 
@@ -14,7 +14,7 @@ def hit(text: str, *matched: str) -> Hit:
 
 
 def marked(text: str, *matched: str, most: int = 300) -> list[str]:
-    shown = cut(hit(text, *matched), most)
+    shown = excerpt_of(hit(text, *matched), most)
     return [shown.text[first:last] for first, last in shown.places]
 
 
@@ -37,7 +37,7 @@ def test_what_was_found_is_marked(text: str, matched: list[str], expected: list[
 
 def test_the_part_with_the_most_different_words_is_shown() -> None:
     text = "key " + "word " * 200 + "the spare key of the house " + "word " * 200
-    shown = cut(hit(text, "key", "spare", "house"), 120)
+    shown = excerpt_of(hit(text, "key", "spare", "house"), 120)
     assert "the spare key of the house" in shown.text
     assert shown.text.startswith("…word")
     assert shown.text.endswith("word…")
@@ -45,7 +45,7 @@ def test_the_part_with_the_most_different_words_is_shown() -> None:
 
 
 def test_a_long_text_without_a_word_is_shown_from_its_beginning() -> None:
-    shown = cut(hit("begin " + "word " * 500), 50)
+    shown = excerpt_of(hit("begin " + "word " * 500), 50)
     assert shown.text.startswith("begin word")
     assert len(shown.text) <= 52
 
@@ -58,7 +58,7 @@ def test_a_long_text_without_a_word_is_shown_from_its_beginning() -> None:
 def test_places_are_in_order_and_are_what_was_found(
     text: str, matched: list[str], most: int
 ) -> None:
-    shown = cut(hit(text, *matched), most)
+    shown = excerpt_of(hit(text, *matched), most)
     assert len(shown.text) <= most + 2
     before = 0
     for first, last in shown.places:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asterism.cli.given import read_since, read_until
+from asterism.cli.inputs import read_since, read_until
 from asterism.errors import InvalidInput
 from asterism.times import (
     DAY,

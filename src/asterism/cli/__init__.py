@@ -1,4 +1,4 @@
-"""The command line: a coat over the verbs of `asterism.app`, one file per noun."""
+"""The command line: the verbs of the home as commands, one file per noun."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from asterism.cli import (
     archive,
     audit,
     block,
-    block_edit,
-    block_past,
     chat,
     context,
     debug,
@@ -38,10 +36,19 @@ from asterism.cli import (
     spend,
     tool,
     turn,
-    worker,
 )
-from asterism.cli.options import Config, Data, Json, Options, command
-from asterism.cli.problem import FAILED, MISUSED, TITLES, abandoned, misused, tell, told
+from asterism.cli.commands import (
+    FAILED,
+    Config,
+    Data,
+    Json,
+    Options,
+    command,
+    misuse,
+    output_closed,
+    run_command,
+    usage_error,
+)
 
 app = typer.Typer(
     name="asterism",
@@ -73,11 +80,10 @@ for name, noun in (
 ):
     app.add_typer(noun, name=name)
 app.add_typer(debug.app, name="debug", hidden=True)
-assert block_edit.app is block_past.app is block.app, "they add their commands to it"
 command(app)(serve.serve)
-command(app)(worker.worker)
+command(app)(serve.worker)
 command(app)(setup.setup)
-command(app)(spend.spend)
+command(app, readonly=True)(spend.spend)
 command(app)(doctor.doctor)
 command(app)(halt.halt)
 command(app)(halt.resume)
@@ -106,8 +112,7 @@ def root(
     del version
     context.obj = options = Options(data, config, json)
     if context.invoked_subcommand is None:
-        with told(lambda: options.place, json=json):
-            chat.chat(options)
+        run_command(chat.chat, options, {})
 
 
 def main() -> None:
@@ -126,18 +131,15 @@ def run(arguments: list[str]) -> int:
         code: int = app(arguments, standalone_mode=False) or 0
         sys.stdout.flush()
     except UnicodeEncodeError:
-        tell(
-            "usage",
-            TITLES["usage"],
+        return usage_error(
             "An argument is not UTF-8, as when a name in another encoding is pasted. "
             "Write it in UTF-8. Nothing was done.",
             json=json,
         )
-        return MISUSED
     except typer.TyperException as error:
-        return misused(error, json=json)
+        return misuse(error, json=json)
     except typer.Abort:
         return FAILED
     except BrokenPipeError:
-        return abandoned()
+        return output_closed()
     return code

@@ -2,142 +2,263 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from asterism.cli.asked import ONCE, read_arguments, read_wish, rows_of
-from asterism.cli.home import visit
-from asterism.cli.options import Options, command, group
-from asterism.cli.outcome import report
-from asterism.cli.output import Column, Output
-from asterism.cli.turn import names
-from asterism.times import local_short
+from asterism.cli.commands import Options, argument, command, flag, group, open_home, option
+from asterism.cli.inputs import read_since, read_text
+from asterism.cli.output import Column, Grid, ItemTable, Result
+from asterism.cli.turn import outcome_result
+from asterism.errors import InvalidInput
+from asterism.times import local_short, local_text
+from asterism.types.permissions import (
+    amount_in_words,
+    argument_lines,
+    call_lines,
+    effects_in_words,
+    visible,
+)
+from asterism.views import agent_names, approval_details_view, approval_view
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from asterism.app import Asterism
     from asterism.app.approvals import ApprovalDetails
-    from asterism.types.permissions import ApprovalRecord
-    from asterism.types.turns import Outcome
+    from asterism.types.permissions import ApprovalRecord, Grant, Wish
 
 app = group("See what agents ask before they act, and answer.")
 
-ApprovalId = Annotated[
-    str, typer.Argument(metavar="ID", help="The approval's id, or the end of it.")
-]
-Note = Annotated[
-    str | None, typer.Option("--note", metavar="TEXT", help="What the agent is told with it.")
-]
-Reach = Annotated[
-    str,
-    typer.Option(
-        "--for", metavar="HOW", help="What the yes is for: once, recipient, turn or always."
-    ),
+ONCE = "once"
+"""What a yes is for that grants nothing beyond its call."""
+
+
+ApprovalId = Annotated[str, argument("ID", "The approval's id, or the end of it.")]
+Note = Annotated[str | None, option("--note", "TEXT", "A message to the agent with it.")]
+Extent = Annotated[
+    str, option("--for", "HOW", "What the yes is for: once, recipient, turn or always.")
 ]
 Limits = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--limit",
-        metavar="LIMIT",
-        help="With --for always: an amount each (50) or calls a day (3/day); several times.",
+        "LIMIT",
+        "With --for always: an amount each (50) or calls a day (3/day); several times.",
     ),
 ]
-Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="When the grant ends.")]
+Until = Annotated[str | None, option("--until", "TIME", "When the grant ends.")]
 Patterns = Annotated[
     list[str] | None,
-    typer.Option(
-        "--pattern", metavar="ARGUMENT=GLOB", help="Which calls the grant means; several times."
-    ),
+    option("--pattern", "ARGUMENT=GLOB", "Which calls the grant means; several times."),
 ]
 Arguments = Annotated[
     str | None,
-    typer.Option(
-        "--arguments", metavar="JSON", help="Make the call with these instead; @FILE reads a file."
-    ),
+    option("--arguments", "JSON", "Make the call with these instead; @FILE reads a file."),
 ]
-Answered = Annotated[
-    bool, typer.Option("--answered", help="Those that were answered, the latest first.")
-]
+Answered = Annotated[bool, flag("--answered", "Those that were answered, the latest first.")]
 
 
-@command(app, "list")
-def list_waiting(options: Options, answered: Answered = False) -> None:
+@command(app, "list", readonly=True)
+async def list_approvals(home: Asterism, answered: Answered = False) -> Result:
     """Show the questions that wait for an answer."""
-
-    async def errand(home: Asterism) -> tuple[Sequence[ApprovalRecord], dict[str, str]]:
-        found = await home.approvals.answered() if answered else await home.approvals.list()
-        return found, await names(home)
-
-    found, called = visit(options, errand, readonly=True)
-    out = Output(json=options.json)
-    if out.json:
-        out.data([_data(one, called) for one in found])
-        return
+    approvals = await home.approvals.answered() if answered else await home.approvals.list()
+    agents = await agent_names(home)
+    asked_from = 90 if answered else 0
     columns: list[Column[ApprovalRecord]] = [
-        Column("approval", lambda one: one.id),
-        Column("asked", lambda one: local_short(one.asked_at), least=90 if answered else 0),
-        Column("question", lambda one: one.question, prose=True),
+        Column("approval", lambda approval: approval.id),
+        Column("asked", lambda approval: local_short(approval.asked_at), least=asked_from),
+        Column("question", lambda approval: approval.question, prose=True),
     ]
     if answered:
-        columns.insert(2, Column("answer", lambda one: one.verdict, prose=True))
+        columns.insert(2, Column("answer", lambda approval: approval.verdict, prose=True))
     empty = "Nothing was answered yet." if answered else "Nothing waits for an answer."
-    out.table(columns, found, empty=empty)
+    shapes = [approval_view(approval, agents) for approval in approvals]
+    return Result(shapes, ItemTable(columns, approvals, empty))
 
 
-@command(app, "show")
-def show(options: Options, approval: ApprovalId) -> None:
-    """Show a question whole: the exact call, why it is asked, who may answer, and its history."""
-
-    async def errand(home: Asterism) -> tuple[ApprovalDetails, dict[str, str]]:
-        return await home.approvals.show(approval), await names(home)
-
-    shown, called = visit(options, errand, readonly=True)
-    out = Output(json=options.json)
-    one = shown.approval
-    if out.json:
-        granted = asdict(shown.grant) if shown.grant is not None else None
-        out.data({**_data(one, called), "whom": shown.whom, "granted": granted})
-        return
-    out.grid(rows_of(shown, called.get(one.agent_id, one.agent_id)))
+@command(app, "show", readonly=True)
+async def show(home: Asterism, approval: ApprovalId) -> Result:
+    """Show all of a question: the exact call, why it is asked, who may answer, and its history."""
+    details, agents = await home.approvals.show(approval), await agent_names(home)
+    agent_id = details.approval.agent_id
+    rows = _rows(details, agents.get(agent_id, agent_id))
+    return Result(approval_details_view(details, agents), Grid(rows))
 
 
 @command(app, "approve")
-def approve(
+async def approve(
     options: Options,
     approval: ApprovalId,
     note: Note = None,
     arguments: Arguments = None,
-    reach: Reach = ONCE,
+    extent: Extent = ONCE,
     limit: Limits = None,
     until: Until = None,
     pattern: Patterns = None,
-) -> None:
+) -> Result:
     """Let the call happen; the turn goes on, and its answer is printed."""
-    given = {
+    answer = {
         "note": note,
-        "arguments": read_arguments(arguments),
-        "grant": read_wish(reach, limits=limit, until=until, patterns=pattern),
+        "arguments": _read_arguments(arguments),
+        "grant": read_wish(extent, limits=limit, until=until, patterns=pattern),
     }
-    _decide(options, approval, given, approved=True)
+    async with open_home(options, work=True) as home:
+        return await _decide(home, approval, answer, approved=True)
 
 
-@command(app, "deny")
-def deny(options: Options, approval: ApprovalId, note: Note = None) -> None:
-    """Do not let the call happen; the agent is told, and its answer is printed."""
-    _decide(options, approval, {"note": note}, approved=False)
+@command(app, "deny", work=True)
+async def deny(home: Asterism, approval: ApprovalId, note: Note = None) -> Result:
+    """Do not let the call happen; the agent learns of it, and its answer is printed."""
+    return await _decide(home, approval, {"note": note}, approved=False)
 
 
-def _data(one: ApprovalRecord, called: dict[str, str]) -> dict[str, Any]:
-    return {**asdict(one), "agent": called.get(one.agent_id), "state": one.verdict}
+async def _decide(
+    home: Asterism, approval_id: str, answer: dict[str, Any], *, approved: bool
+) -> Result:
+    outcome = await home.turns.wait(
+        await home.approvals.decide(approval_id, approved=approved, **answer)
+    )
+    agents = await agent_names(home)
+    return outcome_result(outcome, agents.get(outcome.agent_id, outcome.agent_id))
 
 
-def _decide(options: Options, approval_id: str, given: dict[str, Any], *, approved: bool) -> None:
-    async def errand(home: Asterism) -> tuple[Outcome, dict[str, str]]:
-        receipt = await home.approvals.decide(approval_id, approved=approved, **given)
-        return await home.turns.wait(receipt), await names(home)
+# -- in words --------------------------------------------------------------------------------------
 
-    outcome, called = visit(options, errand, work=True)
-    report(outcome, called.get(outcome.agent_id, outcome.agent_id), json=options.json)
+
+def _rows(details: ApprovalDetails, agent: str) -> list[tuple[str, str]]:
+    """Return all that is known of a question, as names and texts."""
+    approval = details.approval
+    rows = [
+        ("approval", approval.id),
+        ("state", approval.verdict),
+        ("agent", agent),
+        ("turn", approval.turn_id),
+        ("asked", local_text(approval.asked_at)),
+        ("question", visible(approval.question)),
+        ("call", "\n".join(call_lines(approval))),
+        ("because", visible(approval.reason)),
+        ("who", f"{details.whom} may answer"),
+        ("announced", "\n".join(_announced(approval))),
+        ("expires", local_text(approval.expires_at) if approval.expires_at is not None else ""),
+    ]
+    if approval.decided_at is None:
+        rows.append(
+            ("next", f"announced again {local_text(approval.next_at)}" if approval.next_at else "")
+        )
+    else:
+        where = f" in {approval.place}" if approval.place else ""
+        rows.append(
+            ("answered", f"{local_text(approval.decided_at)} by {details.answered_by}{where}")
+        )
+        edited = argument_lines(approval.edited) if approval.edited is not None else []
+        rows.append(("run with", "\n".join(edited)))
+        rows.append(("note", approval.note or ""))
+        rows.append(
+            ("grant", f"{approval.grant}: {grant_text(details.grant)}" if details.grant else "")
+        )
+    return [(name, text) for name, text in rows if text]
+
+
+def _announced(approval: ApprovalRecord) -> list[str]:
+    places = [
+        f"{place} (round {number})" if approval.rounds > 1 else place
+        for place, number in sorted(approval.announced.items())
+    ]
+    if approval.announced_at is not None and places and approval.rounds > 1:
+        places.append(f"{approval.rounds} times, last {local_text(approval.announced_at)}")
+    return places
+
+
+def grant_text(grant: Grant) -> str:
+    """Return what a grant allows, in words."""
+    words = [f"calls of {grant.tool}"]
+    if grant.effects is not None:
+        words.append(f"that {effects_in_words(grant.effects)}")
+    if grant.arguments is not None:
+        words.append(f"with exactly {visible(grant.arguments)}")
+    if grant.pattern:
+        words.append("with " + ", ".join(f"{name}={glob}" for name, glob in grant.pattern.items()))
+    if grant.turn_id is not None:
+        words.append(f"in {grant.turn_id}")
+    if grant.until is not None:
+        words.append(f"until {local_text(grant.until)}")
+    if grant.uses is not None:
+        words.append(f"{grant.uses} more")
+    limits: list[str] = []
+    if grant.amount is not None:
+        limits.append(f", up to {amount_in_words(grant.amount)} each")
+    if grant.per_day is not None:
+        limits.append(f", at most {grant.per_day} a day")
+    return " ".join(words) + "".join(limits)
+
+
+# -- what is typed ---------------------------------------------------------------------------------
+
+
+def read_wish(
+    extent: str,
+    *,
+    limits: Sequence[str] | None = None,
+    until: str | None = None,
+    patterns: Sequence[str] | None = None,
+) -> Wish | None:
+    """Return what is granted with a yes for `once`, `turn`, `recipient` or `always`."""
+    from asterism.types.permissions import Extent, Wish
+
+    if extent == ONCE:
+        if limits or until or patterns:
+            raise InvalidInput(
+                "--limit, --until and --pattern narrow a grant, and there is none. Add --for "
+                "recipient, turn or always. Nothing was done."
+            )
+        return None
+    try:
+        granted = Extent(extent)
+    except ValueError:
+        raise InvalidInput(
+            f"{extent!r} does not say what a yes is for. Write once, recipient, turn or always. "
+            "Nothing was done."
+        ) from None
+    amount, per_day = read_limits(limits)
+    last = read_since(until) if until is not None else None
+    return Wish(granted, last, read_pattern(patterns), amount, per_day)
+
+
+def read_limits(limits: Sequence[str] | None) -> tuple[float | None, int | None]:
+    """Return the amount and the calls a day that limits such as `50` and `3/day` mean."""
+    amount: float | None = None
+    per_day: int | None = None
+    for limit in limits or ():
+        number, slash, unit = limit.replace(" ", "").partition("/")
+        try:
+            if slash:
+                per_day = int(number) if unit in ("day", "d") else int("")
+            else:
+                amount = float(number)
+        except ValueError:
+            raise InvalidInput(
+                f"{limit!r} is not a valid limit. Write an amount, such as 50, or calls a day, "
+                "such as 3/day. Nothing was done."
+            ) from None
+    return amount, per_day
+
+
+def read_pattern(patterns: Sequence[str] | None) -> Mapping[str, str] | None:
+    """Return the arguments that matter and their globs, from `NAME=GLOB`."""
+    if not patterns:
+        return None
+    globs: dict[str, str] = {}
+    for pattern in patterns:
+        name, equals, glob = pattern.partition("=")
+        if not (name.strip() and equals and glob):
+            raise InvalidInput(
+                f"{pattern!r} is not a valid pattern. Write ARGUMENT=GLOB, such as path=/srv/**. "
+                "Nothing was done."
+            )
+        globs[name.strip()] = glob
+    return globs
+
+
+def _read_arguments(text: str | None) -> str | None:
+    """Return arguments as JSON, typed or (behind `@`) in a file; `@-` is standard input."""
+    return read_text(Path(text[1:])) if text is not None and text.startswith("@") else text

@@ -2,191 +2,215 @@
 
 from __future__ import annotations
 
+import re
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import orjson
-import typer
-
-from asterism.cli.given import be_sure, only_one, read_text
-from asterism.cli.home import visit
-from asterism.cli.options import Options, command, group
-from asterism.cli.output import Column, Output
-from asterism.cli.shapes import called, first_words, plain, share, visible_to
-from asterism.cli.text import one_line, plural
-from asterism.cli.whose import Everybodys, Reason, Whose, Yes, block_of, meant
-from asterism.errors import InvalidInput
+from asterism.cli.commands import Options, argument, command, flag, group, open_home, option
+from asterism.cli.inputs import (
+    AgentOption,
+    Constellation,
+    Limit,
+    Reason,
+    Yes,
+    block_reference,
+    choose_agent,
+    number_of,
+    only_one,
+    optional_moment,
+    read_bytes,
+    read_json,
+    read_pair,
+    read_text,
+    require_yes,
+    write_bytes,
+)
+from asterism.cli.output import (
+    Column,
+    Grid,
+    ItemTable,
+    Result,
+    console,
+    first_words,
+    one_line,
+    plural,
+    printable,
+    visible_to,
+)
+from asterism.cli.terminal import EditorFile
+from asterism.errors import AsterismError, InvalidInput, NotFound
 from asterism.times import local_short, local_text, read_moment
 from asterism.types.memory import DEFAULT_LIMIT, BlockType, Permission
+from asterism.views import blame_view, block_at_view, block_view, person_names, view
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from asterism.app import Asterism
+    from asterism.cli.output import Output, Part
     from asterism.memory.blocks import VisibleBlock
-    from asterism.types.memory import Block, BlockWrite, Line
+    from asterism.types.memory import Block, BlockWrite, EditRecord, Line
 
-app = group("Look at blocks, edit and share them, and go back in their history.")
+app = group("See, edit and share blocks, and go back in their history.")
 
-Label = Annotated[
-    str, typer.Argument(metavar="LABEL", help="The block's label; OWNER/LABEL for one of another.")
-]
+_VERSION = re.compile(r"v?(\d{1,11})")
+_DIFF_STYLES = {"@": "cyan", "+": "green", "-": "red"}
+_DIFF_HEAD = 2
+"""Lines that name the two versions."""
+
+Label = Annotated[str, argument("LABEL", "The block's label; OWNER/LABEL for one of another.")]
 Schema = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--schema",
-        metavar="SCHEMA",
-        help="What it is made of: text, tasks, partner, observations, scratchpad, or JSON.",
+        "SCHEMA",
+        "What it is made of: text, tasks, partner, observations, scratchpad, or JSON.",
     ),
 ]
 Audience = Annotated[
-    str | None,
-    typer.Option("--audience", metavar="WHO", help="Who may hear it: public, owner, person:NAME …"),
+    str | None, option("--audience", "WHO", "Who may see it: public, owner, person:NAME …")
 ]
 Description = Annotated[
-    str | None,
-    typer.Option("--description", metavar="TEXT", help="What it is for; agents read it."),
+    str | None, option("--description", "TEXT", "What it is for; agents read it.")
 ]
-Kind = Annotated[BlockType | None, typer.Option("--type", help="When agents see it.")]
-Limit = Annotated[
-    int | None, typer.Option("--limit", metavar="N", help="The most characters it may hold.")
+Kind = Annotated[BlockType | None, option("--type", None, "When agents see it.")]
+MaxLength = Annotated[
+    int | None, option("--limit", "N", "How many characters it may hold at most.")
 ]
 Permitted = Annotated[
-    Permission | None, typer.Option("--permission", help="What its owner may do to it.")
+    Permission | None, option("--permission", None, "What its owner may do to it.")
 ]
+Text = Annotated[str | None, option("--text", "TEXT", "Replace the whole text.")]
+TextFile = Annotated[Path | None, option("--file", "FILE", "The same, from a file; - reads stdin.")]
+Append = Annotated[str | None, option("--append", "TEXT", "Add a line, item or entry.")]
+Replace = Annotated[
+    tuple[str, str] | None, option("--replace", "OLD NEW", "Replace one text with another.")
+]
+Everywhere = Annotated[bool, flag("--all", "With --replace: in every place, not only the first.")]
+PatchFile = Annotated[
+    Path | None, option("--patch", "FILE", "Apply a unified diff; - reads stdin.")
+]
+SetField = Annotated[str | None, option("--set", "FIELD=VALUE", "Give a field a value.")]
+AddField = Annotated[str | None, option("--add", "FIELD=N", "Add to a counter.")]
+SetItem = Annotated[
+    str | None, option("--item", "N=VALUE", "Change an item of a list; JSON or text.")
+]
+RemoveItem = Annotated[int | None, option("--remove", "N", "Take an item out of a list.")]
+Section = Annotated[str | None, option("--section", "NAME", "Which part of a composite.")]
 
 
 # -- looking ---------------------------------------------------------------------------------------
 
 
 @command(app, "list")
-def list_all(options: Options, agent: Whose = None, everybodys: Everybodys = False) -> None:
+async def list_blocks(
+    options: Options, agent: AgentOption = None, constellation: Constellation = False
+) -> Result:
     """Show the blocks that an agent sees, or without one all blocks there are."""
     if agent is not None:
-        block_of(agent, "", everybodys=everybodys)
-
-    async def errand(home: Asterism) -> list[VisibleBlock]:
-        found = await home.blocks.list(agent)
-        return [one for one in found if not (everybodys and one.block.owner_id)]
-
-    print_list(options, visit(options, errand, readonly=True))
+        block_reference(agent, "", constellation=constellation)
+    async with open_home(options, readonly=True) as home:
+        blocks = await home.blocks.list(agent)
+    return blocks_result([seen for seen in blocks if not (constellation and seen.block.owner_id)])
 
 
-def print_list(options: Options, found: Sequence[VisibleBlock]) -> None:
-    """Print blocks as a table."""
-    out = Output(json=options.json)
-    if out.json:
-        out.data([_data(one) for one in found])
-        return
+def blocks_result(blocks: Sequence[VisibleBlock]) -> Result:
+    """Return blocks as a table."""
     columns: list[Column[VisibleBlock]] = [
-        Column("block", lambda one: one.name, prose=True),
+        Column("block", lambda seen: seen.name, prose=True),
         Column("type", _type),
-        Column("agent may", lambda one: one.permission.value, least=80),
-        Column("used", lambda one: share(len(one.block.text), one.block.limit)),
-        Column("version", lambda one: str(one.block.version), least=100),
-        Column("changed", lambda one: local_short(one.block.updated_at)),
-        Column("says", lambda one: first_words(one.block.text), least=80),
+        Column("agent may", lambda seen: seen.permission.value, least=80),
+        Column("used", lambda seen: f"{len(seen.block.text):,}/{seen.block.limit:,}"),
+        Column("version", lambda seen: str(seen.block.version), least=100),
+        Column("changed", lambda seen: local_short(seen.block.updated_at)),
+        Column("says", lambda seen: first_words(seen.block.text), least=80),
     ]
-    out.table(columns, found, empty='There are no blocks here. "asterism block create" makes one.')
+    empty = 'There are no blocks here. "asterism block create" makes one.'
+    return Result([block_view(seen) for seen in blocks], ItemTable(columns, blocks, empty))
 
 
 @command(app, "show")
-def show(
+async def show(
     options: Options,
     label: Label,
-    agent: Whose = None,
-    everybodys: Everybodys = False,
-    version: Annotated[
-        int | None, typer.Option("--version", min=1, metavar="N", help="As of this version.")
-    ] = None,
-    moment: Annotated[
-        str | None, typer.Option("--at", metavar="MOMENT", help='As of then: "1 hour ago" …')
-    ] = None,
+    agent: AgentOption = None,
+    constellation: Constellation = False,
+    version: Annotated[int | None, option("--version", "N", "As of this version.", min=1)] = None,
+    moment: Annotated[str | None, option("--at", "MOMENT", 'As of then: "1 hour ago" …')] = None,
     lines: Annotated[
-        bool, typer.Option("--lines", help="Tell of each line who may hear it and which edits.")
+        bool, flag("--lines", "Show of each line who may see it and which edits.")
     ] = False,
-) -> None:
-    """Show a block: what it says, who may hear it, and what may be done to it."""
+) -> Result:
+    """Show a block: what it says, who may see it, and what may be done to it."""
     only_one([("--version", version), ("--at", moment)], needed=False)
-    then = read_moment(moment) if moment is not None else None
-    whose, wanted = block_of(agent, label, everybodys=everybodys)
-
-    async def errand(home: Asterism) -> _Shown:
-        seen = await home.blocks.get(whose, wanted)
-        said = await home.blocks.at(whose, wanted, version=version, moment=then)
+    then = optional_moment(moment)
+    which = block_reference(agent, label, constellation=constellation)
+    async with open_home(options, readonly=True) as home:
+        seen = await home.blocks.get(*which)
+        text_lines = await home.blocks.at(*which, version=version, moment=then)
         number = version or seen.block.version
         if then is not None:
-            number = await home.blocks.version_at(whose, wanted, then)
-        shared = {
-            name: permitted.value
-            for name, permitted in (await home.blocks.shares(whose, wanted)).items()
+            number = await home.blocks.version_at(*which, then)
+        shares = {
+            name: permission.value
+            for name, permission in (await home.blocks.shares(*which)).items()
         }
-        return seen, said, number, shared, await called(home)
+        names = await person_names(home)
+    size = len("\n".join(line.text for line in text_lines))
+    return Result(
+        block_at_view(seen, text_lines, number, shares),
+        Grid(_facts(seen, number, size, shares, names)),
+        "",
+        _content(seen, number, text_lines, names, by_line=lines),
+    )
 
-    _print_block(options, *visit(options, errand, readonly=True), by_line=lines)
 
-
-_Shown = tuple["VisibleBlock", "list[Line]", int, "dict[str, str]", "dict[str, str]"]
-
-
-def _print_block(
-    options: Options,
+def _content(
     seen: VisibleBlock,
-    said: Sequence[Line],
-    number: int,
-    shared: Mapping[str, str],
+    version: int,
+    lines: Sequence[Line],
     names: Mapping[str, str],
     *,
     by_line: bool,
-) -> None:
-    out = Output(json=options.json)
-    if out.json:
-        then = {"version": number, "text": "\n".join(line.text for line in said)}
-        out.data({**_data(seen), **then, "shared_with": shared, "lines": plain(said)})
-        return
-    size = len("\n".join(line.text for line in said))
-    out.grid(_facts(seen, number, size, shared, names))
-    out.line()
-    if number == 0:
-        out.line(
-            f"The block was not there yet; it was made at {local_text(seen.block.created_at)}."
-        )
-    elif not said:
-        out.line("It says nothing.")
-    elif by_line:
-        columns: list[Column[tuple[int, Line]]] = [
-            Column("line", lambda one: str(one[0])),
-            Column("edits", lambda one: ", ".join(map(str, one[1].edits)), prose=True),
-            Column("heard by", lambda one: visible_to(one[1].label.audience, names), prose=True),
-            Column("trust", lambda one: one[1].label.trust.value),
-            Column("text", lambda one: one[1].text, prose=True),
-        ]
-        out.table(columns, list(enumerate(said, 1)), empty="")
-    else:
-        out.line("\n".join(line.text for line in said))
+) -> Part | str:
+    if version == 0:
+        made = local_text(seen.block.created_at)
+        return f"The block was not there yet; it was made at {made}."
+    if not lines:
+        return "It says nothing."
+    if not by_line:
+        return "\n".join(line.text for line in lines)
+    columns: list[Column[tuple[int, Line]]] = [
+        Column("line", lambda row: str(row[0])),
+        Column("edits", lambda row: ", ".join(map(str, row[1].edits)), prose=True),
+        Column("visible to", lambda row: visible_to(row[1].label.audience, names), prose=True),
+        Column("trust", lambda row: row[1].label.trust.value),
+        Column("text", lambda row: row[1].text, prose=True),
+    ]
+    return ItemTable(columns, list(enumerate(lines, 1)))
 
 
 def _facts(
-    seen: VisibleBlock, number: int, size: int, shared: Mapping[str, str], names: Mapping[str, str]
+    seen: VisibleBlock, version: int, size: int, shares: Mapping[str, str], names: Mapping[str, str]
 ) -> list[tuple[str, str]]:
     block = seen.block
+    is_latest = version == block.version
     facts = [
         ("block", seen.name),
         ("id", block.id),
         ("type", _type(seen)),
-        ("schema", str(plain(block.schema)["kind"])),
+        ("schema", str(view(block.schema)["kind"])),
         ("agent may", seen.permission.value),
-        ("heard by", visible_to(block.audience, names)),
-        ("used", f"{share(size, block.limit)} characters"),
-        (
-            "version",
-            str(block.version) if number == block.version else f"{number} of {block.version}",
-        ),
+        ("visible to", visible_to(block.audience, names)),
+        ("used", f"{size:,}/{block.limit:,} characters"),
+        ("version", str(version) if is_latest else f"{version} of {block.version}"),
         ("changed", local_text(block.updated_at)),
     ]
-    if shared:
-        told = ", ".join(f"{name} ({permission})" for name, permission in shared.items())
-        facts.append(("shared with", told))
+    if shares:
+        agents = ", ".join(f"{name} ({permission})" for name, permission in shares.items())
+        facts.append(("shared with", agents))
     return [*facts, ("about", block.description)] if block.description else facts
 
 
@@ -194,52 +218,40 @@ def _type(seen: VisibleBlock) -> str:
     return f"{seen.block.type.value}, pinned" if seen.block.pinned else seen.block.type.value
 
 
-def _data(seen: VisibleBlock) -> dict[str, Any]:
-    block = plain(seen.block)
-    return {"name": seen.name, "owner": seen.owner_name, **block, "may": seen.permission.value}
-
-
-# -- making and describing -------------------------------------------------------------------------
+# -- creating and describing -----------------------------------------------------------------------
 
 
 @command(app, "create")
-def create(
+async def create(
     options: Options,
-    label: Annotated[str, typer.Argument(metavar="LABEL", help="A label that is free.")],
-    agent: Whose = None,
-    everybodys: Everybodys = False,
-    text: Annotated[
-        str | None, typer.Option("--text", metavar="TEXT", help="What it says at first.")
-    ] = None,
-    file: Annotated[
-        Path | None,
-        typer.Option("--file", metavar="FILE", help="The same, from a file; - reads stdin."),
-    ] = None,
+    label: Annotated[str, argument("LABEL", "A label that is free.")],
+    agent: AgentOption = None,
+    constellation: Constellation = False,
+    text: Annotated[str | None, option("--text", "TEXT", "What it says at first.")] = None,
+    file: TextFile = None,
     kind: Kind = None,
     schema: Schema = None,
     description: Description = None,
-    limit: Limit = None,
+    limit: MaxLength = None,
     permission: Permitted = None,
     audience: Audience = None,
-    pin: Annotated[bool, typer.Option("--pin", help="Show a working block always.")] = False,
+    pin: Annotated[bool, flag("--pin", "Show a working block always.")] = False,
     shared: Annotated[
-        list[str] | None,
-        typer.Option("--share", metavar="NAME=PERMISSION", help="Another agent that sees it."),
+        list[str] | None, option("--share", "NAME=PERMISSION", "Another agent that sees it.")
     ] = None,
     existing: Annotated[
-        bool, typer.Option("--existing", help="Take the one that is there, if there is one.")
+        bool, flag("--existing", "Take the one that is there, if there is one.")
     ] = False,
-) -> None:
+) -> Result:
     """Create a block for an agent, or with --constellation one that all agents see."""
-    block_of(agent, label, everybodys=everybodys)
+    block_reference(agent, label, constellation=constellation)
     only_one([("--text", text), ("--file", file)], needed=False)
     content = read_text(file) if file is not None else text or ""
-    others = dict(map(_sharing, shared or []))
+    shares = dict(map(_read_share, shared or []))
     form = _read_schema(schema or "text")
-
-    async def errand(home: Asterism) -> Block:
-        return await home.blocks.create(
-            None if everybodys else await meant(home, agent),
+    async with open_home(options) as home:
+        block = await home.blocks.create(
+            None if constellation else await choose_agent(home, agent),
             label,
             content,
             kind=kind or BlockType.CORE,
@@ -249,181 +261,497 @@ def create(
             permission=permission or Permission.READ_WRITE,
             audience=audience or "public",
             pinned=pin,
-            shared_with=others,
+            shared_with=shares,
             existing=existing,
             by="cli",
         )
-
-    block = visit(options, errand)
-    say(options, block, f"Block {block.label!r} is there, at version {block.version}.")
+    return Result(block, f"Block {block.label!r} is there, at version {block.version}.")
 
 
 @command(app, "describe")
-def describe(
+async def describe(
     options: Options,
     label: Label,
-    agent: Whose = None,
-    everybodys: Everybodys = False,
-    new_label: Annotated[
-        str | None, typer.Option("--label", metavar="NEW", help="Another label.")
-    ] = None,
+    agent: AgentOption = None,
+    constellation: Constellation = False,
+    new_label: Annotated[str | None, option("--label", "NEW", "Another label.")] = None,
     description: Description = None,
     kind: Kind = None,
-    limit: Limit = None,
+    limit: MaxLength = None,
     permission: Permitted = None,
     audience: Audience = None,
     pin: Annotated[
-        bool | None, typer.Option("--pin/--no-pin", help="Whether a working block is always shown.")
+        bool | None, flag("--pin/--no-pin", "Whether a working block is always shown.")
     ] = None,
     schema: Schema = None,
     reason: Reason = "",
-) -> None:
-    """Change what is said of a block, not what it says; what is not given stays."""
+) -> Result:
+    """Change the settings of a block, not its text; what is not given stays."""
     from asterism.memory.schemas import read_schema
     from asterism.types.memory import Describe
 
-    given = (new_label, description, kind, limit, permission, audience, pin, schema)
-    if all(one is None for one in given):
+    values = (new_label, description, kind, limit, permission, audience, pin, schema)
+    if all(value is None for value in values):
         raise InvalidInput(
             f"Say what to change, such as --limit; {label!r} stays as it is. "
             '"asterism block describe --help" shows what there is.'
         )
     form = read_schema(_read_schema(schema)) if schema is not None else None
-
-    async def errand(home: Asterism) -> Block:
-        heard = await home.people.audience(audience) if audience is not None else None
-        described = Describe(
+    async with open_home(options) as home:
+        change = Describe(
             description=description,
             type=kind,
             limit=limit,
             permission=permission,
-            audience=heard,
+            audience=await home.people.audience(audience) if audience is not None else None,
             pinned=pin,
             schema=form,
             label=new_label,
         )
-        whose, wanted = block_of(agent, label, everybodys=everybodys)
-        return await home.blocks.write(whose, wanted, described, reason=reason, by="cli")
-
-    block = visit(options, errand)
-    say(options, block, f"Changed what is said of block {block.label!r}.")
+        which = block_reference(agent, label, constellation=constellation)
+        block = await home.blocks.write(*which, change, reason=reason, by="cli")
+    return Result(block, f"Changed the settings of block {block.label!r}.")
 
 
 @command(app, "share")
-def share_with(
-    options: Options,
+async def share(
+    home: Asterism,
     label: Label,
-    other: Annotated[str, typer.Argument(metavar="AGENT", help="The agent that is to see it.")],
-    agent: Whose = None,
-    everybodys: Everybodys = False,
+    other: Annotated[str, argument("AGENT", "The agent that is to see it.")],
+    agent: AgentOption = None,
+    constellation: Constellation = False,
     permission: Annotated[
-        Permission, typer.Option("--permission", help="What that agent may do to it.")
+        Permission, option("--permission", None, "What that agent may do to it.")
     ] = Permission.APPEND,
     reason: Reason = "",
-) -> None:
+) -> Result:
     """Let another agent see a block, and do with it what the permission says."""
     from asterism.types.memory import Share
 
-    async def errand(home: Asterism) -> Block:
-        whose, wanted = block_of(agent, label, everybodys=everybodys)
-        shared = Share((await home.agents.get(other)).id, permission)
-        return await home.blocks.write(whose, wanted, shared, reason=reason, by="cli")
-
-    block = visit(options, errand)
-    say(options, block, f"{other} sees block {block.label!r} now, and may: {permission.value}.")
+    which = block_reference(agent, label, constellation=constellation)
+    change = Share((await home.agents.get(other)).id, permission)
+    block = await home.blocks.write(*which, change, reason=reason, by="cli")
+    return Result(block, f"{other} sees block {block.label!r} now, and may: {permission.value}.")
 
 
 @command(app, "unshare")
-def unshare(
-    options: Options,
+async def unshare(
+    home: Asterism,
     label: Label,
-    other: Annotated[str, typer.Argument(metavar="AGENT", help="The agent that sees it.")],
-    agent: Whose = None,
-    everybodys: Everybodys = False,
+    other: Annotated[str, argument("AGENT", "The agent that sees it.")],
+    agent: AgentOption = None,
+    constellation: Constellation = False,
     reason: Reason = "",
-) -> None:
+) -> Result:
     """Take a shared block away from an agent; what that agent wrote into it stays."""
     from asterism.types.memory import Unshare
 
-    async def errand(home: Asterism) -> Block:
-        whose, wanted = block_of(agent, label, everybodys=everybodys)
-        taken = Unshare((await home.agents.get(other)).id)
-        return await home.blocks.write(whose, wanted, taken, reason=reason, by="cli")
-
-    block = visit(options, errand)
-    say(options, block, f"{other} does not see block {block.label!r} any more.")
+    which = block_reference(agent, label, constellation=constellation)
+    change = Unshare((await home.agents.get(other)).id)
+    block = await home.blocks.write(*which, change, reason=reason, by="cli")
+    return Result(block, f"{other} does not see block {block.label!r} any more.")
 
 
 @command(app, "retire")
-def retire(
+async def retire(
     options: Options,
     label: Label,
-    agent: Whose = None,
-    everybodys: Everybodys = False,
+    agent: AgentOption = None,
+    constellation: Constellation = False,
     reason: Reason = "",
     yes: Yes = False,
-) -> None:
-    """Put a block away: no agent sees it any more, and its history stays."""
+) -> Result:
+    """Retire a block: no agent sees it any more, and its history stays."""
     from asterism.types.memory import Retire
 
-    be_sure(f"Put block {one_line(label)!r} away? No agent will see it any more.", yes=yes)
-    block = write(options, lambda: block_of(agent, label, everybodys=everybodys), Retire(), reason)
-    say(options, block, f"Block {block.label!r} is put away. Its history stays.")
+    require_yes(f"Retire block {one_line(label)!r}? No agent will see it any more.", yes=yes)
+    which = block_reference(agent, label, constellation=constellation)
+    async with open_home(options) as home:
+        block = await home.blocks.write(*which, Retire(), reason=reason, by="cli")
+    return Result(block, f"Block {block.label!r} is retired. Its history stays.")
 
 
-# -- what the commands share -----------------------------------------------------------------------
-
-
-def write(
-    options: Options,
-    which: Callable[[], tuple[str | None, str]],
-    write: BlockWrite,
-    reason: str = "",
-) -> Block:
-    """Do one thing to a block."""
-    whose, wanted = which()
-
-    async def errand(home: Asterism) -> Block:
-        return await home.blocks.write(whose, wanted, write, reason=reason, by="cli")
-
-    return visit(options, errand)
-
-
-def say(options: Options, block: Block, said: str) -> None:
-    """Print a block as JSON, or a sentence about it."""
-    out = Output(json=options.json)
-    if out.json:
-        out.data(plain(block))
-    else:
-        out.line(said)
-
-
-def used(block: Block) -> str:
-    """Return how full a block is, as a sentence."""
-    return f"Block {block.label!r} holds {len(block.text):,} of {block.limit:,} characters."
-
-
-def lines_of(block: Block) -> str:
-    """Return how long a block is."""
-    return plural(len(block.text.split("\n")) if block.text else 0, "line")
-
-
-def _sharing(text: str) -> tuple[str, Permission]:
+def _read_share(text: str) -> tuple[str, Permission]:
     name, _, permission = text.partition("=")
     try:
         return name, Permission(permission or Permission.APPEND)
     except ValueError:
         raise InvalidInput(
             f"--share {text!r} names no permission. Write NAME=PERMISSION with one of "
-            f"{', '.join(one.value for one in Permission)}. Nothing was created."
+            f"{', '.join(level.value for level in Permission)}. Nothing was created."
         ) from None
 
 
 def _read_schema(text: str) -> str | dict[str, Any]:
     """Return a schema's name or its JSON form."""
-    if not text.lstrip().startswith("{"):
-        return text
+    return read_json(text, "--schema") if text.lstrip().startswith("{") else text
+
+
+# -- editing ---------------------------------------------------------------------------------------
+
+
+@command(app, "edit")
+async def edit(
+    options: Options,
+    label: Label,
+    agent: AgentOption = None,
+    constellation: Constellation = False,
+    text: Text = None,
+    file: TextFile = None,
+    append: Append = None,
+    replace: Replace = None,
+    everywhere: Everywhere = False,
+    patch: PatchFile = None,
+    put: SetField = None,
+    add: AddField = None,
+    item: SetItem = None,
+    remove: RemoveItem = None,
+    section: Section = None,
+    reason: Reason = "",
+) -> Result:
+    """Edit a block in your editor, or by one of the options without it."""
+    which = block_reference(agent, label, constellation=constellation)
+    ways = {
+        "--text": text,
+        "--file": file,
+        "--append": append,
+        "--replace": replace,
+        "--patch": patch,
+        "--set": put,
+        "--add": add,
+        "--item": item,
+        "--remove": remove,
+    }
+    way = only_one(list(ways.items()), needed=False)
+    if everywhere and way != "--replace":
+        raise InvalidInput("--all goes with --replace. Nothing was changed.")
+    if way is None:
+        if section is not None:
+            raise InvalidInput(
+                "--section goes with an option such as --append; in the editor you see the whole "
+                "block. Nothing was changed."
+            )
+        return await _edit_in_editor(options, which, reason)
+    change = _read_edit(way, ways[way], section, everywhere=everywhere)
+    async with open_home(options) as home:
+        before = (await home.blocks.get(*which)).block.version
+        block = await home.blocks.write(*which, change, reason=reason, by="cli")
+    same = block.version == before
+    return Result(
+        block,
+        f"Nothing changed: block {block.label!r} says that already." if same else _used(block),
+    )
+
+
+def _read_edit(way: str, value: Any, section: str | None, *, everywhere: bool) -> BlockWrite:
+    """Return the edit that an option of `block edit` means."""
+    from asterism.types import memory
+
+    match way:
+        case "--append":
+            return memory.Append(value, section)
+        case "--replace":
+            which = memory.Which.ALL if everywhere else memory.Which.FIRST
+            return memory.Replace(*value, which=which, section=section)
+        case "--patch":
+            return memory.Patch(read_text(value), section)
+        case "--set":
+            return memory.SetField(*read_pair(value, "FIELD=VALUE", way), section=section)
+        case "--add":
+            field, amount = read_pair(value, "FIELD=N", way)
+            return memory.Add(field, _read_amount(amount), section)
+        case "--item":
+            index, content = read_pair(value, "N=VALUE", way)
+            number = number_of(index)
+            if number is None:
+                raise InvalidInput(
+                    f"--item {one_line(value, 60)!r} has no number of an item. Write N=VALUE. "
+                    "Nothing was changed."
+                )
+            return memory.SetItem(number, _json_or_text(content), section)
+        case "--remove":
+            return memory.RemoveItem(value, section)
+        case _:
+            text = read_text(value) if way == "--file" else value
+            return memory.SetText(text, section=section)
+
+
+def _read_amount(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidInput(f"{text!r} is not a number to add. Nothing was changed.") from None
+
+
+def _json_or_text(text: str) -> object:
+    import orjson
+
     try:
         return orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise InvalidInput(f"--schema is no JSON: {error}. Nothing was changed.") from None
+    except orjson.JSONDecodeError:
+        return text
+
+
+async def _edit_in_editor(options: Options, which: tuple[str | None, str], reason: str) -> Result:
+    """Edit a block in the person's editor; the home is closed while it is open."""
+    from asterism.types.memory import SetText, TextSchema
+
+    async with open_home(options, readonly=True) as home:
+        block, text = await home.blocks.editable(*which)
+    suffix = ".md" if isinstance(block.schema, TextSchema) else ".json"
+    draft = EditorFile(block.label, suffix, text)
+    written = draft.edit()
+    if written == text or not written.strip():
+        draft.discard()
+        why = "the text is empty" if written != text else "the text is as it was"
+        more = ' --text "" empties a block.' if written != text else ""
+        return Result(block, f"Nothing was changed: {why}.{more}")
+    # What others wrote while the editor was open is kept, since the base is what was opened.
+    change = SetText(written, base=block.version)
+    try:
+        async with open_home(options) as home:
+            after = await home.blocks.write(*which, change, reason=reason, by="cli")
+    except AsterismError as error:
+        error.add_note(f"What you wrote is kept in {draft.file}.")
+        raise
+    draft.discard()
+    meanwhile = after.version - block.version - 1
+    more = " What others wrote meanwhile is kept." if meanwhile > 0 else ""
+    return Result(after, f"{_used(after)}{more}")
+
+
+def _used(block: Block) -> str:
+    return f"Block {block.label!r} holds {len(block.text):,} of {block.limit:,} characters."
+
+
+# -- back and forth --------------------------------------------------------------------------------
+
+
+@command(app, "undo")
+async def undo(
+    home: Asterism,
+    label: Label,
+    agent: AgentOption = None,
+    constellation: Constellation = False,
+    reason: Reason = "",
+) -> Result:
+    """Take back the latest edit that was not taken back."""
+    from asterism.types.memory import Undo
+
+    which = block_reference(agent, label, constellation=constellation)
+    return await _step(home, which, Undo(), reason, "Took back edit {}")
+
+
+@command(app, "redo")
+async def redo(
+    home: Asterism,
+    label: Label,
+    agent: AgentOption = None,
+    constellation: Constellation = False,
+    reason: Reason = "",
+) -> Result:
+    """Make the latest edit that was taken back again."""
+    from asterism.types.memory import Redo
+
+    which = block_reference(agent, label, constellation=constellation)
+    return await _step(home, which, Redo(), reason, "Took back undo {}")
+
+
+@command(app, "revert")
+async def revert(
+    home: Asterism,
+    label: Label,
+    edit: Annotated[int, argument("EDIT", "The number of the edit.")],
+    agent: AgentOption = None,
+    constellation: Constellation = False,
+    reason: Reason = "",
+) -> Result:
+    """Take back one edit by its number; what came after it stays."""
+    from asterism.types.memory import Revert
+
+    which = block_reference(agent, label, constellation=constellation)
+    return await _step(home, which, Revert(edit), reason, f"Took back edit {edit}")
+
+
+async def _step(
+    home: Asterism, which: tuple[str | None, str], change: BlockWrite, reason: str, message: str
+) -> Result:
+    block = await home.blocks.write(*which, change, reason=reason, by="cli")
+    (latest,) = await home.blocks.history(None, block.id, limit=1)
+    length = plural(len(block.text.split("\n")) if block.text else 0, "line")
+    return Result(
+        block, f"{message.format(latest.undoes)}. Block {block.label!r} has {length} now."
+    )
+
+
+@command(app, "restore")
+async def restore(
+    home: Asterism,
+    label: Label,
+    point: Annotated[str, argument("POINT", 'A version, or a moment such as "1 hour ago".')],
+    agent: AgentOption = None,
+    constellation: Constellation = False,
+    reason: Reason = "",
+) -> Result:
+    """Make a block what it was at a version or a moment; that is an edit like any other."""
+    from asterism.types.memory import Restore
+
+    which = block_reference(agent, label, constellation=constellation)
+    version = await _version_at(home, which, point)
+    block = await home.blocks.write(*which, Restore(version), reason=reason, by="cli")
+    return Result(block, f"Block {block.label!r} says what it said at version {version}.")
+
+
+async def _version_at(
+    home: Asterism, which: tuple[str | None, str], point: str, *, needed: bool = True
+) -> int:
+    """Return the version that a block had at a point; if `needed`, there must have been one."""
+    if match := _VERSION.fullmatch(point.strip().lower()):
+        return int(match[1])
+    version = await home.blocks.version_at(*which, read_moment(point))
+    if needed and version == 0:
+        raise NotFound(
+            f"Block {which[1]!r} was not there yet at that moment ({point}). "
+            f'"asterism block history {which[1]}" shows when it was made. Nothing was changed.'
+        )
+    return version
+
+
+# -- history ---------------------------------------------------------------------------------------
+
+
+@command(app, "history", readonly=True)
+async def history(
+    home: Asterism,
+    label: Label,
+    agent: AgentOption = None,
+    constellation: Constellation = False,
+    limit: Limit = 20,
+    before: Annotated[
+        int | None, option("--before", "EDIT", "Only edits before this.", min=1)
+    ] = None,
+) -> Result:
+    """Show the edits of a block, the newest first."""
+    which = block_reference(agent, label, constellation=constellation)
+    edits = await home.blocks.history(*which, limit=limit, before=before)
+    columns: list[Column[EditRecord]] = [
+        Column("edit", lambda edit: str(edit.number)),
+        Column("when", lambda edit: local_short(edit.at)),
+        Column("what", lambda edit: edit.kind),
+        Column("by", lambda edit: edit.author, prose=True),
+        Column("stands", _standing),
+        Column("turn", lambda edit: edit.turn_id or "", least=120),
+        Column("why", lambda edit: edit.reason, prose=True),
+    ]
+    return Result(edits, ItemTable(columns, edits, "There are no edits before that one."))
+
+
+def _standing(edit: EditRecord) -> str:
+    if edit.undone_by is not None:
+        return f"taken back by {edit.undone_by}"
+    return f"takes back {edit.undoes}" if edit.undoes is not None else ""
+
+
+@command(app, "diff", readonly=True)
+async def diff(
+    home: Asterism,
+    label: Label,
+    first: Annotated[str, argument("A", 'A version, or a moment such as "1 hour ago".')],
+    second: Annotated[str | None, argument("B", "Another; if not given, now.")] = None,
+    agent: AgentOption = None,
+    constellation: Constellation = False,
+) -> Result:
+    """Show what changed in a block between two versions or moments."""
+    which = block_reference(agent, label, constellation=constellation)
+    a = await _version_at(home, which, first, needed=False)
+    if second is None:
+        b = (await home.blocks.get(*which)).block.version
+    else:
+        b = await _version_at(home, which, second, needed=False)
+    text = await home.blocks.diff(*which, a, b)
+    part = _Diff(text) if text else f"Versions {a} and {b} say the same."
+    return Result({"a": a, "b": b, "diff": text}, part)
+
+
+@dataclass(frozen=True, slots=True)
+class _Diff:
+    """A unified diff, coloured at a terminal."""
+
+    text: str
+
+    def show(self, out: Output) -> None:
+        if not sys.stdout.isatty():
+            out.line(self.text)
+            return
+        from rich.text import Text
+
+        screen = console()
+        for number, line in enumerate(printable(self.text).split("\n")):
+            style = "dim" if number < _DIFF_HEAD else _DIFF_STYLES.get(line[:1], "")
+            screen.print(Text(line, style))
+
+
+@command(app, "blame", readonly=True)
+async def blame(
+    home: Asterism, label: Label, agent: AgentOption = None, constellation: Constellation = False
+) -> Result:
+    """Show of each line of a block who wrote it, when and why."""
+    which = block_reference(agent, label, constellation=constellation)
+    found = await home.blocks.blame(*which)
+    columns: list[Column[tuple[int, Line, list[EditRecord]]]] = [
+        Column("line", lambda row: str(row[0])),
+        Column("edit", lambda row: ", ".join(str(edit.number) for edit in row[2])),
+        Column("when", lambda row: local_short(row[2][-1].at) if row[2] else ""),
+        Column("by", lambda row: _authors(row[2]), prose=True),
+        Column("why", lambda row: row[2][-1].reason if row[2] else "", least=100, prose=True),
+        Column("text", lambda row: row[1].text, prose=True),
+    ]
+    rows = [(number, line, edits) for number, (line, edits) in enumerate(found, 1)]
+    return Result(blame_view(found), ItemTable(columns, rows, "The block says nothing."))
+
+
+def _authors(edits: Sequence[EditRecord]) -> str:
+    return ", ".join(dict.fromkeys(edit.author for edit in edits))
+
+
+# -- replicas --------------------------------------------------------------------------------------
+
+
+@command(app, "merge")
+async def merge(
+    options: Options,
+    label: Label,
+    file: Annotated[Path, argument("FILE", "Updates of another replica; - reads stdin.")],
+    agent: AgentOption = None,
+    constellation: Constellation = False,
+    reason: Reason = "",
+) -> Result:
+    """Merge what another replica of this block has written."""
+    from asterism.types.memory import Merge
+
+    change = Merge(read_bytes(file))
+    which = block_reference(agent, label, constellation=constellation)
+    async with open_home(options) as home:
+        block = await home.blocks.write(*which, change, reason=reason, by="cli")
+    return Result(block, _used(block))
+
+
+@command(app, "export-updates")
+async def export_updates(
+    home: Asterism,
+    label: Label,
+    file: Annotated[Path, argument("FILE", "A file that is not there yet; - is stdout.")],
+    agent: AgentOption = None,
+    constellation: Constellation = False,
+) -> Result | None:
+    """Write all Loro updates of a block to a file, for another replica to merge."""
+    which = block_reference(agent, label, constellation=constellation)
+    updates = await home.blocks.updates(*which)
+    if str(file) == "-":
+        if sys.stdout.isatty():
+            raise InvalidInput("Updates are binary: name a file, or send them into a pipe.")
+        sys.stdout.buffer.write(updates)
+        return None
+    write_bytes(file, updates)
+    shape = {"file": str(file), "bytes": len(updates)}
+    return Result(shape, f"Wrote {len(updates):,} bytes to {file}.")

@@ -2,55 +2,68 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import signal
+import logging
+import math
 import sys
-from collections.abc import AsyncGenerator, Callable
+import threading
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from concurrent.futures import Future
+from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from queue import SimpleQueue
+from signal import SIGHUP, SIGTERM
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Self, TypeVar, cast
 
-import typer
+import orjson
 
-from asterism.cli.asking import Asking
-from asterism.cli.attach import Images, Schema, read_image, read_schema
-from asterism.cli.first_run import choose_model
-from asterism.cli.home import Household, household
-from asterism.cli.options import Options, Play, Record
-from asterism.cli.outcome import report
-from asterism.cli.output import Column, Output
-from asterism.cli.prompt import Prompt
-from asterism.cli.screen import Screen
-from asterism.cli.stop import exit_on
-from asterism.cli.text import one_line, plural, printable
+from asterism.cli import log
+from asterism.cli.approval import read_limits
+from asterism.cli.commands import Options, flag, open_home, option
+from asterism.cli.inputs import Play, Record, read_bytes
+from asterism.cli.output import Column, ItemTable, Output, note, one_line, plural, printable
+from asterism.cli.screen import Prompt, Screen
+from asterism.cli.setup import FIRST_AGENT, choose_model
+from asterism.cli.terminal import MAX_ATTEMPTS, EditorFile, ask_line, exit_on
+from asterism.cli.turn import outcome_result
 from asterism.errors import AsterismError, InvalidInput, NotFound
 from asterism.times import local_short
+from asterism.types.permissions import amount_of, argument_lines, call_lines, read_effects, whole_at
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
+    from asterism.cli.output import Part, Result
     from asterism.types.agents import AgentRecord
-    from asterism.types.permissions import ApprovalRecord
+    from asterism.types.permissions import ApprovalRecord, Wish
     from asterism.types.turns import Outcome, Signal, TurnRecord
 
-FIRST_AGENT = "aster"
+T = TypeVar("T")
+
 CHANNEL = "terminal"
 STOPPED = "Stopped."
 _GRACE = 5.0
+_CHOICES = (
+    "y this once · r this recipient · t in this turn · a always up to a limit (a 50, a 3/day) · "
+    "n no · d no, say why · e edit first · Enter later"
+)
+_MAX_LINES = 60
+
+_log = logging.getLogger(__name__)
 
 AgentName = Annotated[
-    str | None,
-    typer.Option("--agent", metavar="NAME", help="Whom to talk to; else the first agent."),
+    str | None, option("--agent", "NAME", "Whom to talk to; else the first agent.")
 ]
 Once = Annotated[
-    str | None,
-    typer.Option(
-        "--once", metavar="TEXT", help="Ask this, print the answer and end; - reads stdin."
-    ),
+    str | None, option("--once", "TEXT", "Ask this, print the answer and end; - reads stdin.")
 ]
-
-Yes = Annotated[
-    bool, typer.Option("--yes", "-y", help="Ask nothing at a first start; take what is there.")
+Images = Annotated[
+    list[Path] | None, option("--image", "FILE", "Show this image too, with --once; repeatable.")
 ]
+Schema = Annotated[
+    Path | None, option("--schema", "FILE", "With --once: answer in JSON that fulfils this schema.")
+]
+Yes = Annotated[bool, flag("--yes -y", "Ask nothing at a first start; take what is there.")]
 
 
 def chat(
@@ -62,7 +75,7 @@ def chat(
     yes: Yes = False,
     record: Record = None,
     play: Play = None,
-) -> None:
+) -> Result | None:
     """Talk to an agent. With --once or in a pipe: one message in, its answer out."""
     options = options.with_cassette(record, play)
     interactive = sys.stdin.isatty() and sys.stdout.isatty()
@@ -75,48 +88,47 @@ def chat(
         if play is None:
             choose_model(options, yes=yes)
         _converse(options, agent)
-    else:
-        given: dict[str, Any] = {
-            "images": [read_image(path) for path in image or ()],
-            "schema": read_schema(schema) if schema else None,
-        }
-        text = _standard_input() if once in (None, "-") else once or ""
-        _ask_once(options, agent, text, given)
+        return None
+    attached: dict[str, Any] = {
+        "images": [_read_image(path) for path in image or ()],
+        "schema": _read_schema(schema) if schema else None,
+    }
+    text = _standard_input() if once in (None, "-") else once or ""
+    return _ask_once(options, agent, text, attached)
 
 
 # -- one question ------------------------------------------------------------------------------
 
 
-def _ask_once(options: Options, agent: str | None, text: str, given: dict[str, Any]) -> None:
-    with household(options, grace=_GRACE) as house:
-        who = house.run(_whom(house.home, agent))
-        older = len(house.home.taken_up)
+def _ask_once(options: Options, agent: str | None, text: str, attached: dict[str, Any]) -> Result:
+    with _home_thread(options) as thread:
+        who = thread.run(_choose(thread.home, agent))
+        older = len(thread.home.taken_up)
         if older and not options.json:
-            said = f"Took up {plural(older, 'message')} accepted before the last stop."
-            print(said, file=sys.stderr)  # noqa: T201
-        outcome = _answered(house, who, text, given)
-    report(outcome, who.name, json=options.json)
+            note(f"Took up {plural(older, 'message')} accepted before the last stop.")
+        outcome = _answer(thread, who, text, attached)
+    return outcome_result(outcome, who.name)
 
 
-def _answered(house: Household, who: AgentRecord, text: str, given: dict[str, Any]) -> Outcome:
-    receipt = house.run(house.home.agents.send(who, text, channel=CHANNEL, **given))
-    ended = house.start(house.home.turns.wait(receipt))
+def _answer(thread: HomeThread, who: AgentRecord, text: str, attached: dict[str, Any]) -> Outcome:
+    receipt = thread.run(thread.home.agents.send(who, text, channel=CHANNEL, **attached))
+    ended = thread.start(thread.home.turns.wait(receipt))
     try:
         return ended.result()
     except KeyboardInterrupt:
         with contextlib.suppress(AsterismError):
-            house.run(house.home.turns.stop(receipt.turn_id, STOPPED))
+            thread.run(thread.home.turns.stop(receipt.turn_id, STOPPED))
         return ended.result()
 
 
 def _standard_input() -> str:
     from asterism.types.turns import LONGEST_MESSAGE
 
-    most = LONGEST_MESSAGE * 4  # bytes that as many characters take at most
-    raw = sys.stdin.buffer.read(most + 1)
-    if len(raw) > most:
+    limit = LONGEST_MESSAGE * 4  # bytes that as many characters take at most
+    raw = sys.stdin.buffer.read(limit + 1)
+    if len(raw) > limit:
         raise InvalidInput(
-            f"The message is longer than {most:,} bytes, and at most {LONGEST_MESSAGE:,} "
+            f"The message is longer than {limit:,} bytes, and at most {LONGEST_MESSAGE:,} "
             "characters can be taken. Send it in parts. Nothing was stored."
         )
     try:
@@ -128,11 +140,32 @@ def _standard_input() -> str:
         ) from None
 
 
-async def _whom(home: Asterism, name: str | None) -> AgentRecord:
+async def _choose(home: Asterism, name: str | None) -> AgentRecord:
     if name is not None:
         return await home.agents.get(name)
-    everyone = await home.agents.list()
-    return everyone[0] if everyone else await home.agents.ensure(FIRST_AGENT)
+    agents = await home.agents.list()
+    return agents[0] if agents else await home.agents.ensure(FIRST_AGENT)
+
+
+def _read_image(path: Path) -> bytes:
+    """Return the bytes of a file."""
+    return read_bytes(path.expanduser())
+
+
+def _read_schema(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file."""
+    try:
+        schema = orjson.loads(read_bytes(path.expanduser()))
+    except orjson.JSONDecodeError as error:
+        why = f"it is not JSON ({error})"
+    else:
+        if isinstance(schema, dict):
+            return cast("dict[str, Any]", schema)
+        why = "it holds no JSON object"
+    raise InvalidInput(
+        f"The schema {str(path)!r} cannot be read: {why}. Name a file with a JSON schema. Nothing "
+        "was sent."
+    )
 
 
 # -- a conversation ----------------------------------------------------------------------------
@@ -141,17 +174,17 @@ async def _whom(home: Asterism, name: str | None) -> AgentRecord:
 def _converse(options: Options, agent: str | None) -> None:
     screen = Screen()
     prompt = Prompt(options.place, [f"/{name}" for name in Chat.COMMANDS], coloured=screen.coloured)
-    exit_on((signal.SIGTERM, signal.SIGHUP), prompt.close)
+    exit_on((SIGTERM, SIGHUP), prompt.close)
 
-    def heed(problem: str) -> None:
+    def on_problem(problem: str) -> None:
         prompt.announce(lambda: screen.warn(problem))
 
-    with household(options, grace=_GRACE, follow=True, on_problem=heed) as house:
-        talk = Chat(house, house.run(_whom(house.home, agent)), screen, prompt)
+    with _home_thread(options, follow=True, on_problem=on_problem) as thread:
+        chat = Chat(thread, thread.run(_choose(thread.home, agent)), screen, prompt)
         try:
-            talk.greet()
-            talk.take_up()
-            talk.hold()
+            chat.greet()
+            chat.show_resumed()
+            chat.run()
         finally:
             prompt.close()
 
@@ -171,17 +204,17 @@ class Chat:
     }
 
     def __init__(
-        self, house: Household, agent: AgentRecord, screen: Screen, prompt: Prompt
+        self, thread: HomeThread, agent: AgentRecord, screen: Screen, prompt: Prompt
     ) -> None:
-        self._house = house
-        self._home: Asterism = house.home
+        self._thread = thread
+        self._home: Asterism = thread.home
         self._agent = agent
         self._screen = screen
         self._prompt = prompt
         self._shown: set[str] = set()
         """Turns that were followed on the screen."""
-        self._overhearing: Future[None] = house.start(self._overhear(agent))
-        self._warming: Future[None] = house.start(self._home.agents.warm(agent))
+        self._watching: Future[None] = thread.start(self._watch_agent(agent))
+        self._warming: Future[None] = thread.start(self._home.agents.warm(agent))
 
     # -- the beginning -------------------------------------------------------------------------
 
@@ -191,35 +224,37 @@ class Chat:
         self._screen.note(
             "Type a message. /help shows commands, Ctrl-C stops an answer, Ctrl-D leaves."
         )
-        notices = self._house.run(self._home.notices.list())
+        notices = self._thread.run(self._home.notices.list())
         for notice in notices:
             self._screen.warn(notice.text)
         if notices:
-            self._house.run(self._home.notices.mark_seen([notice.id for notice in notices]))
+            self._thread.run(self._home.notices.mark_seen([notice.id for notice in notices]))
         questions = self._questions()
         if questions:
-            asked = "\n".join(f"{one.question} (approval {one.id})" for one in questions)
-            self._screen.show_questions(asked)
+            lines = [f"{question.question} (approval {question.id})" for question in questions]
+            self._screen.show_questions("\n".join(lines))
         self._screen.gap()
 
     def _introduce(self) -> None:
-        agent, usual = self._agent, self._home.settings.default_model
+        agent, default = self._agent, self._home.settings.default_model
         model = self._home.agents.model_of(agent)
         self._screen.say(f"{agent.name} · {model}")
         if not model.startswith("demo:"):
             return
         self._screen.note("This is the built-in demo model, not a language model.")
-        if usual.startswith("demo:"):
+        if default.startswith("demo:"):
             self._screen.note(
                 'For a real one, run "asterism setup": it finds keys and servers, '
                 "or fetches a model that runs on this machine."
             )
         else:
-            self._screen.note(f"asterism agent edit {agent.name} --model default gives it {usual}.")
+            self._screen.note(
+                f"asterism agent edit {agent.name} --model default gives it {default}."
+            )
 
-    def take_up(self) -> None:
+    def show_resumed(self) -> None:
         """Show the answers to what was accepted before the last stop or crash."""
-        turns = [self._house.run(self._home.turns.outcome(id)) for id in self._home.taken_up]
+        turns = [self._thread.run(self._home.turns.outcome(id)) for id in self._home.taken_up]
         ours = [turn.turn_id for turn in turns if turn.agent_id == self._agent.id]
         others = len(turns) - len(ours)
         if others:
@@ -234,13 +269,15 @@ class Chat:
                 f"here {'is' if len(ours) == 1 else 'are'} {answer}:"
             )
         for turn_id in ours:
-            self._screen.note(f"› {one_line(self._house.run(_said(self._home, turn_id)), 200)}")
+            self._screen.note(
+                f"› {one_line(self._thread.run(_message_of(self._home, turn_id)), 200)}"
+            )
             self._watch(_without_pieces(self._home.turns.follow(turn_id)))
             self._screen.gap()
 
     # -- the middle ----------------------------------------------------------------------------
 
-    def hold(self) -> None:
+    def run(self) -> None:
         """Take lines until the person leaves."""
         while True:
             try:
@@ -254,14 +291,14 @@ class Chat:
             if line.strip() == "/quit":
                 return
             try:
-                self._take(line)
+                self._handle(line)
             except AsterismError as error:
                 self._screen.fail(error.message)
             except KeyboardInterrupt:
                 self._screen.note("(The turn goes on at the next start.)")
                 return
 
-    def _take(self, line: str) -> None:
+    def _handle(self, line: str) -> None:
         text = line.strip()
         if not text:
             return
@@ -286,29 +323,31 @@ class Chat:
         name, _, text = rest.partition(" ")
         if not name:
             raise InvalidInput("Write which image to show, as in /image photo.png What is this?")
-        images = [read_image(Path(name))]
-        said = text.strip() or "What do you see?"
-        self._converse(self._home.agents.stream(self._agent, said, channel=CHANNEL, images=images))
+        images = [_read_image(Path(name))]
+        prompt = text.strip() or "What do you see?"
+        self._converse(
+            self._home.agents.stream(self._agent, prompt, channel=CHANNEL, images=images)
+        )
 
     def _converse(self, signals: AsyncGenerator[Signal, None]) -> None:
         """Show a turn, and put to the person what it asks before it goes on."""
-        asking = Asking(self._screen)
+        prompt = ApprovalPrompt(self._screen)
         self._screen.hints = False  # it is asked at once
         try:
-            self._ask_until_it_ends(asking, self._watch(signals))
+            self._ask_until_it_ends(prompt, self._watch(signals))
         finally:
             self._screen.hints = True
         self._screen.gap()
 
-    def _ask_until_it_ends(self, asking: Asking, turn_id: str) -> None:
-        while question := next((one for one in self._questions() if one.turn_id == turn_id), None):
-            answer = asking.about(question)
+    def _ask_until_it_ends(self, prompt: ApprovalPrompt, turn_id: str) -> None:
+        while question := self._question_of(turn_id):
+            answer = prompt.ask(question)
             if answer is None:
                 return
-            approved, given = answer
+            approved, details = answer
             try:
                 self._watch(
-                    self._home.approvals.stream_decision(question, approved=approved, **given)
+                    self._home.approvals.stream_decision(question, approved=approved, **details)
                 )
             except InvalidInput as error:  # such as arguments that do not fit
                 self._screen.fail(error.message)
@@ -316,17 +355,17 @@ class Chat:
     def _watch(self, signals: AsyncGenerator[Signal, None]) -> str:
         """Show a turn until it ends; return its id. Ctrl-C stops it, and a second one leaves."""
         turn_id, stopping = "", False
-        with contextlib.closing(self._house.iterate(signals)) as passed:
+        with contextlib.closing(self._thread.iterate(signals)) as relayed:
             while True:
                 try:
-                    if (one := next(passed, None)) is None:
+                    if (signal := next(relayed, None)) is None:
                         return turn_id
-                    if not turn_id and one.turn_id:
-                        turn_id = one.turn_id
+                    if not turn_id and signal.turn_id:
+                        turn_id = signal.turn_id
                         self._shown.add(turn_id)
                         if stopping:
                             self._stop(turn_id)
-                    self._screen.show(one)
+                    self._screen.show(signal)
                 except KeyboardInterrupt:
                     if stopping:
                         raise
@@ -336,19 +375,19 @@ class Chat:
     def _stop(self, turn_id: str) -> None:
         with contextlib.suppress(AsterismError):  # it has just ended
             if turn_id:
-                self._house.run(self._home.turns.stop(turn_id, STOPPED))
+                self._thread.run(self._home.turns.stop(turn_id, STOPPED))
 
-    async def _overhear(self, agent: AgentRecord) -> None:
+    async def _watch_agent(self, agent: AgentRecord) -> None:
         """Show what the agent says of its own accord, such as what it was scheduled to."""
-        async for one in self._home.agents.watch(agent):
-            if one.kind in ("ended", "parked"):
-                self._prompt.announce(lambda one=one: self._show_watched(agent, one))
+        async for signal in self._home.agents.watch(agent):
+            if signal.kind in ("ended", "parked"):
+                self._prompt.announce(lambda signal=signal: self._show_watched(agent, signal))
 
-    def _show_watched(self, agent: AgentRecord, one: Signal) -> None:
-        if one.turn_id not in self._shown:
-            self._shown.add(one.turn_id)
+    def _show_watched(self, agent: AgentRecord, signal: Signal) -> None:
+        if signal.turn_id not in self._shown:
+            self._shown.add(signal.turn_id)
             self._screen.note(f"{agent.name}, meanwhile:")
-            self._screen.show(one)
+            self._screen.show(signal)
             self._screen.gap()
 
     # -- commands ------------------------------------------------------------------------------
@@ -359,29 +398,29 @@ class Chat:
 
     def _agents(self, _: str) -> None:
         columns: list[Column[AgentRecord]] = [
-            Column("agent", lambda one: one.name, prose=True),
+            Column("agent", lambda agent: agent.name, prose=True),
             Column("model", self._home.agents.model_of, prose=True),
         ]
-        Output(json=False).table(columns, self._house.run(self._home.agents.list()), empty="None.")
+        self._show_table(ItemTable(columns, self._thread.run(self._home.agents.list()), "None."))
 
     def _switch(self, name: str) -> None:
         if not name:
             raise InvalidInput("Name the agent to talk to, as in /agent aria. /agents shows them.")
-        self._agent = self._house.run(self._home.agents.get(name))
-        self._overhearing.cancel()
-        self._overhearing = self._house.start(self._overhear(self._agent))
+        self._agent = self._thread.run(self._home.agents.get(name))
+        self._watching.cancel()
+        self._watching = self._thread.start(self._watch_agent(self._agent))
         self._warming.cancel()
-        self._warming = self._house.start(self._home.agents.warm(self._agent))
+        self._warming = self._thread.start(self._home.agents.warm(self._agent))
         self._introduce()
 
     def _turns(self, _: str) -> None:
         columns: list[Column[TurnRecord]] = [
-            Column("turn", lambda one: one.id),
-            Column("state", lambda one: one.state.value, state=True),
-            Column("opened", lambda one: local_short(one.opened_at)),
+            Column("turn", lambda turn: turn.id),
+            Column("state", lambda turn: turn.state.value, state=True),
+            Column("opened", lambda turn: local_short(turn.opened_at)),
         ]
-        turns = self._house.run(self._home.turns.list(self._agent, limit=10))
-        Output(json=False).table(columns, turns, empty="No turns yet.")
+        turns = self._thread.run(self._home.turns.list(self._agent, limit=10))
+        self._show_table(ItemTable(columns, turns, "No turns yet."))
 
     def _approve(self, rest: str) -> None:
         self._decide(rest, approved=True)
@@ -390,14 +429,14 @@ class Chat:
         self._decide(rest, approved=False)
 
     def _decide(self, rest: str, *, approved: bool) -> None:
-        question, note = self._meant(rest)
+        question, note = self._find_question(rest)
         self._converse(
             self._home.approvals.stream_decision(question, approved=approved, note=note or None)
         )
 
-    def _meant(self, rest: str) -> tuple[ApprovalRecord, str]:
+    def _find_question(self, rest: str) -> tuple[ApprovalRecord, str]:
         """Return the question that an answer is for, and the note that follows its id."""
-        waiting = self._house.run(self._home.approvals.list())
+        waiting = self._thread.run(self._home.approvals.list())
         id, _, note = rest.partition(" ")
         for question in waiting:
             if question.id == id or (id.startswith("ap_") and question.id.endswith(id[3:])):
@@ -413,11 +452,19 @@ class Chat:
         return ours[0], rest
 
     def _questions(self) -> list[ApprovalRecord]:
-        waiting = self._house.run(self._home.approvals.list())
-        return [one for one in waiting if one.agent_id == self._agent.id]
+        waiting = self._thread.run(self._home.approvals.list())
+        return [question for question in waiting if question.agent_id == self._agent.id]
+
+    def _question_of(self, turn_id: str) -> ApprovalRecord | None:
+        return next(
+            (question for question in self._questions() if question.turn_id == turn_id), None
+        )
+
+    def _show_table(self, table: Part) -> None:
+        table.show(Output(json=False))
 
 
-async def _said(home: Asterism, turn_id: str) -> str:
+async def _message_of(home: Asterism, turn_id: str) -> str:
     """Return the message that a turn answers."""
     from asterism.types.turns import text_of
 
@@ -431,6 +478,194 @@ async def _said(home: Asterism, turn_id: str) -> str:
 async def _without_pieces(signals: AsyncGenerator[Signal, None]) -> AsyncGenerator[Signal, None]:
     """Leave out an answer's pieces, of which the first may be missing; its end has all of it."""
     async with contextlib.aclosing(signals):
-        async for one in signals:
-            if one.kind not in ("text", "reasoning"):
-                yield one
+        async for signal in signals:
+            if signal.kind not in ("text", "reasoning"):
+                yield signal
+
+
+# -- questions before a call ----------------------------------------------------------------------
+
+
+class ApprovalPrompt:
+    """Puts a question to the person at the terminal: the exact call, and one key to answer."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+
+    def ask(self, question: ApprovalRecord) -> tuple[bool, dict[str, Any]] | None:
+        """Return whether the call may be made and what comes with it; None: it is left waiting."""
+        self._show(question)
+        try:
+            for _ in range(MAX_ATTEMPTS):
+                typed = ask_line("Let it happen? ")
+                if not typed:
+                    break
+                answer = self._read(question, typed)
+                if answer is not None:
+                    return answer
+        except KeyboardInterrupt:
+            pass
+        self._screen.note(f'It waits. "/approve" or "/deny WHY" answers {question.id} later.')
+        return None
+
+    def _read(self, question: ApprovalRecord, typed: str) -> tuple[bool, dict[str, Any]] | None:
+        word, _, rest = typed.partition(" ")
+        match word.lower().removeprefix("/"):
+            case "y" | "yes" | "approve":
+                if not rest or word.startswith("/"):
+                    return True, {"note": rest.strip() or None}
+            case "n" | "no" | "deny":
+                return False, {"note": rest.strip() or None}
+            case "d":
+                return False, {"note": rest.strip() or ask_line("Why not? ") or None}
+            case "e":
+                arguments = self._edited(question)
+                return (True, {"arguments": arguments}) if arguments is not None else None
+            case "r":
+                return True, {"grant": "recipient"}
+            case "t":
+                return True, {"grant": "turn"}
+            case "a":
+                wish = self._limited(question, rest)
+                return (True, {"grant": wish}) if wish is not None else None
+            case _:
+                pass
+        self._screen.warn(f"Answer with one letter: {_CHOICES}")
+        return None
+
+    def _limited(self, question: ApprovalRecord, typed: str) -> Wish | None:
+        """Return a grant up to limits; without any, up to the amount that is asked for."""
+        from asterism.types.permissions import Extent, Wish
+
+        asked = amount_of(read_effects(question.effects))
+        known = 0 < asked < math.inf
+        if not typed and not known:
+            typed = ask_line("How many a day? ")
+            typed = f"{typed}/day" if typed.isdecimal() else typed
+        try:
+            amount, per_day = read_limits(typed.split())
+        except InvalidInput as error:
+            self._screen.fail(error.message)
+            return None
+        if amount is None and per_day is None:
+            if not known:
+                return None
+            amount = asked
+        return Wish(Extent.ALWAYS, amount=amount, per_day=per_day)
+
+    def _show(self, question: ApprovalRecord) -> None:
+        lines = call_lines(question)
+        for line in lines[:_MAX_LINES]:
+            self._screen.say(f"  {line}")
+        if (left := len(lines) - _MAX_LINES) > 0:
+            self._screen.note(f"  {left:,} more lines. {whole_at(question.id)}")
+        self._screen.note(f"  {_CHOICES}")
+
+    def _edited(self, question: ApprovalRecord) -> str | None:
+        """Let the person change the arguments in their editor; None if that came to nothing."""
+        try:
+            lines = argument_lines(question.arguments)
+            draft = EditorFile(question.tool or "call", ".json", "\n".join(lines))
+            text = draft.edit()
+        except AsterismError as error:
+            self._screen.fail(error.message)
+            return None
+        draft.discard()
+        return text
+
+
+# -- the home in a thread --------------------------------------------------------------------------
+
+
+class HomeThread:
+    """A home at work in a thread of its own, so that this one can wait for a person to type."""
+
+    def __init__(self, home: Asterism, loop: asyncio.AbstractEventLoop) -> None:
+        self.home = home
+        self.closing = asyncio.Event()
+        self._loop = loop
+
+    def close(self) -> None:
+        """Let the home close."""
+        self._loop.call_soon_threadsafe(self.closing.set)
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine there and wait for its result."""
+        return self.start(coroutine).result()
+
+    def start(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run a coroutine there."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def iterate(self, source: AsyncGenerator[T, None]) -> ThreadIterator[T]:
+        """Return an iterator over what a generator yields there."""
+        return ThreadIterator(self, source)
+
+
+class ThreadIterator(Generic[T]):
+    """What a generator in the other thread yields; being interrupted does not end it."""
+
+    def __init__(self, thread: HomeThread, source: AsyncGenerator[T, None]) -> None:
+        self._items: SimpleQueue[tuple[T] | BaseException | None] = SimpleQueue()
+        self._relaying = thread.start(self._relay(source))
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> T:
+        item = self._items.get()
+        if item is None:
+            raise StopIteration
+        if isinstance(item, BaseException):
+            raise item
+        return item[0]
+
+    def close(self) -> None:
+        """End the generator."""
+        self._relaying.cancel()
+
+    async def _relay(self, source: AsyncGenerator[T, None]) -> None:
+        try:
+            async with aclosing(source):
+                async for item in source:
+                    self._items.put((item,))
+        except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
+            self._items.put(error)
+        else:
+            self._items.put(None)
+
+
+@contextlib.contextmanager
+def _home_thread(
+    options: Options,
+    *,
+    follow: bool = False,
+    on_problem: Callable[[str], None] = _log.warning,
+) -> Generator[HomeThread, None, None]:
+    """Open the home at work in a thread of its own; with `follow`, it heeds its configuration."""
+    ready: Future[HomeThread] = Future()
+    closed: Future[None] = Future()
+
+    async def work() -> None:
+        async with open_home(options, work=True, grace=_GRACE, on_problem=on_problem) as home:
+            if follow:
+                home.follow_configuration(log.follow)
+            thread = HomeThread(home, asyncio.get_running_loop())
+            ready.set_result(thread)
+            await thread.closing.wait()
+
+    def run() -> None:
+        try:
+            asyncio.run(work())
+            closed.set_result(None)
+        except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
+            (closed if ready.done() else ready).set_exception(error)
+
+    # A daemon, since a second Ctrl-C may leave at once: nothing is lost by it.
+    threading.Thread(target=run, name="asterism", daemon=True).start()
+    thread = ready.result()
+    try:
+        yield thread
+    finally:
+        thread.close()
+        closed.result()

@@ -1,51 +1,41 @@
-"""`asterism context`: what a model sees or saw, line by line, and making room in it."""
+"""`asterism context`: what a model sees or saw, line by line, and making it shorter."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from asterism.cli.home import visit
-from asterism.cli.options import Options, command, group
-from asterism.cli.output import Column, Output
-from asterism.cli.shapes import first_words, plain
-from asterism.cli.text import plural
+from asterism.cli.commands import Options, command, flag, group, open_home, option
+from asterism.cli.inputs import AgentArgument
+from asterism.cli.output import Column, Grid, ItemTable, Result, first_words, plural
 from asterism.errors import InvalidInput, NotFound
+from asterism.views import context_view, without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from asterism.app import Asterism
-    from asterism.turns.compaction import CompactionResult
     from asterism.turns.shown import ShownContext, ShownLine
 
 _TAG = re.compile(r"^<block [^>]*>|</block>$")
 
-app = group("See what a model is shown, and why; fold what is old.")
-
-AgentRecord = Annotated[str, typer.Argument(metavar="AGENT", help="The agent's name or id.")]
+app = group("See what a model is shown, and why; make what is old shorter.")
 
 
 @command(app, "show")
-def show(
+async def show(
     options: Options,
-    agent: AgentRecord,
-    turn: Annotated[
-        str | None, typer.Option("--turn", metavar="ID", help="What it saw in this turn.")
-    ] = None,
+    agent: AgentArgument,
+    turn: Annotated[str | None, option("--turn", "ID", "What it saw in this turn.")] = None,
     step: Annotated[
-        int | None,
-        typer.Option("--step", min=0, metavar="N", help="In this step of it; else the last."),
+        int | None, option("--step", "N", "In this step of it; else the last.", min=0)
     ] = None,
     present: Annotated[
-        list[str] | None,
-        typer.Option("--present", metavar="NAME", help="As if this person were there, too."),
+        list[str] | None, option("--present", "NAME", "As if this person were there, too.")
     ] = None,
-    full: Annotated[bool, typer.Option("--full", help="Print the whole text.")] = False,
-) -> None:
+    full: Annotated[bool, flag("--full", "Print the whole text.")] = False,
+) -> Result:
     """Show what a model would be shown now, or was shown in a turn, line by line."""
     if turn is None and step is not None:
         raise InvalidInput("--step goes with --turn. Nothing was done.")
@@ -53,120 +43,89 @@ def show(
         raise InvalidInput(
             "--turn and --present exclude each other: who was there is known. Nothing was done."
         )
-    print_context(options, agent, turn=turn, step=step, present=present or (), full=full)
+    async with open_home(options, readonly=True) as home:
+        return await context_result(
+            home, agent, turn=turn, step=step, present=present or (), full=full
+        )
 
 
-def print_context(
-    options: Options,
+async def context_result(
+    home: Asterism,
     agent: str,
     *,
     turn: str | None = None,
     step: int | None = None,
     present: Sequence[str] = (),
     full: bool = False,
-) -> None:
-    """Print a context as a table, or with `full` word by word."""
-
-    async def errand(home: Asterism) -> ShownContext:
-        found = await home.agents.get(agent)
-        if turn is None:
-            return await home.contexts.now(found, present=present)
+) -> Result:
+    """Return a context as a table, or with `full` word by word."""
+    found = await home.agents.get(agent)
+    if turn is None:
+        context = await home.contexts.now(found, present=present)
+    else:
         record, _ = await home.turns.get(turn)
         if record.agent_id != found.id:
             raise NotFound(
                 f"Turn {turn} is not one of {found.name}'s. "
                 f'"asterism turn list --agent {found.name}" shows those.'
             )
-        return await home.contexts.of_turn(turn, step)
-
-    shown = _as_sent(visit(options, errand, readonly=True))
-    out = Output(json=options.json)
-    if out.json:
-        out.data(_data(shown))
-    elif full:
-        _print_full(out, shown)
-    else:
-        _print_table(out, shown)
+        context = await home.contexts.of_turn(turn, step)
+    context = without_secrets(context)
+    lines = _full_lines(context) if full else [_table(context)]
+    return Result(context_view(context), *lines, "", Grid(_totals(context)))
 
 
-def _as_sent(shown: ShownContext) -> ShownContext:
-    """Return a context without known keys, which are taken out when it is sent."""
-    from asterism.telemetry.redaction import RequestRedactor, redact
-
-    cleaned = RequestRedactor()
-    lines = tuple(replace(one, text=redact(one.text)) for one in shown.lines)
-    return replace(shown, lines=lines, messages=tuple(cleaned[one] for one in shown.messages))
+def _state(line: ShownLine) -> str:
+    return "cached" if line.cached else "fresh"
 
 
-def _data(shown: ShownContext) -> dict[str, Any]:
-    import orjson
-
-    data = plain(shown)
-    for line in data["lines"]:
-        del line["wire"]
-    messages: list[Any] = [orjson.loads(one) for one in shown.messages]
-    return {**data, "messages": messages, "tokens": shown.tokens}
-
-
-def _print_full(out: Output, shown: ShownContext) -> None:
-    for number, line in enumerate(shown.lines):
+def _full_lines(context: ShownContext) -> Iterator[str]:
+    for number, line in enumerate(context.lines):
         if number:
-            out.line()
-        state = "cached" if line.cached else "fresh"
-        out.line(f"── {line.part} · {line.origin} · {line.tokens:,} tokens, {state} · {line.why}")
-        out.line(line.text)
-    out.line()
-    out.grid(_totals(shown))
+            yield ""
+        tokens = f"{line.tokens:,} tokens, {_state(line)}"
+        yield f"── {line.part} · {line.origin} · {tokens} · {line.why}"
+        yield line.text
 
 
-def _print_table(out: Output, shown: ShownContext) -> None:
+def _table(context: ShownContext) -> ItemTable[ShownLine]:
     columns: list[Column[ShownLine]] = [
-        Column("part", lambda one: one.part, prose=True),
-        Column("tokens", lambda one: f"{one.tokens:,}"),
-        Column("state", lambda one: "cached" if one.cached else "fresh"),
-        Column("origin", lambda one: one.origin, least=120),
-        Column("why", lambda one: one.why, prose=True),
+        Column("part", lambda line: line.part, prose=True),
+        Column("tokens", lambda line: f"{line.tokens:,}"),
+        Column("state", _state),
+        Column("origin", lambda line: line.origin, least=120),
+        Column("why", lambda line: line.why, prose=True),
         Column("first words", _first_words, least=80),
     ]
-    out.table(columns, shown.lines, empty="A model would be shown nothing.")
-    out.line()
-    out.grid(_totals(shown))
+    return ItemTable(columns, context.lines, "A model would be shown nothing.")
 
 
 def _first_words(line: ShownLine) -> str:
     return first_words(_TAG.sub("", line.text), wide=170)
 
 
-def _totals(shown: ShownContext) -> list[tuple[str, str]]:
-    cached = sum(line.tokens for line in shown.lines if line.cached)
-    of = "" if shown.turn_id is None else f"step {shown.step} of {shown.turn_id}, "
-    facts = [
-        ("model", shown.model or "unknown"),
-        ("prefix", f"{of}epoch {shown.epoch}: {shown.why}"),
-        ("tokens", f"about {shown.tokens:,}, {cached:,} of them sent before"),
+def _totals(context: ShownContext) -> list[tuple[str, str]]:
+    cached = sum(line.tokens for line in context.lines if line.cached)
+    of = "" if context.turn_id is None else f"step {context.step} of {context.turn_id}, "
+    rows = [
+        ("model", context.model or "unknown"),
+        ("prefix", f"{of}epoch {context.epoch}: {context.why}"),
+        ("tokens", f"about {context.tokens:,}, {cached:,} of them sent before"),
     ]
-    if shown.tokens_in:
-        counted = f"{shown.tokens_in:,} in ({shown.tokens_cached:,} cached), "
-        facts.append(("vendor", f"counted {counted}{shown.tokens_out:,} out"))
-    return facts
+    if context.tokens_in:
+        counted = f"{context.tokens_in:,} in ({context.tokens_cached:,} cached), "
+        rows.append(("vendor", f"counted {counted}{context.tokens_out:,} out"))
+    return rows
 
 
 @command(app, "fold")
-def fold(options: Options, agent: AgentRecord) -> None:
-    """Fold the older half of what an agent sees into a summary; the originals stay."""
-
-    async def errand(home: Asterism) -> CompactionResult:
-        return await home.contexts.fold(agent)
-
-    folded = visit(options, errand)
-    out = Output(json=options.json)
-    if out.json:
-        out.data(plain(folded))
-        return
-    summary = folded.summary
-    facts = f", and saved {plural(folded.facts, 'fact')} into the archive" if folded.facts else ""
-    out.line(
-        f"Folded {plural(summary.messages, 'message')} of about {summary.tokens:,} tokens into "
+async def fold(home: Asterism, agent: AgentArgument) -> Result:
+    """Compact the older half of what an agent sees into a summary; the originals stay."""
+    compacted = await home.contexts.fold(agent)
+    summary, count = compacted.summary, compacted.facts
+    facts = f", and saved {plural(count, 'fact')} into the archive" if count else ""
+    line = (
+        f"Compacted {plural(summary.messages, 'message')} of about {summary.tokens:,} tokens into "
         f"summary {summary.id} (by {summary.made_by}){facts}:"
     )
-    out.line(summary.text)
+    return Result(compacted, line, summary.text)

@@ -4,64 +4,50 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from asterism.cli.archive import print_hits, print_passages
-from asterism.cli.block import print_list
-from asterism.cli.context import print_context
-from asterism.cli.home import visit
-from asterism.cli.options import Options, command, group
-from asterism.cli.search import Asked
+from asterism.cli.archive import hits_result, list_passages
+from asterism.cli.block import blocks_result
+from asterism.cli.commands import Options, argument, command, group
+from asterism.cli.context import context_result
+from asterism.cli.inputs import AgentArgument
+from asterism.cli.search import SearchOptions
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
-    from asterism.memory.blocks import VisibleBlock
+    from asterism.cli.output import Result
 
 app = group("Other spellings of commands about memory.")
 
-AgentRecord = Annotated[str, typer.Argument(metavar="AGENT", help="The agent's name or id.")]
+Query = Annotated[str, argument("QUERY", "Any text is a query.")]
 
 
-@command(app, "list-core")
-def list_core(options: Options, agent: AgentRecord) -> None:
+@command(app, "list-core", readonly=True)
+async def list_core(home: Asterism, agent: AgentArgument) -> Result:
     """Show the core blocks that an agent sees; like "block list"."""
+    from asterism.types.memory import BlockType
 
-    async def errand(home: Asterism) -> list[VisibleBlock]:
-        from asterism.types.memory import BlockType
-
-        found = await home.blocks.list(agent)
-        return [one for one in found if one.block.type is BlockType.CORE]
-
-    print_list(options, visit(options, errand, readonly=True))
+    blocks = await home.blocks.list(agent)
+    return blocks_result([seen for seen in blocks if seen.block.type is BlockType.CORE])
 
 
 @command(app, "list-archival")
-def list_archival(options: Options, agent: AgentRecord) -> None:
+async def list_archival(options: Options, agent: AgentArgument) -> Result:
     """Show the passages of an agent; like "archive list"."""
-    print_passages(options, agent)
+    return await list_passages(options, agent)
 
 
-@command(app, "show-context")
-def show_context(options: Options, agent: AgentRecord) -> None:
+@command(app, "show-context", readonly=True)
+async def show_context(home: Asterism, agent: AgentArgument) -> Result:
     """Show what a model would be shown now; like "context show"."""
-    print_context(options, agent)
+    return await context_result(home, agent)
 
 
 @command(app, "search-archival")
-def search_archival(
-    options: Options,
-    agent: AgentRecord,
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="Any text is a query.")],
-) -> None:
+async def search_archival(options: Options, agent: AgentArgument, query: Query) -> Result:
     """Search the passages of an agent; like "archive search --in passages"."""
-    print_hits(options, Asked(query, agent=agent, within=("passages",)))
+    return await hits_result(options, SearchOptions(query, agent=agent, within=("passages",)))
 
 
 @command(app, "search-conversations")
-def search_conversations(
-    options: Options,
-    agent: AgentRecord,
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="Any text is a query.")],
-) -> None:
+async def search_conversations(options: Options, agent: AgentArgument, query: Query) -> Result:
     """Search the messages of an agent; like "search --in messages"."""
-    print_hits(options, Asked(query, agent=agent, within=("messages",)))
+    return await hits_result(options, SearchOptions(query, agent=agent, within=("messages",)))

@@ -1,83 +1,95 @@
-"""`asterism doctor`: what is wrong, and how to put it right."""
+"""`asterism doctor`: what is wrong, and how to fix it."""
 
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
 import shutil
 import sys
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import asdict
+from collections.abc import AsyncIterator, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from asterism.cli.finding import BAD, LOOK, OK, CheckResult
-from asterism.cli.home import stored_keys
-from asterism.cli.options import Options
-from asterism.cli.output import Output, console
-from asterism.cli.text import plural, printable
-from asterism.errors import AsterismError, StoreMissing
+from asterism.cli import log
+from asterism.cli.commands import FAILED, Options, flag, stored_keys
+from asterism.cli.output import Result, console, plural, printable
+from asterism.errors import AsterismError, Conflict, StoreMissing
 from asterism.private import others_may
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
+    from asterism.app.keys import StoredKeys
+    from asterism.cli.output import Output
     from asterism.config import Settings
+    from asterism.tools.mcp.clients import McpServerStatus
 
+OK, LOOK, BAD = "ok", "look", "bad"
 _MARKS = {OK: ("✓", "green"), LOOK: ("!", "yellow"), BAD: ("✗", "red")}
 _LITTLE_ROOM, _NO_ROOM = 500_000_000, 20_000_000
+_MODEL_TIMEOUT = 20.0
+"""Seconds that a model has for its one token."""
+_SERVER_TIMEOUT = 60.0
 
 
-def doctor(
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """What one check found."""
+
+    check: str
+    state: str
+    """`ok`, `look` (works, but look at it) or `bad` (does not work)."""
+    text: str
+    remedy: str = ""
+
+
+async def doctor(
     options: Options,
     offline: Annotated[
-        bool, typer.Option("--offline", help="Do not ask the models, only look at what is here.")
+        bool, flag("--offline", "Do not ask the models, only look at what is here.")
     ] = False,
-) -> None:
-    """Say what is wrong and how to put it right, and ask each model for one token.
+) -> Result:
+    """Show what is wrong and how to fix it, and ask each model for one token.
 
     Of what is at rest it only reads, and so works beside a running process.
     """
-    from asterism.cli import log
-
     log.start(None)
-    findings = asyncio.run(_examine(options, offline=offline))
-    out = Output(json=options.json)
-    if out.json:
-        out.data([asdict(finding) for finding in findings])
-    else:
-        _print(findings)
-    if any(finding.state == BAD for finding in findings):
-        raise typer.Exit(1)
+    findings = await _examine(options, offline=offline)
+    is_bad = any(finding.state == BAD for finding in findings)
+    return Result(findings, _Findings(findings), code=FAILED if is_bad else 0)
 
 
-def _print(findings: list[CheckResult]) -> None:
-    if not sys.stdout.isatty():
-        for finding in findings:
+@dataclass(frozen=True, slots=True)
+class _Findings:
+    """What the checks found, each with a mark."""
+
+    findings: list[CheckResult]
+
+    def show(self, out: Output) -> None:
+        if sys.stdout.isatty():
+            self._show_rich()
+            return
+        for finding in self.findings:
             remedy = f" → {finding.remedy}" if finding.remedy else ""
-            said = f"{finding.text}{remedy}".replace("\n", " ")
-            Output(json=False).line(f"{_MARKS[finding.state][0]} {finding.check:<13} {said}")
-        return
-    from rich.table import Table
-    from rich.text import Text
+            text = f"{finding.text}{remedy}".replace("\n", " ")
+            out.line(f"{_MARKS[finding.state][0]} {finding.check:<13} {text}")
 
-    screen = console()
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 0))
-    for finding in findings:
-        mark, style = _MARKS[finding.state]
-        told = Text(printable(finding.text), overflow="fold")
-        if finding.remedy:
-            told.append(f"\n→ {printable(finding.remedy)}", style)
-        table.add_row(Text(mark, style), Text(finding.check, "bold"), told)
-    screen.print(table)
+    def _show_rich(self) -> None:
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 0))
+        for finding in self.findings:
+            mark, style = _MARKS[finding.state]
+            text = Text(printable(finding.text), overflow="fold")
+            if finding.remedy:
+                text.append(f"\n→ {printable(finding.remedy)}", style)
+            table.add_row(Text(mark, style), Text(finding.check, "bold"), text)
+        console().print(table)
 
 
 async def _examine(options: Options, *, offline: bool) -> list[CheckResult]:
-    from asterism.cli.mcp_check import check_servers
-    from asterism.cli.model_check import check_models
-    from asterism.cli.sandbox_check import check_sandbox
-
     place = options.place
     findings = [_python(), *_directory(place)]
     settings, finding = _configuration(options)
@@ -86,11 +98,11 @@ async def _examine(options: Options, *, offline: bool) -> list[CheckResult]:
         return findings
     models = {settings.default_model}
     findings += [finding async for finding in _store(options, settings, models)]
-    # What is wrong with the store was told just now.
+    # What is wrong with the store is reported above.
     async with stored_keys(options, lenient=True) as keys:
-        findings += await check_models(settings, models, keys, offline=offline)
-    findings.append(await check_sandbox(settings, place))
-    findings += await check_servers(options, settings, offline=offline)
+        findings += await _check_models(settings, models, keys, offline=offline)
+    findings.append(await _check_sandbox(settings, place))
+    findings += await _check_servers(options, settings, offline=offline)
     return [*findings, *_channels(settings)]
 
 
@@ -107,7 +119,9 @@ def _directory(place: Path) -> Iterator[CheckResult]:
         yield CheckResult("data", LOOK, f"{place} is not there yet.", '"asterism" creates it.')
         return
     if not place.is_dir():
-        yield CheckResult("data", BAD, f"{place} is no directory.", "Choose another with --data.")
+        yield CheckResult(
+            "data", BAD, f"{place} is not a directory.", "Choose another with --data."
+        )
         return
     if not os.access(place, os.W_OK | os.X_OK):
         remedy = "Give this user write access, or choose another with --data."
@@ -116,16 +130,16 @@ def _directory(place: Path) -> Iterator[CheckResult]:
         yield CheckResult("data", OK, str(place))
     yield from _access(place)
     free = shutil.disk_usage(place).free
-    said = f"{free / 1e9:,.1f} GB free"
+    text = f"{free / 1e9:,.1f} GB free"
     if free < _LITTLE_ROOM:
         state = BAD if free < _NO_ROOM else LOOK
-        yield CheckResult("room", state, said, "Free some space: turns wait when the disk is full.")
+        yield CheckResult("room", state, text, "Free some space: turns wait when the disk is full.")
     else:
-        yield CheckResult("room", OK, said)
+        yield CheckResult("room", OK, text)
 
 
 def _access(place: Path) -> Iterator[CheckResult]:
-    """Tell what other users of the machine may do with what is here."""
+    """Say what other users of the machine may do with what is here."""
     database = place / "asterism.db"
     if others := others_may(place):
         remedy = f'Run "chmod 700 {place}".'
@@ -147,10 +161,10 @@ def _configuration(options: Options) -> tuple[Settings | None, CheckResult]:
     except AsterismError as error:
         remedy = f"Correct it in {file} or in the environment."
         return None, CheckResult("configuration", BAD, error.message, remedy)
-    said = (
+    text = (
         str(file) if file.exists() else f"{file} is not there, and need not be: defaults are used."
     )
-    return settings, CheckResult("configuration", OK, said)
+    return settings, CheckResult("configuration", OK, text)
 
 
 # -- the store -----------------------------------------------------------------------------------
@@ -189,7 +203,7 @@ async def _store(
 
 
 def _is_new(place: Path) -> bool:
-    """Tell whether there has never been a database."""
+    """Say whether there has never been a database."""
     return not any(place.glob("asterism.db*")) and not (place / "snapshots").exists()
 
 
@@ -201,15 +215,15 @@ async def _contents(home: Asterism, place: Path, models: set[str]) -> AsyncItera
     yield CheckResult("agents", OK, plural(len(agents), "agent"))
     holder = None if home.database.distributed else holder_of(place)
     if not home.database.distributed:
-        said = f"process {holder} is at work here" if holder else "none is at work here"
-        yield CheckResult("process", OK, said)
+        text = f"process {holder} is at work here" if holder else "none is at work here"
+        yield CheckResult("process", OK, text)
     yield await _searching(home)
     async for finding in _left(home, at_work=bool(holder) or home.database.distributed):
         yield finding
 
 
 async def _searching(home: Asterism) -> CheckResult:
-    """Tell by what texts are found."""
+    """Say by what texts are found."""
     encoder = home.settings.search.encoder
     if encoder == "none":
         return CheckResult("search", OK, "by words and static vectors; no encoder is wanted")
@@ -220,19 +234,19 @@ async def _searching(home: Asterism) -> CheckResult:
 
 
 async def _left(home: Asterism, *, at_work: bool) -> AsyncIterator[CheckResult]:
-    """Tell what waits for a process or for a person."""
+    """Say what waits for a process or for a person."""
     unfinished = len(await home.turns.unfinished())
     if unfinished and not at_work:
-        said = f"{plural(unfinished, 'message')} not answered yet"
-        yield CheckResult("turns", LOOK, said, '"asterism" or "asterism serve" goes on with them.')
+        text = f"{plural(unfinished, 'message')} not answered yet"
+        yield CheckResult("turns", LOOK, text, '"asterism" or "asterism serve" goes on with them.')
     else:
         yield await _stuck(home)
     if count := len(await home.approvals.list()):
-        said = f"{plural(count, 'question')} without an answer"
-        yield CheckResult("approvals", LOOK, said, '"asterism approval list" shows them.')
+        text = f"{plural(count, 'question')} without an answer"
+        yield CheckResult("approvals", LOOK, text, '"asterism approval list" shows them.')
     if count := len(await home.outbox.list("dead")):
-        said = f"{plural(count, 'message')} could not be delivered"
-        yield CheckResult("outbox", LOOK, said, '"asterism outbox list --state dead" shows why.')
+        text = f"{plural(count, 'message')} could not be delivered"
+        yield CheckResult("outbox", LOOK, text, '"asterism outbox list --state dead" shows why.')
     if count := len(await home.notices.list()):
         yield CheckResult(
             "notices",
@@ -273,3 +287,158 @@ def _channels(settings: Settings) -> Iterator[CheckResult]:
             yield CheckResult("channel", BAD, f"{name}: {error.message}")
         else:
             yield CheckResult("channel", OK, f"{name} ({configured.type})")
+
+
+# -- models ----------------------------------------------------------------------------------------
+
+
+async def _check_models(
+    settings: Settings, models: Iterable[str], keys: StoredKeys, *, offline: bool
+) -> list[CheckResult]:
+    """Ask every model of these chains for one token, all at the same time."""
+    from asterism.types.agents import chain_of
+
+    named = sorted({name for chain in models for name in chain_of(chain)})
+    findings = await asyncio.gather(
+        *(_check_model(settings, model, keys, offline=offline) for model in named)
+    )
+    in_use = {model.partition(":")[0] for model in named}
+    unused = [vendor for vendor in settings.models if vendor not in in_use]
+    return [*findings, *(_unused_vendor(vendor) for vendor in unused)]
+
+
+def _unused_vendor(vendor: str) -> CheckResult:
+    text = f"[models.{vendor}] is configured, and no agent uses it; it was not asked"
+    return CheckResult("model", OK, text)
+
+
+async def _check_model(
+    settings: Settings, model: str, keys: StoredKeys, *, offline: bool
+) -> CheckResult:
+    from asterism import plugins
+    from asterism.config.vendors import EMBEDDED
+
+    vendor, _, name = model.partition(":")
+    if settings.api_of(vendor, plugins.names("models")) == "demo":
+        text = f"{model} is built in, and not a language model."
+        return CheckResult("model", LOOK, text, '"asterism setup" finds or fetches a real one.')
+    if vendor == EMBEDDED and (problem := _lacks_weights(name)):
+        return problem
+    if offline:
+        return _check_offline(settings, model, keys)
+    return await _ask_model(settings, model, keys, embedded=vendor == EMBEDDED)
+
+
+async def _ask_model(
+    settings: Settings, model: str, keys: StoredKeys, *, embedded: bool
+) -> CheckResult:
+    from asterism.app.discovery import try_model
+
+    try:
+        async with asyncio.timeout(_MODEL_TIMEOUT):
+            trial = await try_model(settings, model, most=1, secret=keys.get)
+    except AsterismError as error:
+        return CheckResult("model", BAD, error.message)
+    except TimeoutError:
+        text = f"{model} text nothing within {_MODEL_TIMEOUT:g} s."
+        return CheckResult("model", BAD, text, "Ask it again when its server is less busy.")
+    how = "; it ran in a process of its own, which has ended" if embedded else ""
+    return CheckResult("model", OK, f"{model} answers after {trial.seconds:.1f} s{how}")
+
+
+def _check_offline(settings: Settings, model: str, keys: StoredKeys) -> CheckResult:
+    """See, without asking anybody, whether a model could be asked."""
+    from asterism import plugins
+    from asterism.app.keys import key_place
+
+    vendor = model.partition(":")[0]
+    known = plugins.names("models")
+    if settings.api_of(vendor, known) not in known:
+        text = f"{model} names the vendor {vendor!r}, which is not known or lacks its plugin."
+        return CheckResult("model", BAD, text, f"Known: {', '.join(known)}. See [models.{vendor}].")
+    place = key_place(settings, vendor, keys, os.environ)
+    if place.lacks:
+        remedy = (
+            f'Set it, run "asterism key set {vendor}", or write key under [models.{vendor}] in '
+            "asterism.toml."
+        )
+        return CheckResult("model", BAD, f"{model} needs a key, but {place.problem}.", remedy)
+    return CheckResult("model", OK, f"{model} is configured; without --offline it is asked")
+
+
+def _lacks_weights(name: str) -> CheckResult | None:
+    from asterism.config.vendors import can_embed
+    from asterism.models.embedded.weights import WeightsDirectory
+
+    if not can_embed():
+        text = f"embedded:{name} needs xllamacpp, which is not installed."
+        return CheckResult("model", BAD, text, "pip install 'asterism[embedded]'")
+    try:
+        if WeightsDirectory().path(name) is not None:
+            return None
+    except AsterismError as error:
+        return CheckResult("model", BAD, error.message)
+    text = f"The weights of embedded:{name} are not on this machine."
+    return CheckResult("model", BAD, text, f'"asterism model pull {name}" gets them.')
+
+
+# -- sandbox and MCP servers -----------------------------------------------------------------------
+
+
+async def _check_sandbox(settings: Settings, place: Path) -> CheckResult:
+    """Say which sandbox programs would run in, after trying it."""
+    from asterism.tools.builtin.shell import Workspaces, sandbox_status
+
+    found = await sandbox_status(Workspaces(place, lambda: settings))
+    if found.problem:
+        return CheckResult("sandbox", LOOK, found.problem, "Until then shell and own Python fail.")
+    if found.kind == "unsandboxed":
+        remedy = "Install bubblewrap, and take sandbox.allow_unsandboxed out of asterism.toml."
+        return CheckResult("sandbox", LOOK, "Programs run with your rights.", remedy)
+    limitations = "; ".join(found.limitations)
+    return CheckResult("sandbox", OK, f"{found.kind}: {limitations}" if limitations else found.kind)
+
+
+async def _check_servers(
+    options: Options, settings: Settings, *, offline: bool
+) -> list[CheckResult]:
+    """Ask each server for its tools; offline, say what is known of them."""
+    if not settings.mcp:
+        return []
+    if importlib.util.find_spec("mcp") is None:
+        remedy = "Install it with: pip install 'asterism[mcp]'."
+        return [CheckResult("mcp", BAD, "servers are configured, but mcp is not installed", remedy)]
+    from asterism.app import Asterism
+
+    try:
+        async with Asterism.open(options.data, config=options.config, readonly=True) as home:
+            checks = (_check_server(home, server, offline) for server in home.mcp.list())
+            return list(await asyncio.gather(*checks))
+    except StoreMissing:
+        text = f"{plural(len(settings.mcp), 'server')} configured, not asked yet"
+        return [CheckResult("mcp", OK, text)]
+    except AsterismError as error:
+        return [CheckResult("mcp", BAD, error.message)]
+
+
+async def _check_server(home: Asterism, server: McpServerStatus, offline: bool) -> CheckResult:
+    if not server.settings.enabled:
+        return CheckResult("mcp", OK, f"{server.name}: off")
+    if not offline:
+        try:
+            async with asyncio.timeout(_SERVER_TIMEOUT):
+                server = await home.mcp.ask(server.name)
+        except TimeoutError:
+            return CheckResult("mcp", BAD, f"{server.name}: no answer within {_SERVER_TIMEOUT:g} s")
+        except Conflict as error:
+            return CheckResult("mcp", LOOK, error.message)
+        except AsterismError as error:
+            return CheckResult("mcp", BAD, error.message)
+    if server.listing is None:
+        return CheckResult("mcp", OK, f"{server.name}: not asked yet")
+    text = f"{server.name}: {plural(server.offered, 'tool')}, protocol {server.listing.protocol}"
+    refused = [offer for offer in server.tools if offer.refused and not offer.excluded]
+    if not refused:
+        return CheckResult("mcp", OK, text)
+    remedy = f'"asterism mcp tools {server.name}" shows why.'
+    return CheckResult("mcp", LOOK, f"{text}; {plural(len(refused), 'tool')} not offered", remedy)

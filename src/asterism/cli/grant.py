@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from asterism.cli.asked import read_limits, read_pattern, spell
-from asterism.cli.given import read_since
-from asterism.cli.home import visit
-from asterism.cli.options import Options, command, group
-from asterism.cli.output import Column, Output
-from asterism.cli.turn import names
+from asterism.cli.approval import grant_text, read_limits, read_pattern
+from asterism.cli.commands import Options, argument, command, flag, group, open_home, option
+from asterism.cli.inputs import read_since
+from asterism.cli.output import Column, ItemTable, Result
 from asterism.errors import InvalidInput
 from asterism.times import local_short
+from asterism.views import agent_names, grant_view
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
@@ -22,67 +18,50 @@ if TYPE_CHECKING:
 
 app = group("See what agents may do without asking each time, and change it.")
 
-AgentName = Annotated[
-    str | None, typer.Option("--agent", "-a", metavar="NAME", help="Whose calls are meant.")
-]
+AgentName = Annotated[str | None, option("--agent -a", "NAME", "Whose calls are meant.")]
 
 
-@command(app, "list")
-def list_grants(
-    options: Options,
+@command(app, "list", readonly=True)
+async def list_grants(
+    home: Asterism,
     agent: AgentName = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Also those that ended or were revoked.")
-    ] = False,
-) -> None:
-    """Show what was granted and still counts."""
-
-    async def errand(home: Asterism) -> tuple[list[Grant], dict[str, str]]:
-        return await home.grants.list(agent, everything=everything), await names(home)
-
-    found, called = visit(options, errand, readonly=True)
-    out = Output(json=options.json)
-    if out.json:
-        out.data([{**asdict(one), "agent": called.get(one.agent_id or "")} for one in found])
-        return
+    everything: Annotated[bool, flag("--all", "Also those that ended or were revoked.")] = False,
+) -> Result:
+    """Show the grants that still count."""
+    grants = await home.grants.list(agent, everything=everything)
+    agents = await agent_names(home)
     columns: list[Column[Grant]] = [
-        Column("grant", lambda one: one.id),
-        Column("agent", lambda one: called.get(one.agent_id or "", "all agents"), prose=True),
-        Column("allows", spell, prose=True),
-        Column("given", lambda one: local_short(one.given_at), least=90),
+        Column("grant", lambda grant: grant.id),
+        Column("agent", lambda grant: agents.get(grant.agent_id or "", "all agents"), prose=True),
+        Column("allows", grant_text, prose=True),
+        Column("given", lambda grant: local_short(grant.given_at), least=90),
     ]
     if everything:
         columns.append(
-            Column("revoked", lambda one: local_short(one.revoked_at) if one.revoked_at else "")
+            Column(
+                "revoked", lambda grant: local_short(grant.revoked_at) if grant.revoked_at else ""
+            )
         )
-    out.table(columns, found, empty="Nothing is granted: agents ask each time.")
+    shapes = [grant_view(grant, agents) for grant in grants]
+    return Result(shapes, ItemTable(columns, grants, "Nothing is granted: agents ask each time."))
 
 
 @command(app, "give")
-def give(
+async def give(
     options: Options,
-    tool: Annotated[str, typer.Argument(metavar="TOOL", help="The tool, or a glob: file*.")],
+    tool: Annotated[str, argument("TOOL", "The tool, or a glob: file*.")],
     agent: AgentName = None,
-    everybody: Annotated[bool, typer.Option("--everybody", help="Calls of all agents.")] = False,
+    everybody: Annotated[bool, flag("--everybody", "Calls of all agents.")] = False,
     pattern: Annotated[
-        list[str] | None,
-        typer.Option("--pattern", metavar="ARGUMENT=GLOB", help="Which calls; several times."),
+        list[str] | None, option("--pattern", "ARGUMENT=GLOB", "Which calls; several times.")
     ] = None,
-    until: Annotated[
-        str | None, typer.Option("--until", metavar="TIME", help="When it ends.")
-    ] = None,
-    uses: Annotated[
-        int | None, typer.Option("--uses", metavar="COUNT", help="For how many calls.")
-    ] = None,
+    until: Annotated[str | None, option("--until", "TIME", "When it ends.")] = None,
+    uses: Annotated[int | None, option("--uses", "COUNT", "For how many calls.")] = None,
     limit: Annotated[
         list[str] | None,
-        typer.Option(
-            "--limit",
-            metavar="LIMIT",
-            help="An amount each (50) or calls a day (3/day); several times.",
-        ),
+        option("--limit", "LIMIT", "An amount each (50) or calls a day (3/day); several times."),
     ] = None,
-) -> None:
+) -> Result:
     """Let an agent call a tool without asking."""
     if (agent is None) != everybody:
         raise InvalidInput(
@@ -91,9 +70,8 @@ def give(
     last = read_since(until) if until is not None else None
     globs = read_pattern(pattern)
     amount, per_day = read_limits(limit)
-
-    async def errand(home: Asterism) -> Grant:
-        return await home.grants.give(
+    async with open_home(options) as home:
+        grant = await home.grants.give(
             tool,
             agent=agent,
             pattern=globs,
@@ -102,28 +80,15 @@ def give(
             amount=amount,
             per_day=per_day,
         )
-
-    grant = visit(options, errand)
-    out = Output(json=options.json)
-    if out.json:
-        out.data(asdict(grant))
-        return
-    out.line(f"{grant.id}: {agent or 'all agents'} may make {spell(grant)} without asking.")
+    who = agent or "all agents"
+    return Result(grant, f"{grant.id}: {who} may make {grant_text(grant)} without asking.")
 
 
 @command(app, "revoke")
-def revoke(
-    options: Options,
-    grant: Annotated[str, typer.Argument(metavar="ID", help="The grant's id.")],
-) -> None:
+async def revoke(
+    home: Asterism,
+    grant: Annotated[str, argument("ID", "The grant's id.")],
+) -> Result:
     """Take a grant back; from the next call on the agent asks again."""
-
-    async def errand(home: Asterism) -> Grant:
-        return await home.grants.revoke(grant)
-
-    found = visit(options, errand)
-    out = Output(json=options.json)
-    if out.json:
-        out.data(asdict(found))
-        return
-    out.line(f"{found.id} is revoked: {spell(found)} are asked for again.")
+    revoked = await home.grants.revoke(grant)
+    return Result(revoked, f"{revoked.id} is revoked: {grant_text(revoked)} are asked for again.")

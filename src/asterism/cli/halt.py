@@ -1,50 +1,29 @@
-"""`asterism halt` and `asterism resume`: everything stands still, and goes on."""
+"""`asterism halt` and `asterism resume`: all agents stop, and go on."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from asterism.cli.home import visit
-from asterism.cli.options import Options
-from asterism.cli.output import Output
+from asterism.cli.commands import argument
+from asterism.cli.output import Result
 from asterism.times import local_text
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
-    from asterism.types.agents import Halt
 
 
-def halt(
-    options: Options,
-    reason: Annotated[
-        str, typer.Argument(metavar="REASON", help="Why; it is shown until they go on.")
-    ],
-) -> None:
+async def halt(
+    home: Asterism,
+    reason: Annotated[str, argument("REASON", "Why; it is shown until they go on.")],
+) -> Result:
     """Stop all agents until "asterism resume"; what comes in meanwhile waits."""
-
-    async def errand(home: Asterism) -> Halt:
-        return await home.halts.halt(reason)
-
-    stopped = visit(options, errand)
-    out = Output(json=options.json)
-    if out.json:
-        out.data(asdict(stopped))
-    else:
-        out.line('Everything is halted. "asterism resume" lets the agents go on.')
+    halted = await home.halts.halt(reason)
+    return Result(halted, 'Everything is halted. "asterism resume" lets the agents go on.')
 
 
-def resume(options: Options) -> None:
+async def resume(home: Asterism) -> Result:
     """Let all agents go on after a halt."""
-
-    async def errand(home: Asterism) -> Halt:
-        return await home.halts.resume()
-
-    stood = visit(options, errand)
-    out = Output(json=options.json)
-    if out.json:
-        out.data(asdict(stood))
-    else:
-        out.line(f"The agents go on. They were halted {local_text(stood.at)}: {stood.reason}")
+    halted = await home.halts.resume()
+    return Result(
+        halted, f"The agents go on. They were halted {local_text(halted.at)}: {halted.reason}"
+    )

@@ -6,12 +6,9 @@ import os
 import sys
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from asterism.cli.home import visit
-from asterism.cli.options import Options, command, group
-from asterism.cli.output import Column, Output
-from asterism.cli.text import plural
+from asterism.cli.commands import Options, argument, command, flag, group, open_home, option
+from asterism.cli.output import Column, ItemTable, Result, plural
+from asterism.cli.terminal import ask_secret
 from asterism.errors import InvalidInput
 from asterism.times import local_short, local_text
 
@@ -21,46 +18,36 @@ if TYPE_CHECKING:
 
 app = group("Store the keys of vendors and tools, encrypted; they are never shown.")
 
-Name = Annotated[
-    str,
-    typer.Argument(metavar="NAME", help="A vendor's name, such as openai, or one of your own."),
-]
+Name = Annotated[str, argument("NAME", "A vendor's name, such as openai, or one of your own.")]
 _SHORT = 8
 
 
 @command(app, "set")
-def set_key(
+async def set_key(
     options: Options,
     name: Name,
-    stdin: Annotated[
-        bool, typer.Option("--stdin", help="Read the key from standard input.")
-    ] = False,
+    stdin: Annotated[bool, flag("--stdin", "Read the key from standard input.")] = False,
     from_env: Annotated[
-        str | None,
-        typer.Option("--from-env", metavar="VAR", help="Take it from this environment variable."),
+        str | None, option("--from-env", "VAR", "Take it from this environment variable.")
     ] = None,
-) -> None:
+) -> Result:
     """Store a key; it is asked for, and not shown while it is typed."""
-    value = _given(name, stdin, from_env)
-
-    async def errand(home: Asterism) -> tuple[bool, str]:
+    value = _read_key(name, stdin, from_env)
+    async with open_home(options) as home:
         replaced = await home.keys.set(name, value, by="cli")
-        return replaced, home.keys.place()
-
-    replaced, place = visit(options, errand)
-    out = Output(json=options.json)
-    if out.json:
-        out.data({"name": name, "replaced": replaced})
-        return
-    what = "It takes the place of the former one. " if replaced else ""
-    out.line(f"{name} is stored, encrypted. {what}The master key is in {place}: keep a copy of it.")
+        place = home.keys.place()
+    former = "It replaces the former one. " if replaced else ""
+    lines = [
+        f"{name} is stored, encrypted. {former}The master key is in {place}: keep a copy of it."
+    ]
     if len(value.strip()) < _SHORT:
-        out.line(
+        lines.append(
             f"It has fewer than {_SHORT} characters: it cannot be taken out of logs and texts."
         )
+    return Result({"name": name, "replaced": replaced}, *lines)
 
 
-def _given(name: str, stdin: bool, from_env: str | None) -> str:
+def _read_key(name: str, stdin: bool, from_env: str | None) -> str:
     if stdin and from_env:
         raise InvalidInput(
             "--stdin and --from-env exclude each other. Give one of them. Nothing was stored."
@@ -80,60 +67,40 @@ def _given(name: str, stdin: bool, from_env: str | None) -> str:
             f"There is no terminal to type the key of {name!r} at. Give it with --stdin or "
             "--from-env. Nothing was stored."
         )
-    from getpass import getpass
-
-    # It turns the echo off before it shows the prompt, so that nothing of the key is seen.
-    return getpass(f"Key of {name}: ")
+    return ask_secret(f"Key of {name}")
 
 
-@command(app, "list")
-def list_keys(options: Options) -> None:
+@command(app, "list", readonly=True)
+async def list_keys(home: Asterism) -> Result:
     """Show which keys are stored, since when and for what: never what they are."""
-
-    async def errand(home: Asterism) -> list[StoredKey]:
-        return await home.keys.list()
-
-    found = visit(options, errand, readonly=True)
-    out = Output(json=options.json)
-    if out.json:
-        out.data(found)
-        return
+    keys = await home.keys.list()
     columns: list[Column[StoredKey]] = [
-        Column("key", lambda one: one.name),
-        Column("stored", lambda one: local_text(one.created_at), least=80),
-        Column("last used", lambda one: local_short(one.used_at) if one.used_at else "never"),
-        Column("used by", lambda one: ", ".join(one.used_by) or "nothing", prose=True),
+        Column("key", lambda key: key.name),
+        Column("stored", lambda key: local_text(key.created_at), least=80),
+        Column("last used", lambda key: local_short(key.used_at) if key.used_at else "never"),
+        Column("used by", lambda key: ", ".join(key.used_by) or "nothing", prose=True),
     ]
-    if any(one.problem for one in found):
-        columns.append(Column("problem", lambda one: one.problem or "", prose=True))
-    out.table(columns, found, empty='No key is stored. "asterism key set NAME" stores one.')
+    if any(key.problem for key in keys):
+        columns.append(Column("problem", lambda key: key.problem or "", prose=True))
+    empty = 'No key is stored. "asterism key set NAME" stores one.'
+    return Result(keys, ItemTable(columns, keys, empty))
 
 
 @command(app, "remove")
-def remove(options: Options, name: Name) -> None:
+async def remove(home: Asterism, name: Name) -> Result:
     """Remove a key."""
-
-    async def errand(home: Asterism) -> None:
-        await home.keys.remove(name, by="cli")
-
-    visit(options, errand)
-    out = Output(json=options.json)
-    if out.json:
-        out.data({"name": name})
-    else:
-        out.line(f"{name} is removed. At its vendor it is still valid: withdraw it there, too.")
+    await home.keys.remove(name, by="cli")
+    return Result(
+        {"name": name},
+        f"{name} is removed. At its vendor it is still valid: withdraw it there, too.",
+    )
 
 
 @command(app, "rotate")
-def rotate(options: Options) -> None:
-    """Encrypt all keys anew, with a new master key where it is kept in a file or a keyring."""
-
-    async def errand(home: Asterism) -> tuple[int, str]:
-        return await home.keys.rotate(by="cli"), home.keys.place()
-
-    count, place = visit(options, errand)
-    out = Output(json=options.json)
-    if out.json:
-        out.data({"keys": count})
-    else:
-        out.line(f"{plural(count, 'key')} encrypted anew. The master key is in {place}.")
+async def rotate(home: Asterism) -> Result:
+    """Encrypt all keys again, with a new master key where it is kept in a file or a keyring."""
+    count = await home.keys.rotate(by="cli")
+    place = home.keys.place()
+    return Result(
+        {"keys": count}, f"{plural(count, 'key')} encrypted again. The master key is in {place}."
+    )

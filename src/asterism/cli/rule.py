@@ -1,17 +1,15 @@
-"""`asterism rule`: what an owner wants of an agent's calls, told to it and enforced."""
+"""`asterism rule`: what an owner wants of an agent's calls, read by the model and enforced."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from asterism.cli.home import visit
-from asterism.cli.options import Options, command, group
-from asterism.cli.output import Column, Output
-from asterism.cli.text import plural
+from asterism.cli.commands import Options, argument, command, group, open_home, option
+from asterism.cli.inputs import AgentArgument
+from asterism.cli.output import Column, ItemTable, Result, plural
 from asterism.errors import InvalidInput
+from asterism.views import rule_view
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
@@ -19,54 +17,35 @@ if TYPE_CHECKING:
 
 app = group("Give agents rules for their tools, see them and take them back.")
 
-AgentRecord = Annotated[str, typer.Argument(metavar="AGENT", help="The agent's name or id.")]
 
-
-@command(app, "list")
-def list_rules(options: Options, agent: AgentRecord) -> None:
+@command(app, "list", readonly=True)
+async def list_rules(home: Asterism, agent: AgentArgument) -> Result:
     """Show the rules of an agent, with the sentences that its model reads."""
-
-    async def errand(home: Asterism) -> list[Rule]:
-        return await home.rules.list(agent)
-
-    found = visit(options, errand, readonly=True)
-    out = Output(json=options.json)
-    if out.json:
-        out.data([_form(number, one) for number, one in enumerate(found, 1)])
-        return
+    rules = list(enumerate(await home.rules.list(agent), 1))
     columns: list[Column[tuple[int, Rule]]] = [
-        Column("rule", lambda one: str(one[0])),
-        Column("tool", lambda one: one[1].tool),
-        Column("kind", lambda one: one[1].kind.value),
-        Column("what its model reads", lambda one: str(one[1]), prose=True),
+        Column("rule", lambda row: str(row[0])),
+        Column("tool", lambda row: row[1].tool),
+        Column("kind", lambda row: row[1].kind.value),
+        Column("what its model reads", lambda row: str(row[1]), prose=True),
     ]
     empty = f'{agent} has no rules. "asterism rule add {agent} TOOL KIND" gives it one.'
-    out.table(columns, list(enumerate(found, 1)), empty=empty)
+    return Result([rule_view(*row) for row in rules], ItemTable(columns, rules, empty))
 
 
 @command(app, "add")
-def add(
+async def add(
     options: Options,
-    agent: AgentRecord,
-    tool: Annotated[
-        str | None, typer.Argument(metavar="TOOL", help="A tool, or a pattern such as 'web_*'.")
-    ] = None,
-    kind: Annotated[
-        str | None, typer.Argument(metavar="KIND", help="The kind, such as max_calls.")
-    ] = None,
+    agent: AgentArgument,
+    tool: Annotated[str | None, argument("TOOL", "A tool, or a pattern such as 'web_*'.")] = None,
+    kind: Annotated[str | None, argument("KIND", "The kind, such as max_calls.")] = None,
     values: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="VALUE", help="A number, a time such as 10m, other tools, or operations."
-        ),
+        argument("VALUE", "A number, a time such as 10m, other tools, or operations."),
     ] = None,
     file: Annotated[
-        Path | None,
-        typer.Option(
-            "--file", metavar="FILE", help="Add all rules of a TOML or JSON file instead."
-        ),
+        Path | None, option("--file", "FILE", "Add all rules of a TOML or JSON file instead.")
     ] = None,
-) -> None:
+) -> Result:
     """Give an agent a rule; it counts from its next turn on."""
     from asterism.config.rules import read_rules_file, rule_of
 
@@ -81,40 +60,18 @@ def add(
         )
     else:
         new = rule_of(tool, kind, values or ())
-
-    async def errand(home: Asterism) -> list[Rule]:
-        return await home.rules.add(agent, *new)
-
-    found = visit(options, errand)
-    out = Output(json=options.json)
-    if out.json:
-        out.data([_form(number, one) for number, one in enumerate(found, 1)])
-        return
-    for one in new:
-        out.line(str(one))
-    out.line(f"{agent} has {plural(len(found), 'rule')} now; its next turn goes by them.")
+    async with open_home(options) as home:
+        rules = await home.rules.add(agent, *new)
+    count = f"{agent} has {plural(len(rules), 'rule')} now; they count from its next turn on."
+    return Result([rule_view(*row) for row in enumerate(rules, 1)], *map(str, new), count)
 
 
 @command(app, "remove")
-def remove(
-    options: Options,
-    agent: AgentRecord,
-    number: Annotated[
-        int, typer.Argument(metavar="NUMBER", help='The number that "rule list" shows.')
-    ],
-) -> None:
+async def remove(
+    home: Asterism,
+    agent: AgentArgument,
+    number: Annotated[int, argument("NUMBER", 'The number that "rule list" shows.')],
+) -> Result:
     """Take a rule from an agent."""
-
-    async def errand(home: Asterism) -> Rule:
-        return await home.rules.remove(agent, number)
-
-    gone = visit(options, errand)
-    out = Output(json=options.json)
-    if out.json:
-        out.data(gone.form())
-    else:
-        out.line(f"Removed: {gone}")
-
-
-def _form(number: int, rule: Rule) -> dict[str, Any]:
-    return {"number": number, **rule.form(), "text": str(rule)}
+    rule = await home.rules.remove(agent, number)
+    return Result(rule.form(), f"Removed: {rule}")

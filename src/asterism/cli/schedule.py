@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from asterism.cli.home import visit
-from asterism.cli.options import Options, command, group
-from asterism.cli.output import Column, Output
+from asterism.cli.commands import command, group, option
+from asterism.cli.output import Column, ItemTable, Result
 from asterism.times import local_text
+from asterism.views import schedule_view
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
@@ -19,29 +16,21 @@ if TYPE_CHECKING:
 app = group("See what agents have planned.")
 
 
-@command(app, "list")
-def list_schedules(
-    options: Options,
-    agent: Annotated[
-        str | None, typer.Option("--agent", metavar="NAME", help="Only this agent's.")
-    ] = None,
-) -> None:
+@command(app, "list", readonly=True)
+async def list_schedules(
+    home: Asterism,
+    agent: Annotated[str | None, option("--agent", "NAME", "Only this agent's.")] = None,
+) -> Result:
     """Show schedules, the next of each agent first."""
-
-    async def errand(home: Asterism) -> list[tuple[AgentRecord, Schedule]]:
-        whose = await home.agents.list() if agent is None else [await home.agents.get(agent)]
-        return [(one, schedule) for one in whose for schedule in await home.schedules.list(one)]
-
-    found = visit(options, errand, readonly=True)
-    out = Output(json=options.json)
-    if out.json:
-        out.data([{**asdict(schedule), "agent": who.name} for who, schedule in found])
-        return
+    agents = await home.agents.list() if agent is None else [await home.agents.get(agent)]
+    found = [(who, schedule) for who in agents for schedule in await home.schedules.list(who)]
     columns: list[Column[tuple[AgentRecord, Schedule]]] = [
-        Column("schedule", lambda one: one[1].id, least=100),
-        Column("agent", lambda one: one[0].name, prose=True),
-        Column("due", lambda one: local_text(one[1].due_at)),
-        Column("rule", lambda one: one[1].cron or "once"),
-        Column("message", lambda one: one[1].text, prose=True),
+        Column("schedule", lambda row: row[1].id, least=100),
+        Column("agent", lambda row: row[0].name, prose=True),
+        Column("due", lambda row: local_text(row[1].due_at)),
+        Column("rule", lambda row: row[1].cron or "once"),
+        Column("message", lambda row: row[1].text, prose=True),
     ]
-    out.table(columns, found, empty="Nothing is scheduled. Ask an agent to remind you.")
+    empty = "Nothing is scheduled. Ask an agent to remind you."
+    shapes = [schedule_view(who, schedule) for who, schedule in found]
+    return Result(shapes, ItemTable(columns, found, empty))

@@ -1,17 +1,32 @@
-"""The screen of a chat: a turn is shown while it is under way."""
+"""The screen of a chat: a turn while it is under way, and the prompt below it."""
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable
+import select
+import sys
+import termios
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from asterism.cli.output import console
-from asterism.cli.text import one_line, printable
+from asterism.cli.output import console, one_line, printable
 
 if TYPE_CHECKING:
     from asterism.types.turns import Signal
 
+try:
+    import readline as _readline
+except ImportError:  # some builds of Python have none
+    readline: ModuleType | None = None
+else:
+    readline = _readline
+
+_HISTORY = "chat-history"
+MAX_HISTORY = 1_000
 _PARTS = re.compile(r"\n|[^\S\n]+|\S+")
 _DIM, _WARNING, _ERROR = "bright_black", "yellow", "red"
 
@@ -23,7 +38,7 @@ class Screen:
         self._console = console()
         self._text = _Typewriter(lambda text: self._write(text, ""), lambda: self.width)
         self._thought = _Typewriter(lambda text: self._write(text, _DIM), lambda: self.width)
-        self._said = ""
+        self._streamed = ""
         """What was streamed since the last step."""
         self._calls: dict[str, str] = {}
         self._open_call: str | None = None
@@ -84,7 +99,7 @@ class Screen:
     def _show_text(self, data: dict[str, Any]) -> None:
         self._end_call()
         self._thought.end()
-        self._said += data["text"]
+        self._streamed += data["text"]
         self._text.put(printable(data["text"]))
 
     def _show_reasoning(self, data: dict[str, Any]) -> None:
@@ -94,7 +109,7 @@ class Screen:
 
     def _show_call(self, data: dict[str, Any]) -> None:
         self._finish_line()
-        self._said = ""
+        self._streamed = ""
         self._calls[data["key"]] = data["name"]
         self._open_call = data["key"]
         arguments = one_line(data["arguments"], max(20, self.width // 2 - len(data["name"])))
@@ -112,7 +127,7 @@ class Screen:
             self._line(f"· {name} → {one_line(data['text'], max(20, self.width - 20))}", _DIM)
 
     def _show_again(self, data: dict[str, Any]) -> None:
-        self._said = ""
+        self._streamed = ""
         self._line(
             f"(The model was cut off and is asked again: {one_line(data['why'], 200)})", _DIM
         )
@@ -124,7 +139,7 @@ class Screen:
 
     def _show_parked(self, data: dict[str, Any]) -> None:
         self.show_questions(data["text"])
-        self._said = ""
+        self._streamed = ""
 
     def show_questions(self, questions: str) -> None:
         """Show questions that wait for an answer, and how to give it."""
@@ -138,7 +153,7 @@ class Screen:
     def _show_ended(self, data: dict[str, Any]) -> None:
         text = data["text"]
         if data["state"] == "done":
-            if text != self._said:  # nobody was watching when it was said
+            if text != self._streamed:  # nobody watched while it was written
                 self._finish_line()
                 self._text.put(printable(text))
             self._finish_line()
@@ -146,7 +161,7 @@ class Screen:
             self.note(f"({text})")
         else:
             self.fail(text)
-        self._said = self._waits_for = ""
+        self._streamed = self._waits_for = ""
         self._calls.clear()
 
     def _line(self, text: str, style: str) -> None:
@@ -214,3 +229,87 @@ class _Typewriter:
         self._write(self._space + self._word)
         self._column += len(self._space) + size
         self._space = self._word = ""
+
+
+# -- the prompt ------------------------------------------------------------------------------------
+
+
+class Prompt:
+    """Asks for a line; other threads may print above it while it waits."""
+
+    def __init__(self, place: Path, words: Sequence[str], *, coloured: bool) -> None:
+        """Make a prompt that keeps its history in `place` and completes `words`."""
+        mark = "› " if (sys.stdout.encoding or "").lower().startswith("utf") else "> "
+        self._plain = f"\x1b[1m{mark}\x1b[0m" if coloured else mark
+        # Readline must know what takes no room on the line.
+        self._prompt = f"\x01\x1b[1m\x02{mark}\x01\x1b[0m\x02" if coloured else mark
+        if readline is None:
+            self._prompt = self._plain
+        self._terminal = termios.tcgetattr(sys.stdin)
+        self._history = place / _HISTORY
+        self._words = words
+        self._lock = threading.Lock()
+        self._asking = False
+        self._announced: list[Callable[[], None]] = []
+        self._set_up()
+
+    def ask(self) -> str:
+        """Return what a person typed; raises EOFError or KeyboardInterrupt if they leave."""
+        with self._lock:
+            self._show_announced()
+            self._asking = True
+        try:
+            line = input(self._prompt)
+            # Without bracketed paste the lines of a paste come one by one.
+            while not _pastes_whole() and select.select([sys.stdin], [], [], 0.01)[0]:
+                line += "\n" + input()
+            return line
+        finally:
+            with self._lock:
+                self._asking = False
+
+    def announce(self, show: Callable[[], None]) -> None:
+        """Let `show` print above the prompt: now if a person is asked, else before the next ask."""
+        with self._lock:
+            self._announced.append(show)
+            if self._asking:
+                print("\r\x1b[J", end="")  # noqa: T201
+                self._show_announced()
+                typed = readline.get_line_buffer() if readline else ""
+                print(f"{self._plain}{typed}", end="", flush=True)  # noqa: T201
+
+    def close(self) -> None:
+        """Give the terminal back as it was, and keep the history for the next time."""
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, self._terminal)
+        if readline is not None:
+            readline.set_history_length(MAX_HISTORY)
+            with contextlib.suppress(OSError):
+                readline.write_history_file(self._history)
+
+    def _show_announced(self) -> None:
+        for show in self._announced:
+            show()
+        self._announced.clear()
+
+    def _set_up(self) -> None:
+        if readline is None:
+            return
+        if _is_gnu():
+            readline.parse_and_bind("set enable-bracketed-paste on")
+        readline.set_completer(self._complete)
+        readline.set_completer_delims(" ")
+        readline.parse_and_bind("tab: complete" if _is_gnu() else "bind ^I rl_complete")
+        with contextlib.suppress(OSError):
+            readline.read_history_file(self._history)
+
+    def _complete(self, text: str, number: int) -> str | None:
+        found = [word for word in self._words if text and word.startswith(text)]
+        return found[number] if number < len(found) else None
+
+
+def _is_gnu() -> bool:
+    return readline is not None and "libedit" not in (readline.__doc__ or "")
+
+
+def _pastes_whole() -> bool:
+    return _is_gnu()

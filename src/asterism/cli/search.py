@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from asterism.cli.excerpt import Excerpt, cut
-from asterism.cli.given import read_since, read_until
-from asterism.cli.home import visit
-from asterism.cli.options import Options
-from asterism.cli.output import Output, console
-from asterism.cli.shapes import plain
-from asterism.cli.text import one_line, printable
-from asterism.cli.whose import Whose, meant
+from asterism.cli.commands import Options, argument, flag, open_home, option
+from asterism.cli.inputs import (
+    AgentOption,
+    choose_agent,
+    optional_moment,
+    read_since,
+    read_until,
+)
+from asterism.cli.output import Result, console, one_line
 from asterism.errors import InvalidInput
-from asterism.times import local_minute, read_moment
+from asterism.times import local_minute
+from asterism.views import agent_names
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,37 +27,34 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from asterism.app import Asterism
+    from asterism.cli.output import Output
     from asterism.types.search import Hit, Neighbour, SearchResult
 
 Within = Annotated[
     list[str] | None,
-    typer.Option(
-        "--in",
-        metavar="WHERE",
-        help="messages, passages, documents, blocks or summaries; several with commas.",
+    option(
+        "--in", "WHERE", "messages, passages, documents, blocks or summaries; several with commas."
     ),
 ]
-Tagged = Annotated[
-    list[str] | None,
-    typer.Option("--tag", metavar="TAG", help="Only passages with this tag; once for each."),
+Tags = Annotated[
+    list[str] | None, option("--tag", "TAG", "Only passages with this tag; once for each.")
 ]
-Present = Annotated[
-    list[str] | None,
-    typer.Option("--present", metavar="NAME", help="Only what this person may hear."),
-]
-Moment = Annotated[
-    str | None, typer.Option("--at", metavar="MOMENT", help="Memory as it was then.")
-]
-Limit = Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many at most.")]
+Present = Annotated[list[str] | None, option("--present", "NAME", "Only what this person may see.")]
+Moment = Annotated[str | None, option("--at", "MOMENT", "Memory as it was then.")]
+SearchLimit = Annotated[int, option("--limit", None, "How many at most.", min=1, max=1000)]
 
 _PLAIN_WIDTH = 300
 _MATCH = "bold underline"
 _LINES = 3
 """How many lines of a terminal the text of a hit takes at most."""
+_MAX_READ = 200_000
+"""Of a text that is longer, the rest is not looked through for what to show."""
+_NEAR_SPACE = 20
+"""How far to look for the space before or after a word, so that it is not cut."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SearchOptions:
     """A search as it was typed."""
 
     words: str
@@ -76,66 +74,56 @@ class Asked:
     present: Sequence[str] = ()
 
     def filters(self) -> dict[str, Any]:
-        """Return what narrows the search, as the verb takes it."""
-        given: dict[str, Any] = {
+        """Return what narrows the search, as the home takes it."""
+        filters: dict[str, Any] = {
             "speaker": self.speaker,
             "role": self.role,
             "since": read_since(self.since) if self.since is not None else None,
             "until": read_until(self.until) if self.until is not None else None,
             "tags": tuple(self.tags),
             "source": self.source,
-            "moment": read_moment(self.moment) if self.moment is not None else None,
+            "moment": optional_moment(self.moment),
         }
-        if domains := [part.strip() for one in self.within for part in one.split(",")]:
-            given["domains"] = tuple(domains)
-        return given
+        if domains := [part.strip() for text in self.within for part in text.split(",")]:
+            filters["domains"] = tuple(domains)
+        return filters
 
-    def narrowed(self) -> bool:
-        """Tell whether a filter may be why nothing was found."""
+    @property
+    def is_narrow(self) -> bool:
+        """Whether a filter may be why nothing was found."""
         return any(self.filters().values()) or bool(self.present)
 
 
-def search(
+async def search(
     options: Options,
     query: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="QUERY", help="Any text; without one, the newest are shown."),
+        list[str] | None, argument("QUERY", "Any text; without one, the newest are shown.")
     ] = None,
-    agent: Whose = None,
-    everyone: Annotated[bool, typer.Option("--all", help="The memory of all agents.")] = False,
+    agent: AgentOption = None,
+    everyone: Annotated[bool, flag("--all", "The memory of all agents.")] = False,
     within: Within = None,
     speaker: Annotated[
-        str | None,
-        typer.Option(
-            "--speaker", metavar="NAME", help="Only what this person, account or agent said."
-        ),
+        str | None, option("--speaker", "NAME", "Only what this person, account or agent said.")
     ] = None,
     role: Annotated[
-        str | None,
-        typer.Option("--role", metavar="ROLE", help="Only messages of user or assistant."),
+        str | None, option("--role", "ROLE", "Only messages of user or assistant.")
     ] = None,
-    since: Annotated[
-        str | None, typer.Option("--since", metavar="WHEN", help="Nothing older than this.")
-    ] = None,
-    until: Annotated[
-        str | None, typer.Option("--until", metavar="WHEN", help="Nothing newer than this.")
-    ] = None,
-    tag: Tagged = None,
+    since: Annotated[str | None, option("--since", "WHEN", "Nothing older than this.")] = None,
+    until: Annotated[str | None, option("--until", "WHEN", "Nothing newer than this.")] = None,
+    tag: Tags = None,
     source: Annotated[
-        str | None,
-        typer.Option("--source", metavar="NAME", help="Only documents of this source."),
+        str | None, option("--source", "NAME", "Only documents of this source.")
     ] = None,
     moment: Moment = None,
-    limit: Limit = 10,
-    page: Annotated[int, typer.Option("--page", min=1, help="Which page, from 1.")] = 1,
+    limit: SearchLimit = 10,
+    page: Annotated[int, option("--page", None, "Which page, from 1.", min=1)] = 1,
     near: Annotated[
-        int,
-        typer.Option("--near", min=0, max=50, help="How many texts before and after each hit."),
+        int, option("--near", None, "How many texts before and after each hit.", min=0, max=50)
     ] = 0,
     present: Present = None,
-) -> None:
+) -> Result:
     """Search all that agents remember: messages, passages, documents, blocks and summaries."""
-    asked = Asked(
+    search_options = SearchOptions(
         " ".join(query or ()),
         agent=agent,
         everyone=everyone,
@@ -152,95 +140,103 @@ def search(
         near=near,
         present=present or (),
     )
-    found, names = find(options, asked)
-    out = Output(json=options.json)
-    if out.json:
-        out.data(plain(found))
-    else:
-        print_found(out, asked, found, names)
+    found = await find(options, search_options)
+    return Result(found.result, found, notes=found.notes)
 
 
-def find(options: Options, asked: Asked) -> tuple[SearchResult, dict[str, str]]:
-    """Return what is found, and where several agents were searched, their names by id."""
-    filters = asked.filters()
-
-    async def errand(home: Asterism) -> tuple[SearchResult, dict[str, str]]:
-        from asterism.types.agents import OWNER_ALONE
-
-        whose = (
-            None
-            if asked.everyone
-            else await meant(home, asked.agent, instead="Or search the memory of all with --all.")
-        )
-        participants = (
-            await home.people.participants(asked.present) if asked.present else OWNER_ALONE
-        )
-        found = await home.search(
-            whose,
-            asked.words,
-            participants=participants,
-            limit=asked.limit,
-            offset=(asked.page - 1) * asked.limit,
-            neighbours=asked.near,
-            **filters,
-        )
-        return found, {
-            one.id: one.name for one in await home.agents.list()
-        } if whose is None else {}
-
-    if asked.everyone and asked.agent is not None:
+async def find(options: Options, search_options: SearchOptions) -> FoundHits:
+    """Search, and return what is found as a part of a result."""
+    filters = search_options.filters()
+    if search_options.everyone and search_options.agent is not None:
         raise InvalidInput(
             "--agent and --all exclude each other. Give one of them. Nothing was searched."
         )
-    return visit(options, errand, readonly=True)
+    async with open_home(options, readonly=True) as home:
+        return await _search(home, search_options, filters)
+
+
+async def _search(
+    home: Asterism, search_options: SearchOptions, filters: dict[str, Any]
+) -> FoundHits:
+    from asterism.types.agents import OWNER_ALONE
+
+    agent, names = None, {}
+    if search_options.everyone:
+        names = await agent_names(home)
+    else:
+        instead = "Or search the memory of all with --all."
+        agent = await choose_agent(home, search_options.agent, instead=instead)
+    present = search_options.present
+    result = await home.search(
+        agent,
+        search_options.words,
+        participants=await home.people.participants(present) if present else OWNER_ALONE,
+        limit=search_options.limit,
+        offset=(search_options.page - 1) * search_options.limit,
+        neighbours=search_options.near,
+        **filters,
+    )
+    return FoundHits(search_options, result, names)
 
 
 # -- printing --------------------------------------------------------------------------------------
 
 
-def print_found(out: Output, asked: Asked, found: SearchResult, names: dict[str, str]) -> None:
-    """Print hits for people, and beside them what they should know of the search."""
-    if not found.hits:
-        out.line(_nothing(asked))
-    elif sys.stdout.isatty():
-        screen = console()
-        for number, hit in enumerate(found.hits):
-            if number:
-                screen.print()
-            _show(screen, hit, names)
-    else:
-        for hit in found.hits:
-            out.line("  ".join(_head(hit, names)))
-            for one in hit.before:
-                out.line(f"    | {_said(one)}")
-            out.line(f"    {cut(hit, _PLAIN_WIDTH).text}")
-            for one in hit.after:
-                out.line(f"    | {_said(one)}")
-            out.line(f"    {hit.reason}")
-    for note in found.notes:
-        typer.echo(printable(note), err=True)
-    if found.more:
-        typer.echo(f"There is more: --page {asked.page + 1} shows it.", err=True)
+@dataclass(frozen=True, slots=True)
+class FoundHits:
+    """What a search has found; `names` of agents by id, where several were searched."""
+
+    options: SearchOptions
+    result: SearchResult
+    names: dict[str, str]
+
+    @property
+    def notes(self) -> list[str]:
+        """What a person should know of the search."""
+        notes = list(self.result.notes)
+        if self.result.more:
+            notes.append(f"There is more: --page {self.options.page + 1} shows it.")
+        return notes
+
+    def show(self, out: Output) -> None:
+        """Print the hits."""
+        if not self.result.hits:
+            out.line(_nothing_found(self.options))
+        elif sys.stdout.isatty():
+            screen = console()
+            for number, hit in enumerate(self.result.hits):
+                if number:
+                    screen.print()
+                _show_hit(screen, hit, self.names)
+        else:
+            for hit in self.result.hits:
+                out.line("  ".join(_head(hit, self.names)))
+                for neighbour in hit.before:
+                    out.line(f"    | {_line(neighbour)}")
+                out.line(f"    {excerpt_of(hit, _PLAIN_WIDTH).text}")
+                for neighbour in hit.after:
+                    out.line(f"    | {_line(neighbour)}")
+                out.line(f"    {hit.reason}")
 
 
-def _nothing(asked: Asked) -> str:
-    if asked.page > 1:
-        return f"There is nothing on page {asked.page}. The pages before it have all."
-    on = f" on {one_line(asked.words, 80)!r}" if asked.words.strip() else ""
-    if asked.narrowed():
+def _nothing_found(options: SearchOptions) -> str:
+    if options.page > 1:
+        return f"There is nothing on page {options.page}; the pages before it have all hits."
+    on = f" on {one_line(options.words, 80)!r}" if options.words.strip() else ""
+    if options.is_narrow:
         return f"Nothing was found{on}. Try other words, or search more widely with fewer options."
     if not on:
-        return "There is nothing here yet: what agents hear, say and keep is found from then on."
+        return "There is nothing here yet: what agents read, say and keep is found from then on."
     return f"Nothing was found{on}. Try other words."
 
 
 def _head(hit: Hit, names: dict[str, str]) -> list[str]:
-    """Return what a hit is, when it was said, by whom and where, and its id as the last."""
-    trust, whose = hit.source.trust, names.get(hit.agent_id)
+    """Return what a hit is, when it was said, by whom and where; its id is the last."""
+    trust, agent = hit.source.trust, names.get(hit.agent_id)
     parts = [
         hit.kind.value,
         local_minute(hit.at),
-        f"[{whose}]" if whose else "",
+        f"[{agent}]" if agent else "",
         hit.speaker,
         "" if hit.id.startswith(f"{hit.where}:") else hit.where,
         "" if trust.trusted else f"({trust.value})",
@@ -249,7 +245,7 @@ def _head(hit: Hit, names: dict[str, str]) -> list[str]:
     return [one_line(part) for part in parts if part]
 
 
-def _show(screen: Console, hit: Hit, names: dict[str, str]) -> None:
+def _show_hit(screen: Console, hit: Hit, names: dict[str, str]) -> None:
     from rich.text import Text
 
     *head, name = _head(hit, names)
@@ -260,11 +256,11 @@ def _show(screen: Console, hit: Hit, names: dict[str, str]) -> None:
         screen.print(first)
         screen.print(_indented(Text(name, "dim", overflow="fold")))
     width = max(screen.width - 2, 20)
-    for one in hit.before:
-        screen.print(_beside(one, width))
-    screen.print(_indented(_marked(cut(hit, _room(hit, width)))))
-    for one in hit.after:
-        screen.print(_beside(one, width))
+    for neighbour in hit.before:
+        screen.print(_beside(neighbour, width))
+    screen.print(_indented(_marked(excerpt_of(hit, _room(hit, width)))))
+    for neighbour in hit.after:
+        screen.print(_beside(neighbour, width))
     screen.print(_indented(Text(one_line(hit.reason), "dim")))
 
 
@@ -282,16 +278,17 @@ def _indented(text: Text) -> Padding:
     return Padding(text, (0, 0, 0, 2), expand=False)
 
 
-def _beside(one: Neighbour, width: int) -> Text:
+def _beside(neighbour: Neighbour, width: int) -> Text:
     from rich.text import Text
 
-    line = Text(f"  │ {_said(one)}", "dim", no_wrap=True)
+    line = Text(f"  │ {_line(neighbour)}", "dim", no_wrap=True)
     line.truncate(width, overflow="ellipsis")
     return line
 
 
-def _said(one: Neighbour) -> str:
-    return one_line(f"{one.speaker}: {one.text}" if one.speaker else one.text, _PLAIN_WIDTH)
+def _line(neighbour: Neighbour) -> str:
+    speaker = f"{neighbour.speaker}: " if neighbour.speaker else ""
+    return one_line(f"{speaker}{neighbour.text}", _PLAIN_WIDTH)
 
 
 def _marked(excerpt: Excerpt) -> Text:
@@ -301,3 +298,70 @@ def _marked(excerpt: Excerpt) -> Text:
     for first, last in excerpt.places:
         text.stylize(_MATCH, first, last)
     return text
+
+
+# -- the part of a text that is shown: around what was found, with the places to mark --------------
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """A text on one line, and where in it the words are that were found."""
+
+    text: str
+    places: tuple[tuple[int, int], ...]
+
+
+def excerpt_of(hit: Hit, limit: int) -> Excerpt:
+    """Return at most so many characters of a hit, those with the most of what was found."""
+    line = one_line(hit.text[:_MAX_READ])
+    places = _places(line, [one_line(word) for word in hit.matched])
+    if len(line) <= limit:
+        return Excerpt(line, tuple(places))
+    first = _start(line, places, limit)
+    last = _end(line, places, first + limit)
+    lead, trail = "…" * (first > 0), "…" * (last < len(line))
+    moved = len(lead) - first
+    shown = [
+        (start + moved, end + moved) for start, end in places if start >= first and end <= last
+    ]
+    return Excerpt(f"{lead}{line[first:last]}{trail}", tuple(shown))
+
+
+def _places(line: str, words: list[str]) -> list[tuple[int, int]]:
+    """Return where the words are, as whole words if they are anywhere written so."""
+    found: set[tuple[int, int]] = set()
+    for word in filter(None, words):
+        inner = re.escape(word)
+        # Some scripts have no space between words.
+        whole = [match.span() for match in re.finditer(rf"(?<!\w){inner}(?!\w)", line)]
+        found.update(whole or [match.span() for match in re.finditer(inner, line)])
+    merged: list[tuple[int, int]] = []
+    for first, last in sorted(found):
+        if merged and first < merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
+        else:
+            merged.append((first, last))
+    return merged
+
+
+def _start(line: str, places: list[tuple[int, int]], limit: int) -> int:
+    """Return where the part begins that has the most different words, a little before the first."""
+    best, start, ahead = 0, 0, limit // 4
+    for first, _ in places:
+        begin = max(0, min(first - ahead, len(line) - limit))
+        inside = {line[from_:to] for from_, to in places if begin <= from_ and to <= begin + limit}
+        if len(inside) > best:
+            best, start = len(inside), begin
+    space = line.find(" ", start, start + _NEAR_SPACE)
+    return space + 1 if start and space >= 0 and not _is_in(places, start, space) else start
+
+
+def _end(line: str, places: list[tuple[int, int]], last: int) -> int:
+    if last >= len(line):
+        return len(line)
+    space = line.rfind(" ", last - _NEAR_SPACE, last)
+    return space if space >= 0 and not _is_in(places, space, last) else last
+
+
+def _is_in(places: list[tuple[int, int]], first: int, last: int) -> bool:
+    return any(start < last and end > first for start, end in places)

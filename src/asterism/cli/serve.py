@@ -1,55 +1,58 @@
-"""`asterism serve`: everything at work, with an HTTP server."""
+"""`asterism serve` and `asterism worker`: processes that work until they are stopped."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import sys
+import os
+import time
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from asterism.cli import log
-from asterism.cli.home import opened
-from asterism.cli.options import Options, Play, Record
-from asterism.cli.stop import until_told
-from asterism.cli.text import printable
+from asterism.cli.commands import Options, open_home, option
+from asterism.cli.inputs import Play, Record
+from asterism.cli.output import note
+from asterism.cli.terminal import until_stopped
+from asterism.errors import InvalidInput, StoreUnavailable
 
 if TYPE_CHECKING:
+    from asterism.app import Asterism
     from asterism.config import Settings
+
+_STOPPING = "Stopping; turns under way get a moment to finish."
+_FIRST_WAIT, _MAX_WAIT = 0.5, 5.0
+_SAY_AGAIN = 300.0
 
 _log = logging.getLogger(__name__)
 
 
-def serve(
+async def serve(
     options: Options,
-    host: Annotated[str, typer.Option(help="The address to listen at.")] = "127.0.0.1",
+    host: Annotated[str, option("--host", None, "The address to listen at.")] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")
+        int, option("--port", None, "The port; 0 takes a free one.", min=0, max=65535)
     ] = 8283,
     record: Record = None,
     play: Play = None,
 ) -> None:
     """Start everything, with an HTTP server.
 
-    Turns, schedules and deliveries are worked on until Ctrl-C or SIGTERM; GET /health tells how
-    it goes, GET /metrics tells Prometheus.
+    Turns, schedules and deliveries are worked on until Ctrl-C or SIGTERM; GET /health shows how
+    it goes, GET /metrics is for Prometheus.
     """
-    asyncio.run(_serve(options.with_cassette(record, play), host, port))
-
-
-async def _serve(options: Options, host: str, port: int) -> None:
     from asterism.api.server import Server, bind
 
+    options = options.with_cassette(record, play)
     problems: list[str] = []
 
-    def heed(problem: str) -> None:
+    def on_problem(problem: str) -> None:
         _log.warning("%s", problem)
-        _say(problem)
+        note(problem)
         problems[:] = [problem]
 
     socket = bind(host, port)  # before anything starts: the port may be taken
-    async with opened(options, work=True, on_problem=heed) as home:
+    async with open_home(options, work=True, on_problem=on_problem) as home:
 
         def changed(new: Settings) -> None:
             problems.clear()
@@ -57,10 +60,52 @@ async def _serve(options: Options, host: str, port: int) -> None:
 
         home.follow_configuration(changed)
         async with Server(home, socket, lambda: problems) as server:
-            _say(f"Listening at {server.url}, for example {server.url}/health. Ctrl-C stops.")
-            await until_told()
-            _say("Stopping; turns under way get a moment to finish.")
+            note(f"Listening at {server.url}, for example {server.url}/health. Ctrl-C stops.")
+            await until_stopped()
+            note(_STOPPING)
 
 
-def _say(text: str) -> None:
-    print(printable(text), file=sys.stderr, flush=True)  # noqa: T201
+async def worker(options: Options) -> None:
+    """Take turns beside other workers, on PostgreSQL.
+
+    It works until Ctrl-C or SIGTERM, and waits for a server that is not there yet. On SQLite one
+    process does it all: use serve or chat.
+    """
+    from asterism.config import load
+
+    if load(options.place, options.config, os.environ).store.url is None:
+        raise InvalidInput(
+            "Workers need PostgreSQL, and store.url is not set: on SQLite one process does it all, "
+            'so use "asterism serve" or "asterism chat". Nothing was started.'
+        )
+    stopped = asyncio.create_task(until_stopped())
+    await asyncio.sleep(0)  # it takes signals before anything is printed
+    try:
+        async with AsyncExitStack() as stack:
+            home = await _open_when_there(stack, options, stopped)
+            if home is None:
+                return
+            home.follow_configuration(log.follow)
+            note("Working; Ctrl-C or SIGTERM stops.")
+            await stopped
+            note(_STOPPING)
+    finally:
+        stopped.cancel()
+
+
+async def _open_when_there(
+    stack: AsyncExitStack, options: Options, stopped: asyncio.Task[None]
+) -> Asterism | None:
+    """Open the home as soon as its server is there; None if stopped before."""
+    wait, said_at = _FIRST_WAIT, float("-inf")
+    while True:
+        try:
+            return await stack.enter_async_context(open_home(options, work=True))
+        except StoreUnavailable as error:
+            if time.monotonic() - said_at >= _SAY_AGAIN:
+                said_at = time.monotonic()
+                note(f"{error.reason} Waiting for it; Ctrl-C or SIGTERM ends.")
+        done, _ = await asyncio.wait([stopped], timeout=wait)
+        if done:
+            return None
+        wait = min(wait * 2, _MAX_WAIT)

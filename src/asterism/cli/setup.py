@@ -1,4 +1,7 @@
-"""`asterism setup`: model, first agent and spending, asked for or given as options."""
+"""`asterism setup` and the first start: model, first agent and spending.
+
+Both ask a person at the terminal, and so are plain functions that run what is async piece by piece.
+"""
 
 from __future__ import annotations
 
@@ -7,51 +10,47 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from asterism.cli.first_run import settings_for
-from asterism.cli.given import number_of
-from asterism.cli.home import visit
-from asterism.cli.options import Options
-from asterism.cli.output import Output, console
-from asterism.cli.questions import ask, ask_secret, confirm, may_ask, tell
-from asterism.cli.text import one_line
-from asterism.errors import InvalidInput, StoreMissing
+from asterism.cli.commands import Options, flag, open_home, option
+from asterism.cli.inputs import number_of
+from asterism.cli.model import fetch
+from asterism.cli.output import Grid, Output, Result, console, one_line
+from asterism.cli.terminal import (
+    NOTE_STYLE,
+    WARNING_STYLE,
+    ask,
+    ask_secret,
+    confirm,
+    may_ask,
+    say,
+)
+from asterism.errors import AsterismError, InvalidInput, StoreMissing
 
 if TYPE_CHECKING:
-    from asterism.app import Asterism
     from asterism.app.discovery import AvailableModel
     from asterism.app.keys import KeyPlace, StoredKeys
     from asterism.config import Settings
     from asterism.config.parse import Key
+    from asterism.models.embedded.weights import ModelWeights
     from asterism.types.agents import AgentRecord
 
+FIRST_AGENT = "aster"
 _NONE = "none"
-_NOTE, _WARNING = "bright_black", "yellow"
+_DEMO_HINT = (
+    "The chat opens with the demo model, which is not a language model; "
+    '"asterism setup" chooses another at any time.'
+)
 _USUAL_CAP = 5.0
 _WIDE = 72
 
-Model = Annotated[
-    str | None,
-    typer.Option("--model", metavar="MODEL", help="The model, such as ollama:llama3.2."),
-]
-AgentName = Annotated[
-    str | None, typer.Option("--agent", metavar="NAME", help="The name of the first agent.")
-]
-Persona = Annotated[
-    str | None, typer.Option("--persona", metavar="TEXT", help="Who it is: its system prompt.")
-]
-Cap = Annotated[
-    str | None,
-    typer.Option("--cap", metavar="USD", help="Dollars that may be spent in a day, or none."),
-]
-Yes = Annotated[
-    bool, typer.Option("--yes", "-y", help="Ask nothing: what is not given stays as it is.")
-]
+Model = Annotated[str | None, option("--model", "MODEL", "The model, such as ollama:llama3.2.")]
+AgentName = Annotated[str | None, option("--agent", "NAME", "The name of the first agent.")]
+Persona = Annotated[str | None, option("--persona", "TEXT", "Who it is: its system prompt.")]
+Cap = Annotated[str | None, option("--cap", "USD", "Dollars that may be spent in a day, or none.")]
+Yes = Annotated[bool, flag("--yes -y", "Ask nothing: what is not given stays as it is.")]
 
 
 @dataclass(frozen=True, slots=True)
-class _Now:
+class _Current:
     """What is in use now, which is the default of each question."""
 
     settings: Settings
@@ -77,63 +76,62 @@ def setup(
     persona: Persona = None,
     cap: Cap = None,
     yes: Yes = False,
-) -> None:
+) -> Result | None:
     """Choose model, first agent and spending. It can be run again at any time."""
-    given = {"model": model, "agent": agent, "persona": persona, "cap": cap}
     asking = may_ask(yes=yes) and not options.json
-    if not asking and not any(value is not None for value in given.values()):
+    if not asking and all(value is None for value in (model, agent, persona, cap)):
         raise InvalidInput(
             "There is nothing to set up: no question can be asked here, and no answer was given. "
             'Run "asterism setup" at a terminal, or give answers such as --model ollama:llama3.2; '
             '"asterism setup --help" shows all. Nothing was changed.'
         )
-    now = _look(options, asking=asking)
+    current = asyncio.run(_look(options, asking=asking))
     plan = _Plan({})
-    _plan_model(plan, now, model, asking=asking)
-    _plan_agent(plan, now, agent, persona, asking=asking)
-    _plan_cap(plan, now, cap, asking=asking)
-    _carry_out(options, plan, now, asking=asking)
+    _plan_model(plan, current, model, asking=asking)
+    _plan_agent(plan, current, agent, persona, asking=asking)
+    _plan_cap(plan, current, cap, asking=asking)
+    return _carry_out(options, plan, current, asking=asking)
 
 
-def _look(options: Options, *, asking: bool) -> _Now:
+async def _look(options: Options, *, asking: bool) -> _Current:
     from asterism.app.discovery import discover
     from asterism.app.keys import NoStoredKeys
     from asterism.config import load
 
-    async def first(home: Asterism) -> tuple[AgentRecord | None, StoredKeys]:
-        return next(iter(await home.agents.list()), None), home.keys
-
     settings = load(options.place, options.config, os.environ)
+    agent: AgentRecord | None = None
+    keys: StoredKeys = NoStoredKeys()
     try:
-        agent, keys = visit(options, first, readonly=True)
+        async with open_home(options, readonly=True) as home:
+            agent, keys = next(iter(await home.agents.list()), None), home.keys
     except StoreMissing:
-        agent, keys = None, NoStoredKeys()
-    found = asyncio.run(discover(os.environ)) if asking else []
-    return _Now(settings, agent, found, keys)
+        pass
+    found = await discover(os.environ) if asking else []
+    return _Current(settings, agent, found, keys)
 
 
 # -- the model -----------------------------------------------------------------------------------
 
 
-def _plan_model(plan: _Plan, now: _Now, given: str | None, *, asking: bool) -> None:
-    plan.model = now.settings.default_model
-    if given is not None:
-        chosen = settings_by_name(now.settings, given)
+def _plan_model(plan: _Plan, current: _Current, answer: str | None, *, asking: bool) -> None:
+    plan.model = current.settings.default_model
+    if answer is not None:
+        chosen = _settings_by_name(current.settings, answer)
     elif asking:
-        chosen = _ask_model(now)
+        chosen = _ask_model(current)
     else:
         return
     if chosen is None:
         return
     plan.model = str(chosen["model",])
-    if plan.model != now.settings.model:
+    if plan.model != current.settings.model:
         plan.changes |= chosen
     if asking:
-        for vendor, place in _without_key(now, plan.model).items():
+        for vendor, place in _without_key(current, plan.model).items():
             _ask_key(plan, vendor, place)
 
 
-def settings_by_name(settings: Settings, text: str) -> dict[Key, object]:
+def _settings_by_name(settings: Settings, text: str) -> dict[Key, object]:
     """Return what to write for a model that was named: `vendor:name`, or several with commas."""
     from asterism import plugins
     from asterism.app.session import checked_model
@@ -147,15 +145,15 @@ def settings_by_name(settings: Settings, text: str) -> dict[Key, object]:
             "such as ollama:llama3.2. Nothing was changed."
         )
     installed = plugins.names("models")
-    chain = [_with_vendor(one) for one in chain_of(text)]
-    for one in chain:
-        vendor, _, name = checked_model(one).partition(":")
+    chain = [_with_vendor(name) for name in chain_of(text)]
+    for model in chain:
+        vendor, _, name = checked_model(model).partition(":")
         if vendor == EMBEDDED:
             WeightsDirectory().weights(name)
         elif settings.api_of(vendor, installed) not in installed:
             known = ", ".join(sorted({*installed, *vendors(), *settings.models}))
             raise InvalidInput(
-                f"{one!r} names the vendor {vendor!r}, which is not known or lacks its plugin. "
+                f"{model!r} names the vendor {vendor!r}, which is not known or lacks its plugin. "
                 f"Known: {known}. Nothing was changed."
             )
     return {("model",): ", ".join(chain)}
@@ -173,88 +171,88 @@ def _with_vendor(model: str) -> str:
     )
 
 
-def _ask_model(now: _Now) -> dict[Key, object] | None:
+def _ask_model(current: _Current) -> dict[Key, object] | None:
     from asterism.config.vendors import DEMO
 
-    offers = [one for one in now.found if one.ready or one.embedded]
-    rows = [(one.model, f"{one.where} · {one.why}") for one in offers]
-    rows.append((DEMO, "built in · answers by a few rules, no language model"))
-    tell("Models to be had here:")
+    offers = [found for found in current.found if found.ready or found.embedded]
+    rows = [(offer.model, f"{offer.where} · {offer.why}") for offer in offers]
+    rows.append((DEMO, "built in · answers by a few rules, not a language model"))
+    say("Models that are available here:")
     _show_numbered(rows)
-    for one in offers:
-        if one.others:
-            tell(f"  Also at {one.where}: {', '.join(one.others)}", _NOTE)
+    for offer in offers:
+        if offer.others:
+            say(f"  Also at {offer.where}: {', '.join(offer.others)}", NOTE_STYLE)
 
     def choice(text: str) -> dict[Key, object]:
         number = number_of(text)
         if number is None:
-            return settings_by_name(now.settings, text)
+            return _settings_by_name(current.settings, text)
         if not 1 <= number <= len(rows):
             raise InvalidInput(f"There is no number {number}; the last is {len(rows)}.")
-        return settings_for(offers[number - 1]) if number <= len(offers) else {("model",): DEMO}
+        return _settings_for(offers[number - 1]) if number <= len(offers) else {("model",): DEMO}
 
-    usual = now.settings.model or "1"
+    usual = current.settings.model or "1"
     chosen = ask("Model, by number or as vendor:name", usual, choice)
-    return chosen or (None if now.settings.model else choice("1"))
+    return chosen or (None if current.settings.model else choice("1"))
 
 
 def _show_numbered(rows: list[tuple[str, str]]) -> None:
     if console().width >= _WIDE:
         numbered = [(f" {number}", *row) for number, row in enumerate(rows, 1)]
-        Output(json=False).grid(numbered)
+        Grid(numbered).show(Output(json=False))
         return
     for number, (model, about) in enumerate(rows, 1):
-        tell(f"{number} {model}")
-        tell(about, _NOTE)
+        say(f"{number} {model}")
+        say(about, NOTE_STYLE)
 
 
-def _without_key(now: _Now, model: str) -> dict[str, KeyPlace]:
+def _without_key(current: _Current, model: str) -> dict[str, KeyPlace]:
     """Return the vendors of a chain that need a key and have none, and where it should be."""
     from asterism.app.keys import key_place
     from asterism.types.agents import chain_of
 
-    named = dict.fromkeys(one.partition(":")[0] for one in chain_of(model))
-    places = {name: key_place(now.settings, name, now.keys, os.environ) for name in named}
+    named = dict.fromkeys(name.partition(":")[0] for name in chain_of(model))
+    places = {name: key_place(current.settings, name, current.keys, os.environ) for name in named}
     return {name: place for name, place in places.items() if place.lacks}
 
 
 def _ask_key(plan: _Plan, vendor: str, place: KeyPlace) -> None:
     if place.stored:
-        tell(f'Store the key of {vendor} with "asterism key set {place.stored}".', _WARNING)
+        say(f'Store the key of {vendor} with "asterism key set {place.stored}".', WARNING_STYLE)
         return
     variable = place.where
-    tell(
+    say(
         f"{vendor} needs a key, best kept in the environment: export {variable}=… before you "
         "start asterism. Typed here it is stored as text in the configuration, which then only "
         "you can read."
     )
-    if key := ask_secret(f"Key for {vendor} (not shown; Enter for the environment)"):
+    question = f"Key for {vendor} (not shown; Enter for the environment)"
+    if key := ask_secret(question).strip():
         plan.changes["models", vendor, "key"] = key
     else:
-        tell(f"Set {variable} before the next start.", _WARNING)
+        say(f"Set {variable} before the next start.", WARNING_STYLE)
 
 
 # -- the rest ------------------------------------------------------------------------------------
 
 
 def _plan_agent(
-    plan: _Plan, now: _Now, name: str | None, persona: str | None, *, asking: bool
+    plan: _Plan, current: _Current, name: str | None, persona: str | None, *, asking: bool
 ) -> None:
     from asterism.app.agents import DEFAULT_SYSTEM
     from asterism.app.session import checked_name, checked_system
-    from asterism.cli.chat import FIRST_AGENT
 
-    current = now.agent.name if now.agent else FIRST_AGENT
+    present = current.agent.name if current.agent else FIRST_AGENT
     if name is not None:
         name = checked_name(name)
     elif asking:
-        name = ask("Name of the first agent", current, checked_name)
-    plan.agent = name or (current if asking or persona is not None else None)
+        name = ask("Name of the first agent", present, checked_name)
+    plan.agent = name or (present if asking or persona is not None else None)
     if persona is not None:
         plan.persona = checked_system(persona)
         return
-    written = now.agent.system if now.agent else DEFAULT_SYSTEM.format(name=current)
-    if plan.agent and written == DEFAULT_SYSTEM.format(name=current):
+    written = current.agent.system if current.agent else DEFAULT_SYSTEM.format(name=present)
+    if plan.agent and written == DEFAULT_SYSTEM.format(name=present):
         written = DEFAULT_SYSTEM.format(name=plan.agent)  # it goes by its new name
     if asking:
         plan.persona = ask(
@@ -263,7 +261,7 @@ def _plan_agent(
     plan.persona = plan.persona or (written if plan.agent else None)
 
 
-def _plan_cap(plan: _Plan, now: _Now, given: str | None, *, asking: bool) -> None:
+def _plan_cap(plan: _Plan, current: _Current, answer: str | None, *, asking: bool) -> None:
     def cap(text: str) -> tuple[float | None]:
         if text.lower() == _NONE:
             return (None,)
@@ -273,98 +271,98 @@ def _plan_cap(plan: _Plan, now: _Now, given: str | None, *, asking: bool) -> Non
             dollars = -1.0
         if not 0 < dollars <= 1_000_000:
             raise InvalidInput(
-                f"{text!r} is no cap; dollars a day above 0 are needed, such as 5 or 0.50, "
+                f"{text!r} is not a valid cap. Use dollars a day above 0, such as 5 or 0.50, "
                 'or "none". Nothing was changed.'
             )
         return (dollars,)
 
-    current = now.settings.budget.day
-    if given is not None:
-        chosen = cap(given)
+    present = current.settings.budget.day
+    if answer is not None:
+        chosen = cap(answer)
     elif asking:
         # Only who never chose a model gets a cap proposed: "none" may have been a choice.
-        new = now.settings.model is None and _costs(now.settings, plan.model) is True
-        offered = _USUAL_CAP if new and current is None else current
+        new = current.settings.model is None and _costs(current.settings, plan.model) is True
+        offered = _USUAL_CAP if new and present is None else present
         usual = _NONE if offered is None else f"{offered:g}"
         question = 'Most to spend on models in a day, in dollars, or "none"'
         chosen = ask(question, usual, cap) or (offered,)
     else:
         return
-    if chosen[0] != current:
+    if chosen[0] != present:
         plan.changes["budget", "day"] = chosen[0]
 
 
 def _costs(settings: Settings, model: str) -> bool | None:
-    """Tell whether asking a model costs money; None if its price is not known."""
+    """Say whether asking a model costs money; None if its price is not known."""
     from asterism.config.load import FixedSettings
     from asterism.turns.spending import Prices
     from asterism.types.agents import chain_of
     from asterism.types.spending import FREE
 
-    found = [Prices(FixedSettings(settings)).of(one) for one in chain_of(model)]
+    found = [Prices(FixedSettings(settings)).of(name) for name in chain_of(model)]
     return None if None in found else any(price != FREE for price in found)
 
 
 # -- carrying it out -----------------------------------------------------------------------------
 
 
-def _carry_out(options: Options, plan: _Plan, now: _Now, *, asking: bool) -> None:
+def _carry_out(options: Options, plan: _Plan, current: _Current, *, asking: bool) -> Result | None:
     """Do all of it or nothing: the file is checked first, and put in place last."""
     from asterism.config.edit import edit
 
     with edit(options.place, options.config, os.environ, plan.changes) as prepared:
-        agent = _apply_agent(options, plan, now)
+        agent = asyncio.run(_apply_agent(options, plan, current))
         if plan.changes:
             prepared.commit()
-    out = Output(json=options.json)
     written = [".".join(map(str, key)) for key in plan.changes]
-    if out.json:
+    if options.json:
         name = agent.name if agent else None
-        out.data({"file": str(prepared.path), "written": written, "agent": name})
-        return
+        return Result({"file": str(prepared.path), "written": written, "agent": name})
     if written:
-        tell(f"Wrote {', '.join(written)} to {prepared.path}.")
+        say(f"Wrote {', '.join(written)} to {prepared.path}.")
     if agent is not None:
-        tell(f'{agent.name} is ready. "asterism" opens the chat.')
+        say(f'{agent.name} is ready. "asterism" opens the chat.')
     if not written and agent is None:
-        tell("All of it was so before. Nothing was changed.")
-    _warn(plan, now)
+        say("Everything is set up like that already. Nothing was changed.")
+    _warn(plan, current)
     _get_weights(plan.model, asking=asking)
+    return None
 
 
-def _apply_agent(options: Options, plan: _Plan, now: _Now) -> AgentRecord | None:
-    name, before = plan.agent, now.agent
+async def _apply_agent(options: Options, plan: _Plan, current: _Current) -> AgentRecord | None:
+    name, before = plan.agent, current.agent
     if name is None:
         return None
-
-    async def errand(home: Asterism) -> AgentRecord:
+    if before and (before.name, before.system) == (name, plan.persona or before.system):
+        return None
+    async with open_home(options) as home:
         if before is None:
             return await home.agents.create(name, system=plan.persona)
         return await home.agents.edit(
             before.id, new_name=name if name != before.name else None, system=plan.persona
         )
 
-    if before and (before.name, before.system) == (name, plan.persona or before.system):
-        return None
-    return visit(options, errand)
 
-
-def _warn(plan: _Plan, now: _Now) -> None:
+def _warn(plan: _Plan, current: _Current) -> None:
     """Say what is written and yet without effect."""
     for key in plan.changes:
         variable = "ASTERISM_" + "__".join(map(str, key)).upper()
         if os.environ.get(variable):
-            tell(f"{variable} is set in the environment and wins over the file.", _WARNING)
-    cap = plan.changes.get(("budget", "day"), now.settings.budget.day)
-    if cap is not None and _costs(now.settings, plan.model) is None:
-        tell(
+            say(f"{variable} is set in the environment and overrides the file.", WARNING_STYLE)
+    cap = plan.changes.get(("budget", "day"), current.settings.budget.day)
+    if cap is not None and _costs(current.settings, plan.model) is None:
+        say(
             f"What {plan.model} costs is not known, so the cap keeps it from being asked. Write "
             f'its price under [prices."{plan.model}"], or take the cap away with --cap none.',
-            _WARNING,
+            WARNING_STYLE,
         )
-    if ("model",) in plan.changes and now.agent and now.agent.model != "default":
-        said = f"{now.agent.name} keeps its own model, {now.agent.model}."
-        tell(f"{said} asterism agent edit {now.agent.name} --model default changes it.", _NOTE)
+    if ("model",) in plan.changes and current.agent and current.agent.model != "default":
+        name, model = current.agent.name, current.agent.model
+        say(
+            f"{name} keeps its own model, {model}. asterism agent edit {name} --model default "
+            "changes it.",
+            NOTE_STYLE,
+        )
 
 
 def _get_weights(model: str, *, asking: bool) -> None:
@@ -372,21 +370,127 @@ def _get_weights(model: str, *, asking: bool) -> None:
     from asterism.config.vendors import EMBEDDED
     from asterism.types.agents import chain_of
 
-    for one in chain_of(model):
-        vendor, _, name = one.partition(":")
+    for part in chain_of(model):
+        vendor, _, name = part.partition(":")
         if vendor == EMBEDDED:
             _offer_weights(name, asking=asking)
 
 
 def _offer_weights(name: str, *, asking: bool) -> None:
-    from asterism.cli.model import fetch
     from asterism.models.embedded.weights import WeightsDirectory, format_bytes
 
-    shelf = WeightsDirectory()
-    if shelf.path(name) is not None:
+    directory = WeightsDirectory()
+    if directory.path(name) is not None:
         return
-    size = format_bytes(shelf.weights(name).size)
+    size = format_bytes(directory.weights(name).size)
     if asking and confirm(f"{name} is not on this machine yet. Get it now ({size})?"):
-        fetch(name)
+        asyncio.run(fetch(name))
         return
-    tell(f'"asterism model pull {name}" gets it ({size}); until then it cannot answer.', _NOTE)
+    say(f'"asterism model pull {name}" gets it ({size}); until then it cannot answer.', NOTE_STYLE)
+
+
+# -- the first start -------------------------------------------------------------------------------
+
+
+def choose_model(options: Options, *, yes: bool) -> None:
+    """Find or fetch a model for a new home, and ask about it once; a used home is left alone."""
+    if any(options.place.glob("asterism.db*")) or not may_ask(yes=yes):
+        return
+    from asterism.config import load
+
+    settings = load(options.place, options.config, os.environ)
+    if settings.model is not None or settings.store.url is not None:
+        return
+    from asterism.app.discovery import discover
+
+    found = asyncio.run(discover(os.environ))
+    chosen = _accepted(found) or _embedded(found)
+    if chosen is not None:
+        _save(options, chosen)
+
+
+def _settings_for(found: AvailableModel) -> dict[Key, object]:
+    """Return what must stand in the configuration for a model to be used."""
+    changes: dict[Key, object] = {("model",): found.model}
+    if found.base_url:
+        changes["models", found.vendor, "base_url"] = found.base_url
+    return changes
+
+
+def _accepted(found: list[AvailableModel]) -> AvailableModel | None:
+    """Propose the first model that could be asked at once."""
+    offers = [offer for offer in found if not offer.embedded]
+    for offer in offers:
+        if not offer.ready:
+            say(f"Found {offer.where}, but {offer.why}.", NOTE_STYLE)
+    ready = [offer for offer in offers if offer.ready]
+    if not ready:
+        return None
+    first, *others = ready
+    if others:
+        names = ", ".join(offer.model for offer in others)
+        say(f'Also available here: {names}; "asterism setup" changes to them.', NOTE_STYLE)
+    if confirm(f"Found {first.where}: use {first.model} ({first.why})?"):
+        return first
+    return None
+
+
+def _embedded(found: list[AvailableModel]) -> AvailableModel | None:
+    """Take the embedded model: what is on this machine, else what can be fetched."""
+    from asterism.config.vendors import can_embed
+
+    if not can_embed():
+        say(
+            "What runs a model on this machine is not installed "
+            f"(pip install 'asterism[embedded]'). {_DEMO_HINT}",
+            WARNING_STYLE,
+        )
+        return None
+    from asterism.models.embedded.weights import manifest
+
+    embedded = {offer.name: offer for offer in found if offer.embedded}
+    smallest = min(manifest().values(), key=lambda weights: weights.size)
+    # The smallest talks poorly: that it is here is no reason to be content with it.
+    here = (offer for offer in embedded.values() if offer.ready and offer.name != smallest.name)
+    return next(here, None) or _fetched(embedded, smallest)
+
+
+def _fetched(embedded: dict[str, AvailableModel], smallest: ModelWeights) -> AvailableModel | None:
+    """Fetch the recommended weights, or the smallest if no place has those."""
+    from asterism.models.embedded.weights import format_bytes, manifest
+
+    best = next(weights for weights in manifest().values() if weights.recommended)
+    for weights in dict.fromkeys((best, smallest)):
+        say(
+            f"Getting {weights.name} ({format_bytes(weights.size)}, {weights.licence}), a language "
+            f"model that runs on this machine. {weights.about} Once per machine; Ctrl-C skips it.",
+        )
+        try:
+            asyncio.run(fetch(weights.name))
+        except KeyboardInterrupt:
+            if (spare := embedded[smallest.name]).ready:
+                say(
+                    f"Skipped; what was fetched is kept. {spare.name} is here meanwhile.",
+                    WARNING_STYLE,
+                )
+                return spare
+            say(f"Skipped; what was fetched is kept. {_DEMO_HINT}", WARNING_STYLE)
+            return None
+        except AsterismError as error:
+            say(error.message, WARNING_STYLE)
+        else:
+            return embedded[weights.name]
+    say(_DEMO_HINT, WARNING_STYLE)
+    return None
+
+
+def _save(options: Options, chosen: AvailableModel) -> None:
+    """Write the choice down, so that nothing is asked again and a new key changes nothing."""
+    from asterism.config.edit import save
+
+    try:
+        file = save(options.place, options.config, os.environ, _settings_for(chosen))
+    except AsterismError as error:
+        say(f"{error.message} This start goes on without it.", WARNING_STYLE)
+        return
+    say(f'Wrote model = "{chosen.model}" to {file}.', NOTE_STYLE)

@@ -5,23 +5,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import date, timedelta
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from datetime import date
+from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from asterism.cli.home import visit
-from asterism.cli.options import Options
-from asterism.cli.output import Column, Output, console
-from asterism.cli.text import plural, printable
+from asterism.cli.commands import option
+from asterism.cli.output import Column, ItemTable, Result, console, plural, printable
+from asterism.views import SpendBy, SpendSum, spend_by_day, spend_sums, spend_view
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
     from asterism.app import Asterism
-    from asterism.types.spending import Spend, SpendLine, Standing
+    from asterism.cli.output import Output
+    from asterism.types.spending import Spend, Standing
 
 _ROWS = 6
 _BAR = 20
@@ -30,184 +27,65 @@ _BLOCKS = " ▁▂▃▄▅▆▇█"
 _WARN, _FULL = 80, 100
 
 
-class By(StrEnum):
-    """What calls are added up by."""
-
-    AGENT = "agent"
-    MODEL = "model"
-    DAY = "day"
-    PERSON = "person"
-
-
-@dataclass(slots=True)
-class SpendSum:
-    """Calls added up."""
-
-    name: str
-    calls: int = 0
-    input: int = 0
-    cached: int = 0
-    output: int = 0
-    cost: int = 0
-    presumed: int = 0
-    paid: bool = False
-    unknown: bool = False
-    """Whether there were calls whose price nobody knows."""
-
-    def add(self, line: SpendLine) -> None:
-        """Count a line in."""
-        self.calls += line.calls
-        self.input += line.usage.input
-        self.cached += line.usage.cached
-        self.output += line.usage.output
-        self.presumed += line.presumed
-        self.cost += line.cost or 0
-        self.unknown = self.unknown or line.cost is None
-        self.paid = self.paid or bool(line.cost or line.presumed)
-
-    @property
-    def cost_text(self) -> str:
-        """The cost in words."""
-        from asterism.types.spending import dollars
-
-        if not self.paid:
-            return "unknown" if self.unknown else "free"
-        return dollars(self.cost) + (" + unknown" if self.unknown else "")
-
-
-def spend(
-    options: Options,
+async def spend(
+    home: Asterism,
     days: Annotated[
-        int, typer.Option("--days", min=1, max=3660, help="How many days, today among them.")
+        int, option("--days", None, "How many days, today among them.", min=1, max=3660)
     ] = 30,
-    agent: Annotated[
-        str | None, typer.Option("--agent", metavar="NAME", help="Only this agent's calls.")
-    ] = None,
-    by: Annotated[By, typer.Option("--by", help="What calls are added up by.")] = By.AGENT,
-) -> None:
+    agent: Annotated[str | None, option("--agent", "NAME", "Only this agent's calls.")] = None,
+    by: Annotated[SpendBy, option("--by", None, "What calls are added up by.")] = SpendBy.AGENT,
+) -> Result:
     """Show what models have cost, and how much of each cap is used."""
-
-    async def errand(home: Asterism) -> Spend:
-        return await home.spending.report(days, agent=agent)
-
-    found = visit(options, errand, readonly=True)
-    out = Output(json=options.json)
-    if out.json:
-        out.data(_data(found, by))
-        return
-    sums = _sums(found.lines, by)
-    if sums:
-        _print_table(out, found, sums, by)
-        _print_plot(console(), found)
-    else:
-        span = "today" if found.first == found.last else f"from {found.first} to {found.last}"
-        out.line(f"No model was asked {span}: nothing was spent.")
-    if found.standings:
-        _print_caps(console(), found.standings)
-    else:
-        out.line()
-        out.line("There is no spending cap. To set one, write into asterism.toml:")
-        out.line("[budget]")
-        out.line("day = 5.00  # US dollars; month, agents and persons can be capped too")
+    found = await home.spending.report(days, agent=agent)
+    return Result(spend_view(found, by), _Spending(found, by))
 
 
-# -- adding up -------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class _Spending:
+    """What models have cost: a table, a plot by day, and the caps."""
 
+    spend: Spend
+    by: SpendBy
 
-def _sums(lines: Iterable[SpendLine], by: By) -> list[SpendSum]:
-    sums: dict[str, SpendSum] = {}
-    for line in lines:
-        name = {
-            By.AGENT: line.agent,
-            By.MODEL: line.model or "(not recorded)",
-            By.DAY: line.day,
-            By.PERSON: line.person or "(nobody)",
-        }[by]
-        sums.setdefault(name, SpendSum(name)).add(line)
-    if by is By.DAY:
-        return [sums[name] for name in sorted(sums)]
-    return sorted(sums.values(), key=lambda one: (-one.cost - one.presumed, -one.calls, one.name))
-
-
-def _by_day(found: Spend) -> list[tuple[date, int, int]]:
-    """Return for every day what was spent and what is presumed."""
-    first, last = date.fromisoformat(found.first), date.fromisoformat(found.last)
-    costs = {line.name: line for line in _sums(found.lines, By.DAY)}
-    days = [first + timedelta(days=number) for number in range((last - first).days + 1)]
-    nothing = SpendSum("")
-    return [
-        (day, one.cost, one.presumed)
-        for day in days
-        for one in (costs.get(f"{day:%Y-%m-%d}", nothing),)
-    ]
-
-
-def _data(found: Spend, by: By) -> dict[str, Any]:
-    return {
-        "first": found.first,
-        "last": found.last,
-        "by": by.value,
-        "sums": [
-            {
-                "name": one.name,
-                "calls": one.calls,
-                "tokens_in": one.input,
-                "tokens_cached": one.cached,
-                "tokens_out": one.output,
-                "cost_usd": None if one.unknown and not one.paid else _number(one.cost),
-                "presumed_usd": _number(one.presumed),
-                "price_unknown": one.unknown,
-            }
-            for one in _sums(found.lines, by)
-        ],
-        "days": [
-            {"day": f"{day:%Y-%m-%d}", "cost_usd": _number(cost), "presumed_usd": _number(presumed)}
-            for day, cost, presumed in _by_day(found)
-        ],
-        "caps": [
-            {
-                "scope": one.cap.scope,
-                "who": one.cap.who,
-                "span": one.cap.span.value,
-                "setting": one.cap.setting,
-                "cap_usd": _number(one.cap.amount),
-                "spent_usd": _number(one.total.spent),
-                "presumed_usd": _number(one.total.presumed),
-                "reserved_usd": _number(one.total.reserved),
-                "renewal": one.renewal,
-            }
-            for one in found.standings
-        ],
-    }
-
-
-def _number(amount: int) -> float:
-    return amount / 1_000_000_000
+    def show(self, out: Output) -> None:
+        spend, sums = self.spend, spend_sums(self.spend.lines, self.by)
+        if sums:
+            _print_table(out, spend, sums, self.by)
+            _print_plot(console(), spend)
+        else:
+            span = "today" if spend.first == spend.last else f"from {spend.first} to {spend.last}"
+            out.line(f"No model was asked {span}: nothing was spent.")
+        if spend.standings:
+            _print_caps(console(), spend.standings)
+        else:
+            out.line()
+            out.line("There is no spending cap. To set one, write into asterism.toml:")
+            out.line("[budget]")
+            out.line("day = 5.00  # US dollars; month, agents and persons can be capped too")
 
 
 # -- the table -------------------------------------------------------------------------------------
 
 
-def _print_table(out: Output, found: Spend, sums: list[SpendSum], by: By) -> None:
+def _print_table(out: Output, spend: Spend, sums: list[SpendSum], by: SpendBy) -> None:
     from asterism.types.spending import dollars
 
     total = SpendSum("total")
-    for line in found.lines:
+    for line in spend.lines:
         total.add(line)
-    presumed = any(one.presumed for one in sums)
     columns: list[tuple[str, Callable[[SpendSum], str], int]] = [
-        (by.value, lambda one: one.name, 0),
-        ("calls", lambda one: f"{one.calls:,}", 50),
-        ("in", lambda one: _tokens(one.input), _NARROW),
-        ("cached", lambda one: _tokens(one.cached), 80),
-        ("out", lambda one: _tokens(one.output), _NARROW),
-        ("cost", lambda one: one.cost_text, 0),
+        (by.value, lambda row: row.name, 0),
+        ("calls", lambda row: f"{row.calls:,}", 50),
+        ("in", lambda row: _tokens(row.input), _NARROW),
+        ("cached", lambda row: _tokens(row.cached), 80),
+        ("out", lambda row: _tokens(row.output), _NARROW),
+        ("cost", lambda row: row.cost_text, 0),
     ]
-    if presumed:
-        columns.append(("presumed", lambda one: dollars(one.presumed), 50))
+    if any(row.presumed for row in sums):
+        columns.append(("presumed", lambda row: dollars(row.presumed), 50))
     rows = [*sums, total] if len(sums) > 1 else sums
     if not sys.stdout.isatty():
-        out.table([Column(title, text) for title, text, _ in columns], rows, empty="")
+        ItemTable([Column(title, text) for title, text, _ in columns], rows).show(out)
         return
     _print_rich_table(console(), columns, rows, totalled=len(sums) > 1)
 
@@ -241,12 +119,12 @@ def _tokens(count: int) -> str:
 # -- the plot --------------------------------------------------------------------------------------
 
 
-def _print_plot(screen: Console, found: Spend) -> None:
+def _print_plot(screen: Console, spend: Spend) -> None:
     from rich.text import Text
 
     from asterism.types.spending import dollars
 
-    days = _by_day(found)
+    days = spend_by_day(spend)
     top = max(cost + presumed for _, cost, presumed in days)
     if top == 0 or len(days) == 1:
         return
@@ -293,8 +171,8 @@ def _print_caps(screen: Console, standings: Iterable[Standing]) -> None:
 
     from asterism.types.spending import dollars
 
-    for one in standings:
-        total, cap = one.total, one.cap
+    for standing in standings:
+        total, cap = standing.total, standing.cap
         if cap.setting.startswith("budget.each_") and not total.counted:
             continue
         part = 100 * total.counted // cap.amount if cap.amount else _FULL
@@ -312,4 +190,4 @@ def _print_caps(screen: Console, standings: Iterable[Standing]) -> None:
         if total.reserved:
             parts.append(f"{dollars(total.reserved)} held for calls under way")
         screen.print(bar.append(f" {', '.join(parts)}", "dim"))
-        screen.print(Text(f"starts anew {one.renewal}", "dim"))
+        screen.print(Text(f"starts anew {standing.renewal}", "dim"))

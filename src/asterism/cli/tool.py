@@ -5,186 +5,113 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
-import typer
-
-from asterism.cli.given import read_text
-from asterism.cli.home import visit
-from asterism.cli.options import Options, command, group
-from asterism.cli.output import Column, Output
+from asterism.cli.commands import Options, argument, command, flag, group, open_home, option
+from asterism.cli.inputs import read_json, read_pair, read_text
+from asterism.cli.output import Column, ItemTable, Result
 from asterism.errors import InvalidInput
 from asterism.times import local_short
+from asterism.views import tool_view
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
-    from asterism.types.agents import RegisteredTool
 
 app = group("See the tools there are, and register your own.")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The tool's name.")]
+Name = Annotated[str, argument("NAME", "The tool's name.")]
 
 
-@command(app, "list")
-def list_tools(options: Options) -> None:
+@command(app, "list", readonly=True)
+async def list_tools(home: Asterism) -> Result:
     """Show the tools there are, and what a crash in the middle of each means."""
-
-    async def errand(home: Asterism) -> list[dict[str, Any]]:
-        return [_described(home, name) for name in home.toolbox.names()]
-
-    found = visit(options, errand, readonly=True)
-    out = Output(json=options.json)
-    if out.json:
-        out.data(found)
-        return
-    columns: list[Column[dict[str, Any]]] = [
-        Column("tool", lambda one: one["name"]),
-        Column("retry safety", lambda one: one["retry_safety"]),
-        Column("asks", lambda one: "yes" if one["ask"] else "", least=80),
-        Column("what it does", lambda one: one["description"].partition("\n")[0], prose=True),
-    ]
-    out.table(columns, found, empty="There are no tools.")
-
-
-def _described(home: Asterism, name: str) -> dict[str, Any]:
     # Some are for agents only that name them.
-    tool = home.toolbox.get(name, (name,))
-    assert tool is not None
-    return {**tool.wire()["function"], "retry_safety": tool.retry_safety, "ask": tool.ask}
+    named = (home.toolbox.get(name, (name,)) for name in home.toolbox.names())
+    tools = [tool_view(tool) for tool in named if tool is not None]
+    columns: list[Column[dict[str, Any]]] = [
+        Column("tool", lambda tool: tool["name"]),
+        Column("retry safety", lambda tool: tool["retry_safety"]),
+        Column("asks", lambda tool: "yes" if tool["ask"] else "", least=80),
+        Column("what it does", lambda tool: tool["description"].partition("\n")[0], prose=True),
+    ]
+    return Result(tools, ItemTable(columns, tools, "There are no tools."))
 
 
 @command(app, "add")
-def add(
+async def add(
     options: Options,
     name: Name,
-    schema: Annotated[
-        Path, typer.Option("--schema", metavar="FILE", help="A JSON schema of its parameters.")
-    ],
-    description: Annotated[
-        str, typer.Option("--description", metavar="TEXT", help="What it does, for models.")
-    ] = "",
+    schema: Annotated[Path, option("--schema", "FILE", "A JSON schema of its parameters.")],
+    description: Annotated[str, option("--description", "TEXT", "What it does, for models.")] = "",
     python: Annotated[
-        Path | None,
-        typer.Option("--python", metavar="FILE", help="Source with a function run."),
+        Path | None, option("--python", "FILE", "Source with a function run.")
     ] = None,
-    http: Annotated[
-        str | None, typer.Option("--http", metavar="URL", help="An address, instead of source.")
-    ] = None,
-    method: Annotated[
-        str, typer.Option("--method", metavar="WORD", help="GET, POST, PUT, PATCH or DELETE.")
-    ] = "POST",
+    http: Annotated[str | None, option("--http", "URL", "An address, instead of source.")] = None,
+    method: Annotated[str, option("--method", "WORD", "GET, POST, PUT, PATCH or DELETE.")] = "POST",
     header: Annotated[
-        list[str] | None,
-        typer.Option("--header", metavar="NAME=VALUE", help='Such as "X-Key=secret:shop".'),
+        list[str] | None, option("--header", "NAME=VALUE", 'Such as "X-Key=secret:shop".')
     ] = None,
     effect: Annotated[
         list[str] | None,
-        typer.Option(
-            "--effect", metavar="JSON", help='Such as {"kind": "send", "recipients": "to"}.'
-        ),
+        option("--effect", "JSON", 'Such as {"kind": "send", "recipients": "to"}.'),
     ] = None,
-    trust: Annotated[
-        str, typer.Option("--trust", metavar="LEVEL", help="How far its results are trusted.")
-    ] = "tool",
+    trust: Annotated[str, option("--trust", "LEVEL", "How far its results are trusted.")] = "tool",
     retry_safety: Annotated[
-        str, typer.Option("--retry-safety", metavar="WORD", help="unknown or repeatable.")
+        str, option("--retry-safety", "WORD", "unknown or repeatable.")
     ] = "unknown",
-    ask: Annotated[bool, typer.Option("--ask", help="Ask a person before each call.")] = False,
-    timeout: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", help="How long a call may take.")
-    ] = 30.0,
-    audience: Annotated[
-        str, typer.Option("--audience", metavar="WHO", help="Who may see its results.")
-    ] = "owner",
-) -> None:
+    ask: Annotated[bool, flag("--ask", "Ask a person before each call.")] = False,
+    seconds: Annotated[float, option("--timeout", "SECONDS", "How long a call may take.")] = 30.0,
+    audience: Annotated[str, option("--audience", "WHO", "Who may see its results.")] = "owner",
+) -> Result:
     """Register a tool, or a new version of one: Python that runs in the sandbox, or a request."""
     from asterism.types.agents import HttpCall
 
-    form: Any = _json_of(read_text(schema), str(schema))
+    form = read_json(read_text(schema), str(schema))
     if not isinstance(form, dict):
         raise InvalidInput(f"{schema} holds no JSON object, and so no schema. Nothing was changed.")
-    known = cast("dict[str, Any]", form)
-    told = description or str(known.get("description", ""))
-    pairs = dict(_pair(one) for one in header or ())
-    call = HttpCall(http, method.upper(), pairs) if http else None
-    declared = [_json_of(text, "--effect") for text in effect] if effect else None
+    parameters = cast("dict[str, Any]", form)
+    headers = dict(_header(text) for text in header or ())
     source = read_text(python) if python else None
-
-    async def errand(home: Asterism) -> RegisteredTool:
-        return await home.tools.add(
+    effects = [read_json(text, "--effect") for text in effect] if effect else None
+    async with open_home(options) as home:
+        tool = await home.tools.add(
             name,
-            told,
-            known,
+            description or str(parameters.get("description", "")),
+            parameters,
             python=source,
-            http=call,
-            effects=declared,
+            http=HttpCall(http, method.upper(), headers) if http else None,
+            effects=effects,
             trust=trust,
             retry_safety=retry_safety,
             ask=ask,
-            timeout=timeout,
+            timeout=seconds,
             audience=audience,
             by="cli",
         )
-
-    made = visit(options, errand)
-    out = Output(json=options.json)
-    if out.json:
-        out.data({"name": name, "version": made.version})
-    else:
-        out.line(f"Registered {name}, version {made.version}.")
+    return Result(
+        {"name": name, "version": tool.version}, f"Registered {name}, version {tool.version}."
+    )
 
 
-@command(app, "show")
-def show(options: Options, name: Name) -> None:
+def _header(text: str) -> tuple[str, str]:
+    name, value = read_pair(text, "a valid header; write NAME=VALUE, such as X-Key=secret:shop")
+    return name, value.strip()
+
+
+@command(app, "show", readonly=True)
+async def show(home: Asterism, name: Name) -> Result:
     """Show all versions of a registered tool."""
-
-    async def errand(home: Asterism) -> list[RegisteredTool]:
-        return await home.tools.versions(name)
-
-    found = visit(options, errand, readonly=True)
-    out = Output(json=options.json)
-    if out.json:
-        from dataclasses import asdict
-
-        out.data([asdict(one) for one in found])
-        return
-    for one in found:
-        state = f", removed {local_short(one.removed_at)}" if one.removed_at else ""
-        out.line(
-            f"{name} version {one.version}, by {one.made_by}, {local_short(one.created_at)}{state}"
-        )
-    spec = found[0].spec
-    out.line(spec.description)
-    out.line(spec.python or (f"{spec.http.method} {spec.http.url}" if spec.http else ""))
+    versions = await home.tools.versions(name)
+    lines: list[str] = []
+    for tool in versions:
+        state = f", removed {local_short(tool.removed_at)}" if tool.removed_at else ""
+        when = local_short(tool.created_at)
+        lines.append(f"{name} version {tool.version}, by {tool.made_by}, {when}{state}")
+    spec = versions[0].spec
+    source = spec.python or (f"{spec.http.method} {spec.http.url}" if spec.http else "")
+    return Result(versions, *lines, spec.description, source)
 
 
 @command(app, "remove")
-def remove(options: Options, name: Name) -> None:
-    """Offer a registered tool no more."""
-
-    async def errand(home: Asterism) -> None:
-        await home.tools.remove(name)
-
-    visit(options, errand)
-    out = Output(json=options.json)
-    if out.json:
-        out.data({"name": name})
-    else:
-        out.line(f"Removed {name}; its versions are kept.")
-
-
-def _json_of(text: str, where: str) -> Any:
-    import orjson
-
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise InvalidInput(f"{where} is no JSON ({error}). Nothing was changed.") from None
-
-
-def _pair(text: str) -> tuple[str, str]:
-    key, found, value = text.partition("=")
-    if not found:
-        raise InvalidInput(
-            f"{text[:60]!r} is no header; write NAME=VALUE, such as X-Key=secret:shop. "
-            "Nothing was changed."
-        )
-    return key.strip(), value.strip()
+async def remove(home: Asterism, name: Name) -> Result:
+    """Stop offering a registered tool."""
+    await home.tools.remove(name)
+    return Result({"name": name}, f"Removed {name}; its versions are kept.")

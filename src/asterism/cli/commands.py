@@ -1,0 +1,382 @@
+"""Commands: what a function needs to be one.
+
+A command is an async function that takes the home and returns a `Result`:
+
+    @command(app, "list", readonly=True)
+    async def list_agents(home: Asterism) -> Result:
+
+Parameters named `home` and `options` are filled in; all others become arguments and options. The
+home is opened for the command, and what it returns is printed as text or JSON; errors become
+sentences and exit codes. A command that checks its arguments before anything is opened takes
+`options` and calls `open_home` itself. One that talks with a person is a plain function.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import inspect
+import logging
+import os
+import sys
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from asterism.cli import log
+from asterism.cli.output import Output, as_json, printable
+from asterism.errors import AsterismError, InvalidInput, StoreMissing
+from asterism.views import problem, problem_of
+
+if TYPE_CHECKING:
+    from asterism.app import Asterism
+    from asterism.app.keys import StoredKeys
+    from asterism.cli.output import Result
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+FAILED, MISUSED, PARKED, INTERRUPTED = 1, 2, 3, 130
+
+TITLES = {"usage": "The command cannot be understood", "fault": "A fault inside asterism"}
+"""Kinds of problems that only a command line has."""
+
+_PANEL = "Options of every command"
+_FILLED_IN = ("home", "options")
+
+_log = logging.getLogger(__name__)
+
+Data = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        metavar="DIR",
+        help="The data directory; else ASTERISM_DATA, else the platform's usual place.",
+        rich_help_panel=_PANEL,
+    ),
+]
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="The configuration; else ASTERISM_CONFIG, else asterism.toml in the data directory.",
+        rich_help_panel=_PANEL,
+    ),
+]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print JSON, for programs.", rich_help_panel=_PANEL)
+]
+
+
+# -- options of every command ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of every command, before the command or behind it."""
+
+    data: Path | None = None
+    config: Path | None = None
+    json: bool = False
+    settings: Mapping[str, object] = field(default_factory=dict[str, object])
+    """Settings that win over file and environment."""
+
+    @property
+    def place(self) -> Path:
+        """The data directory."""
+        from asterism.config import data_directory
+
+        return data_directory(self.data, os.environ)
+
+    def over(self, outer: Options) -> Options:
+        """Return these options, with those of `outer` where none is given here."""
+        return Options(
+            self.data or outer.data,
+            self.config or outer.config,
+            self.json or outer.json,
+            {**outer.settings, **self.settings},
+        )
+
+    def with_cassette(self, record: Path | None, play: Path | None) -> Options:
+        """Return these options with a tape to record or to play, if one is named."""
+        if record is None and play is None:
+            return self
+        if record is not None and play is not None:
+            raise InvalidInput(
+                "--record and --play exclude each other: a tape that plays needs no model. Give "
+                "one of them. Nothing was done."
+            )
+        if play is not None:
+            from asterism.models.cassette import settings_to_play
+
+            return replace(self, settings={**self.settings, **settings_to_play(play)})
+        assert record is not None
+        tape = {"cassette.file": str(record.absolute()), "cassette.mode": "record"}
+        return replace(self, settings={**self.settings, **tape})
+
+
+# -- the home --------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def open_home(
+    options: Options,
+    *,
+    work: bool = False,
+    readonly: bool = False,
+    grace: float = 10.0,
+    on_problem: Callable[[str], None] = _log.warning,
+) -> AsyncGenerator[Asterism, None]:
+    """Open the home that the options name."""
+    from asterism.app import Asterism
+
+    log.start(None if readonly else options.place)
+    async with Asterism.open(
+        options.data,
+        config=options.config,
+        settings=options.settings,
+        work=work,
+        readonly=readonly,
+        grace=grace,
+        on_problem=on_problem,
+    ) as home:
+        log.follow(home.settings)
+        yield home
+
+
+@asynccontextmanager
+async def stored_keys(
+    options: Options, *, lenient: bool = False
+) -> AsyncGenerator[StoredKeys, None]:
+    """Open the keys that turns would use; none where there is no database yet.
+
+    With `lenient`, there are none either where the database cannot be read.
+    """
+    from asterism.app.keys import NoStoredKeys
+
+    async with AsyncExitStack() as stack:
+        keys: StoredKeys = NoStoredKeys()
+        try:
+            home = await stack.enter_async_context(open_home(options, readonly=True))
+            keys = home.keys
+        except StoreMissing:
+            pass
+        except AsterismError:
+            if not lenient:
+                raise
+        yield keys
+
+
+# -- commands --------------------------------------------------------------------------------------
+
+
+def argument(metavar: str, about: str) -> Any:
+    """Describe an argument: what it is called in help, and what it is."""
+    return typer.Argument(metavar=metavar, help=about)
+
+
+def option(flags: str, metavar: str | None, about: str, **limits: float) -> Any:
+    """Describe an option with a value, such as `--agent -a`; `limits` are `min` and `max`."""
+    bounds: dict[str, Any] = limits
+    return typer.Option(*flags.split(), metavar=metavar, help=about, **bounds)
+
+
+def flag(flags: str, about: str) -> Any:
+    """Describe an option without a value, such as `--yes -y`."""
+    return typer.Option(*flags.split(), help=about)
+
+
+def group(about: str) -> typer.Typer:
+    """Return a noun that has commands, such as `agent`."""
+    app = typer.Typer(help=about, rich_markup_mode=None, add_completion=False)
+
+    @app.callback(invoke_without_command=True)
+    def show_help(context: typer.Context) -> None:
+        if context.invoked_subcommand is None:
+            typer.echo(context.get_help())
+
+    return app
+
+
+def command(
+    app: typer.Typer, name: str | None = None, *, readonly: bool = False, work: bool = False
+) -> Callable[[F], F]:
+    """Make a function a command; the function itself stays as it is and can be called.
+
+    Args:
+        app: What the command belongs to.
+        name: Its name; else the function's.
+        readonly: Open the home for reading alone, beside a process that works there.
+        work: Open the home at work, so that turns are taken.
+    """
+
+    def register(function: F) -> F:
+        own = _own_parameters(function)
+
+        @functools.wraps(function)
+        def invoke(
+            *,
+            context: typer.Context,
+            data: Path | None,
+            config: Path | None,
+            json: bool,
+            **arguments: Any,
+        ) -> None:
+            outer = context.obj if isinstance(context.obj, Options) else Options()
+            options = Options(data, config, json).over(outer)
+            run_command(function, options, arguments, readonly=readonly, work=work)
+
+        parameters = [
+            _keyword("context", typer.Context),
+            *own,
+            _keyword("data", Data, None),
+            _keyword("config", Config, None),
+            _keyword("json", Json, default=False),
+        ]
+        invoke.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue] - read by inspect
+        invoke.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        app.command(name)(invoke)
+        return function
+
+    return register
+
+
+def _own_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Return the parameters that are arguments and options; types of others are not imported."""
+
+    def described() -> None:
+        """Carry the annotations that can be read."""
+
+    described.__annotations__ = {
+        name: annotation
+        for name, annotation in function.__annotations__.items()
+        if name not in (*_FILLED_IN, "return")
+    }
+    types = inspect.get_annotations(
+        described, globals=vars(sys.modules[function.__module__]), eval_str=True
+    )
+    return [
+        parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=types[parameter.name])
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.name in types
+    ]
+
+
+def _keyword(
+    name: str, annotation: Any, default: object = inspect.Parameter.empty
+) -> inspect.Parameter:
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, annotation=annotation, default=default)
+
+
+def run_command(
+    function: Callable[..., Any],
+    options: Options,
+    arguments: dict[str, Any],
+    *,
+    readonly: bool = False,
+    work: bool = False,
+) -> None:
+    """Call a command, print its result or what went wrong, and end with the code that fits."""
+    with reporting_problems(options):
+        result = _call(function, options, arguments, readonly=readonly, work=work)
+        if result is not None:
+            Output(json=options.json).result(result)
+            if result.code:
+                raise typer.Exit(result.code)
+
+
+def _call(
+    function: Callable[..., Any],
+    options: Options,
+    arguments: dict[str, Any],
+    *,
+    readonly: bool,
+    work: bool,
+) -> Result | None:
+    parameters = inspect.signature(function).parameters
+    if "options" in parameters:
+        arguments = {**arguments, "options": options}
+    if not inspect.iscoroutinefunction(function):
+        return function(**arguments)
+
+    async def run() -> Result | None:
+        if "home" not in parameters:
+            return await function(**arguments)
+        async with open_home(options, readonly=readonly, work=work) as home:
+            return await function(home=home, **arguments)
+
+    return asyncio.run(run())
+
+
+# -- problems --------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def reporting_problems(options: Options) -> Generator[None, None, None]:
+    """Print what goes wrong inside on standard error, and end with the code that fits.
+
+    A bug of ours is written to the log of the data directory; the terminal gets no traceback.
+    """
+    try:
+        yield
+    except typer.Exit:
+        raise
+    except AsterismError as error:
+        print_problem(problem(error), json=options.json)
+        raise typer.Exit(MISUSED if isinstance(error, InvalidInput) else FAILED) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+    except BrokenPipeError:
+        raise typer.Exit(output_closed()) from None
+    except Exception as error:  # noqa: BLE001 - the one place where a bug of ours is reported
+        file = log.write_fault(options.place, error)
+        detail = (
+            f"A fault inside asterism ({type(error).__name__}); nothing that was confirmed is "
+            f"lost. The details are at the end of {file}: please open an issue with them and what "
+            "you did."
+        )
+        print_problem(problem_of("fault", TITLES["fault"], detail), json=options.json)
+        raise typer.Exit(FAILED) from None
+
+
+def usage_error(detail: str, *, json: bool) -> int:
+    """Print what is wrong with the command line, and return the exit code."""
+    print_problem(problem_of("usage", TITLES["usage"], detail), json=json)
+    return MISUSED
+
+
+def misuse(error: typer.TyperException, *, json: bool) -> int:
+    """Print what typer does not accept, and where help is."""
+    detail = error.format_message().strip()
+    stop = "" if detail.endswith((".", "?", "!")) else "."
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "asterism"
+    return usage_error(f'{detail}{stop} "{path} --help" shows what is there.', json=json)
+
+
+def output_closed() -> int:
+    """Be silent, since nobody reads the output any more; Python would complain at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return FAILED
+
+
+def print_problem(found: Mapping[str, Any], *, json: bool) -> None:
+    """Print a problem on standard error: a sentence, or a JSON object with `--json`."""
+    text = as_json(found) if json else f"asterism: {printable(found['detail'])}"
+    print(text, file=sys.stderr)  # noqa: T201
+
+
+@contextlib.contextmanager
+def note_if_stopped(message: Callable[[], str]) -> Generator[None, None, None]:
+    """Print on standard error how to go on, if Ctrl-C stops what is inside."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        typer.echo(printable(message()), err=True)
+        raise
