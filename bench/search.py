@@ -178,6 +178,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--no-encoder", action="store_true", help="leave MiniLM out; much quicker")
     parser.add_argument("--speed", action="store_true", help="time and size instead of quality")
+    parser.add_argument("--postgres", action="store_true", help="the same on PostgreSQL")
     parser.add_argument("--messages", type=int, default=10_000, help="how many, with --speed")
     parser.add_argument("--words", type=int, default=20, help="words of a message, with --speed")
     parser.add_argument(
@@ -192,11 +193,13 @@ def main() -> int:
     arguments = _arguments()
     encoder = not arguments.no_encoder
     short: list[str] = []
-    if arguments.speed or arguments.hostile:
+    if arguments.speed or arguments.postgres or arguments.hostile:
         from bench import search_speed
 
         if arguments.speed:
             short += search_speed.speed(arguments.messages, arguments.words, encoder=encoder)
+        if arguments.postgres:
+            short += search_speed.postgres(arguments.messages, arguments.words)
         if arguments.hostile:
             short += search_speed.hostile(arguments.hostile, arguments.messages)
     elif arguments.data:

@@ -111,6 +111,30 @@ def _ours(
     return missed
 
 
+def postgres(count: int, words: int) -> list[str]:
+    """Print the same for a PostgreSQL server of its own that waits for its disk."""
+    from asterism.testing.postgres import postgres_server
+
+    sessions = _sessions(count, words)
+    with (
+        postgres_server(fsync=True).database(fresh=True) as url,
+        tempfile.TemporaryDirectory(prefix="asterism-search-") as place,
+    ):
+        memory = Memory(place, "none", url)
+        rate = count / _timed(lambda: [memory.ingest(session) for session in sessions])
+        memory.finish()
+        asked = _questions(sessions)
+        memory.search(asked[0], 10)
+        times = memory.run(_awaited(memory.find, asked))
+        memory.close()
+    p50, p95 = _at(times, 50), _at(times, 95)
+    print(f"\n{count:,} messages of one agent on PostgreSQL: p50 {p50:.2f} ms, p95 {p95:.2f} ms")
+    print(f"  taken in      {rate:10,.0f} messages/s")
+    if count == 10_000 and rate < LEAST_RATE:
+        return [f"PostgreSQL: {rate:,.0f} messages/s, less than {LEAST_RATE:,.0f}"]
+    return []
+
+
 def hostile(count: int, messages: int) -> list[str]:
     """Time hostile queries over a memory of so many messages; return whether some were slow."""
     with tempfile.TemporaryDirectory(prefix="asterism-search-") as place:

@@ -60,9 +60,15 @@ class Talk(Protocol):
 class Memory:
     """What one agent remembers, kept under a directory."""
 
-    def __init__(self, workdir: Path | str, encoder: str | None = None) -> None:
-        """Open a home in a directory; `encoder` wins over ASTERISM_ENCODER."""
+    def __init__(
+        self, workdir: Path | str, encoder: str | None = None, url: str | None = None
+    ) -> None:
+        """Open a home in a directory; `encoder` wins over ASTERISM_ENCODER.
+
+        With the `url` of a PostgreSQL database, messages are stored there.
+        """
         self.workdir = Path(workdir)
+        self._url = url
         self._encoder = encoder or os.environ.get("ASTERISM_ENCODER") or None
         self._runner = asyncio.Runner()
         self._exit: AsyncExitStack | None = None
@@ -136,6 +142,8 @@ class Memory:
         settings: dict[str, object] = {"model": "none:none"}
         if self._encoder is not None:
             settings["search"] = {"encoder": self._encoder}
+        if self._url is not None:
+            settings["store"] = {"url": self._url}
         self._exit = AsyncExitStack()
         self.home: Asterism = await self._exit.enter_async_context(
             Asterism.open(

@@ -336,6 +336,35 @@ async def test_run_tells_how_many_rows_it_changed(database: Database) -> None:
     assert await database.write(work) == [1, 0, 3, 4, 0, 4]
 
 
+async def test_many_rows_at_once_keep_every_value(database: Database) -> None:
+    texts = ["", "\\N", "\\.", "a\tb\nc\r\\d", "NULL", "%s ? '\"", "é漢🎈\u2028", "x" * 70_000]
+    rows: list[Row] = [
+        (f"{n:03}", n * (1 << 55) - (1 << 62), bytes([n, 0, 255, 92]) * n, text, None)
+        for n, text in enumerate(texts * 16)
+    ]
+    insert = "INSERT INTO things (id, count, body, text, gone) VALUES (?, ?, ?, ?, ?)"
+    await database.write(lambda tx: tx.run_many(insert, rows))
+    kept = "SELECT id, count, body, text, gone FROM things ORDER BY id"
+    assert await database.read(lambda tx: tx.all(kept)) == rows
+
+
+async def test_many_rows_at_once_are_all_there_or_none(database: Database) -> None:
+    insert = "INSERT INTO things (id, count) VALUES (?, ?)"
+    rows = [(f"{n:03}", n) for n in range(100)]
+
+    async def work(tx: Connection) -> list[Row]:
+        with pytest.raises((apsw.ConstraintError, psycopg.errors.UniqueViolation)):
+            async with tx.savepoint():
+                await tx.run_many(insert, [*rows, rows[50]])
+        await tx.run_many(insert, rows[:60])
+        return await tx.all("SELECT COUNT(*) FROM things")
+
+    assert await database.write(work) == [(60,)]
+    with pytest.raises((apsw.ConstraintError, psycopg.errors.UniqueViolation)):
+        await database.write(lambda tx: tx.run_many(insert, rows[::-1]))
+    assert len(await ids(database)) == 60
+
+
 async def test_returning(database: Database) -> None:
     insert = "INSERT INTO things (id, count) VALUES (?, ?) ON CONFLICT DO NOTHING RETURNING count"
 

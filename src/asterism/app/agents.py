@@ -565,7 +565,10 @@ class Search:
             moment=ms_of(moment),
             neighbours=neighbours,
         )
-        agent_id = None if agent is None else await session.agent_id(agent)
+
+        async def whose(tx: Connection) -> str | None:
+            return None if agent is None else (await session.agent_in(tx, agent)).id
+
         return await self._engine.searcher.find(
-            agent_id, query, lambda tx: session.among(tx, participants)
+            whose, query, lambda tx: session.among(tx, participants)
         )

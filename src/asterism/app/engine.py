@@ -223,10 +223,13 @@ class Engine:
     async def _find(self, agent_id: str, query: Query, participants: Participants) -> SearchResult:
         """Search for an agent in a turn."""
 
+        async def whose(_: Connection) -> str:
+            return agent_id
+
         async def present(_: Connection) -> Participants:
             return participants
 
-        return await self.searcher.find(agent_id, query, present)
+        return await self.searcher.find(whose, query, present)
 
     # -- what changes ----------------------------------------------------------------------------
 

@@ -174,10 +174,14 @@ class Session:
 
     async def agent(self, one: AgentRecord | str) -> AgentRecord:
         """Return an agent by its name or id; one that was looked up before, as it is now."""
+        return await self.database.read(lambda tx: self.agent_in(tx, one))
+
+    async def agent_in(self, tx: Connection, one: AgentRecord | str) -> AgentRecord:
+        """Do the same in a transaction."""
         name = one.id if isinstance(one, AgentRecord) else one
-        found = await self.database.read(lambda tx: agents.by_name(tx, self.constellation, name))
+        found = await agents.by_name(tx, self.constellation, name)
         if found is None:
-            everyone = await self.database.read(lambda tx: agents.everyone(tx, self.constellation))
+            everyone = await agents.everyone(tx, self.constellation)
             raise NotFound(no_such("agent", name, [each.name for each in everyone]))
         return found
 

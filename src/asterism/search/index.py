@@ -102,12 +102,17 @@ class LoadedIndex:
     """The last text that is in no segment: its number, and what tells it from others."""
     encoded: dict[str, _EncoderVectors] = field(default_factory=dict[str, "_EncoderVectors"])
     """Vectors by the name of their encoder."""
+    postings: dict[str, list[tuple[int, bytes]]] = field(
+        default_factory=dict[str, "list[tuple[int, bytes]]"]
+    )
+    """The rows of terms that begin so, each with the segment's first number; those read so far."""
+    posting_bytes: int = 0
 
     @property
     def size(self) -> int:
         """About how many bytes it takes."""
         vectors = sum(vectors_[1].nbytes for vectors_ in self.encoded.values())
-        return self.rows.size + vectors + 200 * len(self.tail_terms)
+        return self.rows.size + vectors + self.posting_bytes + 200 * len(self.tail_terms)
 
     @property
     def since(self) -> int:
@@ -138,6 +143,15 @@ class LoadedIndex:
         self.rows.add(make_texts(placed))
         self.note(texts_, placed, range(start, start + len(texts_)))
         self.mark = (texts_[-1].number, texts_[-1].mark)
+
+    def keep_postings(self, read: dict[str, list[tuple[int, bytes]]]) -> None:
+        """Keep rows of terms that were read, those of all segments."""
+        with cache.lock:
+            new = {prefix: rows for prefix, rows in read.items() if prefix not in self.postings}
+            self.postings.update(new)
+            self.posting_bytes += sum(100 + len(row) for rows in new.values() for _, row in rows)
+            if cache.get(self.key) is self:
+                cache.keep(self)
 
     @property
     def identity(self) -> tuple[Hashable, ...]:

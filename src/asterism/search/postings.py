@@ -130,9 +130,8 @@ async def places(tx: Connection, loaded: Sequence[IndexSnapshot], terms: Sequenc
         for prefix, terms in by_prefix(wanted).items()
     }
     result = _TermRowsBuilder(len(wanted))
-    for (start, snapshot), rows in zip(
-        zip(starts, loaded, strict=True), await _postings(tx, loaded, alike), strict=True
-    ):
+    postings = await _postings(tx, loaded, list(alike))
+    for start, snapshot, rows in zip(starts, loaded, postings, strict=True):
         _from_segments(result, alike, snapshot, start, rows)
         for term in wanted:
             tail_terms = snapshot.inner.tail_terms.get(term)
@@ -143,31 +142,75 @@ async def places(tx: Connection, loaded: Sequence[IndexSnapshot], terms: Sequenc
     }
 
 
+_PrefixRows = dict[str, list[tuple[int, bytes]]]
+"""By what terms begin with, the rows of segments, each with the segment's first number."""
+
+
 async def _postings(
-    tx: Connection, loaded: Sequence[IndexSnapshot], prefixes_: Iterable[str]
-) -> list[list[tuple[int, str, bytes]]]:
-    """Return (first, beginning, row) for each index; the mark of each segment is among them."""
-    stored = [
-        snapshot for snapshot in loaded if snapshot.index_id is not None and snapshot.inner.segments
-    ]
-    asked = [*prefixes_, MARK]
-    result: dict[int | None, list[Any]] = {}
-    if len(stored) == 1:
-        index_id = stored[0].index_id
-        assert index_id is not None
-        result[index_id] = await search_index.postings(
-            tx, index_id, list(stored[0].inner.segments), asked
-        )
-    elif stored:
-        ids = list(
-            dict.fromkeys(snapshot.index_id for snapshot in stored if snapshot.index_id is not None)
-        )
-        for row in await search_index.postings_of_many(tx, ids, asked):
-            result.setdefault(row[0], []).append(row[1:])
-    return [
-        result.get(snapshot.index_id, []) if snapshot.index_id is not None else []
+    tx: Connection, loaded: Sequence[IndexSnapshot], prefixes: Sequence[str]
+) -> list[_PrefixRows]:
+    """Return the rows of terms that begin so for each index, from memory as far as they are there.
+
+    A segment never changes, so that its rows are good for as long as its index is in memory.
+    """
+    unread = [
+        snapshot
         for snapshot in loaded
+        if snapshot.index_id is not None
+        and snapshot.inner.segments
+        and any(prefix not in snapshot.inner.postings for prefix in prefixes)
     ]
+    missing = [
+        prefix
+        for prefix in prefixes
+        if any(prefix not in snapshot.inner.postings for snapshot in unread)
+    ]
+    read = await _read_postings(tx, unread, missing)
+    return [
+        {prefix: known[prefix] for prefix in prefixes if prefix in known}
+        | read.get(snapshot.index_id, {})
+        for snapshot in loaded
+        for known in (snapshot.inner.postings,)
+    ]
+
+
+async def _read_postings(
+    tx: Connection, unread: Sequence[IndexSnapshot], prefixes: Sequence[str]
+) -> dict[int | None, _PrefixRows]:
+    """Read the rows of terms that begin so, by index, and keep them with the index in memory."""
+    asked = [*prefixes, MARK]
+    rows: list[Any] = []
+    if len(unread) == 1 and unread[0].index_id is not None:
+        index_id = unread[0].index_id
+        firsts = list(unread[0].inner.segments)
+        rows = [
+            (index_id, *row) for row in await search_index.postings(tx, index_id, firsts, asked)
+        ]
+    elif unread:
+        ids = [snapshot.index_id for snapshot in unread if snapshot.index_id is not None]
+        rows = await search_index.postings_of_many(tx, list(dict.fromkeys(ids)), asked)
+    by_index: dict[int, _PrefixRows] = {}
+    for index_id, first, prefix, row in rows:
+        of_index = by_index.setdefault(index_id, {prefix: [] for prefix in asked})
+        of_index[prefix].append((first, row))
+    result: dict[int | None, _PrefixRows] = {}
+    for snapshot in unread:
+        of_index = by_index.get(snapshot.index_id or 0, {})
+        segments = snapshot.inner.segments
+        # Made anew in a later snapshot than the one that was loaded: its places are other ones.
+        fitting = {
+            first
+            for first, mark in of_index.get(MARK, ())
+            if first in segments and mark == mark_of(segments[first].fingerprint)
+        }
+        read = {
+            prefix: [entry for entry in of_index.get(prefix, ()) if entry[0] in fitting]
+            for prefix in prefixes
+        }
+        if len(fitting) == len(segments):
+            snapshot.inner.keep_postings(read)
+        result[snapshot.index_id] = read
+    return result
 
 
 def _from_segments(
@@ -175,22 +218,15 @@ def _from_segments(
     alike: dict[str, list[tuple[int, bytes]]],
     snapshot: IndexSnapshot,
     start: int,
-    rows: Sequence[tuple[int, str, bytes]],
+    rows: _PrefixRows,
 ) -> None:
     segments = snapshot.inner.segments
-    # Made anew in a later snapshot than the one that was loaded: its places are other ones.
-    there = {
-        first: segments[first]
-        for first, prefix, mark in rows
-        if prefix == MARK and first in segments and mark == mark_of(segments[first].fingerprint)
-    }
-    for first, prefix, row in rows:
-        if prefix == MARK or first not in there:
-            continue
+    for prefix, entries in rows.items():
         for place, name in alike[prefix]:
-            posted = term_postings(row, name)
-            if posted:
-                found.add(place, there[first], start, posted)
+            for first, row in entries:
+                posted = term_postings(row, name)
+                if posted:
+                    found.add(place, segments[first], start, posted)
 
 
 async def terms_with_prefix(

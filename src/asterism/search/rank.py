@@ -55,8 +55,6 @@ _MAX_CHECKED, _CHUNK = 20_000, 400
 """How many terms are looked at for them, in all and at a time, where not all may be heard."""
 _FEW = 10
 """Of how many texts one may be without a vector before that is worth a word."""
-_ROWS = 1_024
-"""Rows of vectors that are compared in one go, so that they stay in the processor's cache."""
 
 views = ViewCache()
 """The views that this process keeps in memory."""
@@ -440,14 +438,9 @@ def _cosines(vectors: NDArray[np.int8], wanted: Floats, norms: Floats) -> Floats
     """Return the cosines of rows of signed bytes with a vector of length one."""
     import numpy as np
 
-    output = np.empty(len(vectors), dtype=np.float32)
-    room = np.empty((min(_ROWS, len(vectors)), len(wanted)), dtype=np.float32)
-    for first in range(0, len(vectors), _ROWS):
-        last = min(first + _ROWS, len(vectors))
-        rows = room[: last - first]
-        rows[:] = vectors[first:last]
-        # Not by BLAS, which wakes other threads for it: on busy cores that takes milliseconds.
-        np.einsum("ij,j->i", rows, wanted, out=output[first:last])
+    # Not by BLAS, which wakes other threads for it: on busy cores that takes milliseconds. And not
+    # as a matrix of floats: einsum turns a few rows at a time into floats, in the nearest cache.
+    output = np.einsum("ij,j->i", vectors, wanted, dtype=np.float32)
     output /= np.maximum(norms, 1e-9)
     return output
 

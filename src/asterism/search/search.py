@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from asterism.errors import NotFound
@@ -32,7 +32,7 @@ from asterism.search.texts import (
     unindexed_texts,
 )
 from asterism.store import agents, journal, passages
-from asterism.store.database import Connection, Database
+from asterism.store.database import Connection, Database, Work
 from asterism.store.passages import PassageOwner
 from asterism.store.search_index import ARCHIVE, JOURNAL
 from asterism.telemetry.redaction import SECRETS, redact
@@ -258,21 +258,21 @@ class Searcher:
         self._wanted = wanted
 
     async def find(
-        self,
-        agent_id: str | None,
-        query: Query,
-        present: Callable[[Connection], Awaitable[Participants]],
+        self, whose: Work[str | None], query: Query, present: Work[Participants]
     ) -> SearchResult:
-        """Return what an agent's memory, or that of all, has on a query for those present."""
+        """Return what an agent's memory, or that of all, has on a query for those present.
+
+        `whose` returns the agent's id, None for all agents, and `present` those present.
+        """
         # An encoder takes milliseconds, so it must not run while a transaction is open.
-        asked = await self._vector(agent_id, query)
+        asked = await self._vector(whose, query)
         now = self._clock()
 
         async def read(tx: Connection) -> SearchResult:
             return await search(
                 tx,
                 self._constellation,
-                agent_id,
+                await whose(tx),
                 query,
                 participants=await present(tx),
                 now=now,
@@ -281,13 +281,14 @@ class Searcher:
 
         return await self._database.read(read)
 
-    async def _vector(self, agent_id: str | None, query: Query) -> QueryVector | None:
+    async def _vector(self, whose: Work[str | None], query: Query) -> QueryVector | None:
         """Return the query's vector, or None where no encoder is wanted or it cannot answer."""
         wanted = self._wanted()
         if wanted == "none" or not query.text.strip():
             return None
 
         async def look(tx: Connection) -> tuple[str | None, list[str]]:
+            agent_id = await whose(tx)
             agent_ids = [agent_id] if agent_id else await agents.ids(tx, self._constellation)
             indexes = [(kind, owner) for owner in agent_ids for kind in (JOURNAL, ARCHIVE)]
             return (

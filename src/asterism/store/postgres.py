@@ -89,6 +89,11 @@ _DEFER = (
 )
 
 
+# Rows that are only inserted go in by COPY, which the server takes several times faster.
+_PLAIN_INSERT = re.compile(r"INSERT INTO (\w+ \([\w, ]+\)) VALUES \((?:\?, )*\?\)")
+_MIN_COPIED = 32
+
+
 class PostgresConnection:
     """A transaction on PostgreSQL."""
 
@@ -104,7 +109,13 @@ class PostgresConnection:
 
     async def run_many(self, sql: str, rows: Sequence[Values]) -> None:
         """Run a statement once per row of values."""
-        await self._cursor.executemany(translate(sql), rows)
+        insert = _PLAIN_INSERT.fullmatch(sql) if len(rows) >= _MIN_COPIED else None
+        if insert is None:
+            await self._cursor.executemany(translate(sql), rows)
+            return
+        async with self._cursor.copy(f"COPY {insert[1]} FROM STDIN".encode()) as copy:
+            for row in rows:
+                await copy.write_row(row)
 
     async def one(self, sql: str, values: Values = ()) -> Row | None:
         """Return the first row, or None."""
