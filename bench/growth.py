@@ -16,8 +16,7 @@ from asterism.memory.content import Parts
 from asterism.memory.edits import BlockContent
 from asterism.models.anthropic import Anthropic
 from asterism.ports import ModelRequest
-from asterism.search.dates import days_in, span_of
-from asterism.search.query import read
+from asterism.search.query import days_in, read, span_of
 from asterism.telemetry.redaction import KnownSecrets, RedactingStream
 from asterism.types.memory import EditRange, SetText, TextSchema
 from asterism.types.turns import message_wire, unmarked

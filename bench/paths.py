@@ -21,6 +21,8 @@ from asterism.types.turns import Call, Reply
 _SOURCE = Path(asterism.__file__).parent
 MAX_FILES = {"message": 20, "approval": 28, "block": 20, "search": 18}
 """How many files a reader should have to open at most."""
+SLACK = 2
+"""How many more `--check` lets pass: a new feature may add a file before others are merged."""
 
 
 class Trace:
@@ -137,7 +139,7 @@ def main() -> int:
     for name in given.names or PATHS:
         found = asyncio.run(trace(name))
         too_many = len(found.files) > MAX_FILES[name]
-        failed += too_many
+        failed += len(found.files) > MAX_FILES[name] + SLACK
         print(
             f"{name:<10} {len(found.files):>5} {MAX_FILES[name]:>8} {found.switches:>9} "
             f"{sum(found.files.values()):>6}{'  too many' if too_many else ''}"

@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asterism.app.engine import make_encoder
-from asterism.search.encode import encode_question, names_for
-from asterism.search.search import QueryVector, prepare
+from asterism.search.encode import encode_question
+from asterism.search.search import QueryVector, names_for, prepare
 from asterism.types.agents import OWNER_ALONE
 from asterism.types.search import Query
 from bench.adapters.memory import Memory, milliseconds

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from asterism.memory.words import SIZE, TokenSummary
 from asterism.search import build, index, postings, texts
+from asterism.search.query import STOP_WORDS
 from asterism.search.search import search
 from asterism.search.texts import WIDTH
 from asterism.store import agents
@@ -34,7 +35,7 @@ VOCABULARY = 60_000
 LENGTH = 20
 """Words of a message; half of them are stop words, as in English."""
 ROUNDS = 200
-_STOPS = sorted(texts.STOP_WORDS)
+_STOPS = sorted(STOP_WORDS)
 _SYLLABLES = [a + b for a in "bdfgklmnprstvz" for b in "aeiou"]
 
 

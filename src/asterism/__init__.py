@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from asterism.app.agents import Agent
-    from asterism.app.approvals import Approval
     from asterism.app.blocks import AgentBlock
     from asterism.app.home import Asterism, Home
+    from asterism.app.turns import Approval
     from asterism.errors import (
         AsterismError,
         BudgetReached,
@@ -76,9 +76,9 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "app.agents": "Agent",
-    "app.approvals": "Approval",
     "app.blocks": "AgentBlock",
     "app.home": "Asterism Home",
+    "app.turns": "Approval",
     "errors": "AsterismError BudgetReached ConfigError Conflict InvalidInput ModelError NotAllowed"
     " NotFound StoreError ToolError",
     "gate": "Allow Ask Gate",

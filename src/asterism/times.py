@@ -74,15 +74,6 @@ def to_ms(moment: datetime) -> int:
     return (moment - _EPOCH) // _MILLISECOND
 
 
-When = datetime | int
-"""A moment as callers name it: a `datetime` with a time zone, or milliseconds since 1970 in UTC."""
-
-
-def ms_of(when: When | None) -> int | None:
-    """Return a moment that a caller names in milliseconds; None stays None."""
-    return to_ms(when) if isinstance(when, datetime) else when
-
-
 # -- reading ---------------------------------------------------------------------------------------
 
 

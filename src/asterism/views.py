@@ -20,11 +20,11 @@ from asterism.errors import AsterismError
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
-    from asterism.app.approvals import ApprovalDetails
     from asterism.app.audit import Autonomy
     from asterism.app.discovery import Trial
     from asterism.app.mcp import ImportedServer
     from asterism.app.sources import SourceState
+    from asterism.app.turns import ApprovalDetails
     from asterism.memory.blocks import VisibleBlock
     from asterism.store.events import Recorded, Verified
     from asterism.tools.mcp.clients import McpServerStatus

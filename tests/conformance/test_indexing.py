@@ -17,13 +17,13 @@ from asterism.errors import ConfigError, ModelUnavailable
 from asterism.memory import people
 from asterism.ports import Encoder
 from asterism.search import index
-from asterism.search.encode import encoder_in_use
+from asterism.search.search import encoder_in_use
 from asterism.store import agents, search_index
 from asterism.store.database import Connection, Database
 from asterism.store.sqlite import open_sqlite
 from asterism.testing.clock import ManualClock
 from asterism.testing.scripted import ScriptedModel
-from asterism.turns.indexing import Indexing
+from asterism.turns.lanes import Indexing
 from asterism.types.agents import Person, Trust, now_ms
 from asterism.types.turns import Reply
 from tests.conformance.index_scene import say
@@ -342,7 +342,7 @@ CHILD = """
 import asyncio, sys, time
 from pathlib import Path
 import numpy as np
-from asterism.turns.indexing import Indexing
+from asterism.turns.lanes import Indexing
 from asterism.store.sqlite import open_sqlite
 
 class Slow:

@@ -19,6 +19,7 @@ NAMED = set(re.findall(r"`(\w+)", PAGE))
 
 def test_every_public_name_is_on_the_page() -> None:
     assert set(asterism.__all__) <= NAMED
+    assert all(getattr(asterism, name) is not None for name in asterism.__all__)
 
 
 def test_every_verb_of_every_noun_is_on_the_page() -> None:

@@ -16,7 +16,7 @@ from asterism import Asterism
 from asterism.memory import archive, blocks
 from asterism.memory.blocks import VisibleBlock
 from asterism.search.search import Searcher
-from asterism.store.database import Connection
+from asterism.store.database import Connection, Work
 from asterism.testing.clock import ManualClock
 from asterism.testing.postgres import postgres_server
 from asterism.types.agents import OWNER_ALONE, OWNER_ONLY, Audience, Participants, Trust
@@ -89,14 +89,14 @@ async def any_passage(*given: Any, **named: Any) -> Passage:
 
 
 async def any_text(
-    self: Searcher, agent_id: str | None, query: Query, present: object
+    self: Searcher, whose: Work[str | None], query: Query, present: object
 ) -> SearchResult:
     del present
 
     async def owner_alone(_: Connection) -> Participants:
         return OWNER_ALONE
 
-    return await _FIND(self, agent_id, query, owner_alone)
+    return await _FIND(self, whose, query, owner_alone)
 
 
 _GET, _FIND = archive.get, Searcher.find

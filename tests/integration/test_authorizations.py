@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from asterism import Asterism, NotAllowed, Tool, TurnState, tool
-from asterism.app.engine import Authorities
+from asterism.app.engine import authority_of
 from asterism.config import LiveSettings, load
 from asterism.errors import ConfigError
 from asterism.permissions import Act, Actor
+from asterism.permissions.decide import LiveAuthority
 from asterism.store import approvals
 from asterism.testing.scripted import ScriptedModel
 from asterism.types.agents import Trust
@@ -206,7 +207,7 @@ def test_a_bad_reload_keeps_the_last_good_policies(tmp_path: Path):
     file.write_text(POLICIES)
     problems: list[str] = []
     live = LiveSettings(tmp_path, None, {}, on_problem=problems.append)
-    authorities = Authorities(lambda: live.current)
+    authorities = LiveAuthority(live, authority_of)
     assert len(authorities().policies) == 3
     file.write_text("[[policy]]\nname = 7\n")
     live.reload()
@@ -254,12 +255,10 @@ async def test_somebody_else_may_do_what_their_role_says_and_no_more(tmp_path: P
 def test_every_verb_is_judged():
     from asterism.app import (
         agents,
-        approvals,
         archive,
         audit,
         blocks,
         contexts,
-        grants,
         halting,
         keys,
         mcp,
@@ -274,8 +273,8 @@ def test_every_verb_is_judged():
 
     nouns = [
         *(Asterism.__mro__[:-1]),
-        *(approvals.Approvals, archive.Archive, audit.Audit, blocks.Blocks, contexts.Contexts),
-        *(grants.Grants, halting.Halts, keys.Keys, memory.Memory, people.People, rules.Rules),
+        *(turns.Approvals, archive.Archive, audit.Audit, blocks.Blocks, contexts.Contexts),
+        *(turns.Grants, halting.Halts, keys.Keys, memory.Memory, people.People, rules.Rules),
         *(agents.Search, agents.Agents, sources.Sources, tools.Tools, mcp.Mcp, turns.Turns),
         *(turns.Notices, turns.Outbox, turns.Schedules, spending.SpendingReports),
     ]

@@ -17,12 +17,10 @@ import pytest
 from asterism import Asterism, ToolEffect, TurnState, tool
 from asterism.app import (
     agents,
-    approvals,
     archive,
     audit,
     blocks,
     contexts,
-    grants,
     halting,
     keys,
     mcp,
@@ -284,8 +282,8 @@ async def _written(home: Home, owners: Asterism) -> str | None:
 def reading_verbs() -> set[str]:
     nouns = [
         *(Asterism.__mro__[:-1]),
-        *(approvals.Approvals, archive.Archive, audit.Audit, blocks.Blocks, contexts.Contexts),
-        *(grants.Grants, halting.Halts, keys.Keys, memory.Memory, people.People, rules.Rules),
+        *(turns.Approvals, archive.Archive, audit.Audit, blocks.Blocks, contexts.Contexts),
+        *(turns.Grants, halting.Halts, keys.Keys, memory.Memory, people.People, rules.Rules),
         *(agents.Search, agents.Agents, sources.Sources, tools.Tools, mcp.Mcp, turns.Turns),
         *(turns.Notices, turns.Outbox, turns.Schedules, spending.SpendingReports),
     ]

@@ -23,7 +23,6 @@ from asterism.search.encode import (
     SIZE,
     WEIGHTS_FILE,
     MiniLM,
-    QueryEncoder,
     encode_question,
     encode_texts,
     pieces,
@@ -31,6 +30,7 @@ from asterism.search.encode import (
     tokenizer,
     without,
 )
+from asterism.search.search import QueryEncoder
 from tests.conformance.vendor_server import VendorServer
 from tests.servers.openai_server import HTML, Fault, OpenAIServer, Raw, embeddings, status
 

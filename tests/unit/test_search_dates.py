@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asterism.search.dates import days_in, has_time_words, span_of, time_of
+from asterism.search.query import days_in, has_time_words, span_of, time_of
 
 FRIDAY = int(datetime(2023, 6, 9, 15, 30, tzinfo=UTC).timestamp() * 1000)
 """When everything here is said: on a Friday, 9 June 2023."""

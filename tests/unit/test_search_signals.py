@@ -9,8 +9,9 @@ import pytest
 
 from asterism.memory.words import words
 from asterism.search.query import read as read_question
+from asterism.search.query import terms_of
 from asterism.search.signals import ConversationView, Similarity, signals, weights
-from asterism.search.texts import IndexedText, analyze, make_texts, terms_of
+from asterism.search.texts import IndexedText, analyze, make_texts
 
 _AT = 1_750_000_000_000
 _WORDS = [

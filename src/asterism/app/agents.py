@@ -27,7 +27,6 @@ from asterism.ports import ModelRequest, Warm
 from asterism.store import agents, journal, messages
 from asterism.store.database import Connection
 from asterism.telemetry.redaction import RequestRedactor
-from asterism.times import When, ms_of
 from asterism.turns.context import enter, load
 from asterism.turns.replay import append_past, read_past
 from asterism.turns.rules import narrowed
@@ -40,7 +39,9 @@ from asterism.types.agents import (
     AgentRecord,
     Limits,
     Participants,
+    When,
     image,
+    ms_of,
     new_id,
 )
 from asterism.types.search import DOMAINS, Query, SearchResult
@@ -55,7 +56,7 @@ from asterism.types.turns import (
 )
 
 if TYPE_CHECKING:
-    from asterism.app.archive import AgentArchive
+    from asterism.app.archive import AgentArchive, Archive
     from asterism.app.blocks import AgentBlocks
 
 _log = logging.getLogger(__name__)
@@ -149,14 +150,12 @@ class Agents:
         engine: Engine,
         session: Session,
         search: Search,
-        blocks_of: Callable[[AgentRecord], AgentBlocks],
-        archive_of: Callable[[AgentRecord], AgentArchive],
+        archive: Callable[[], Archive],
     ) -> None:
         self._engine = engine
         self._session = session
         self.search = search
-        self.blocks_of = blocks_of
-        self.archive_of = archive_of
+        self._archive = archive
 
     # -- which there are -------------------------------------------------------------------------
 
@@ -316,6 +315,18 @@ class Agents:
         await self._session.database.write(work)
         self._engine.runtime.forget(now.id)
         return self._bound(now)
+
+    def blocks_of(self, agent: AgentRecord) -> AgentBlocks:
+        """Return the blocks that an agent sees."""
+        from asterism.app.blocks import AgentBlocks, Blocks
+
+        return AgentBlocks(Blocks(self._session), agent)
+
+    def archive_of(self, agent: AgentRecord) -> AgentArchive:
+        """Return the archive of an agent."""
+        from asterism.app.archive import AgentArchive
+
+        return AgentArchive(self._archive(), agent)
 
     async def _note(self, tx: Connection, kind: str, agent: AgentRecord, **body: Any) -> None:
         """Leave in the audit log what was done to an agent."""

@@ -16,8 +16,7 @@ from asterism.memory.gate import replicas, undo
 from asterism.memory.schemas import read_schema
 from asterism.permissions import Act
 from asterism.store.database import Connection
-from asterism.times import When, ms_of
-from asterism.types.agents import AgentRecord
+from asterism.types.agents import AgentRecord, When, ms_of
 from asterism.types.memory import (
     DEFAULT_LIMIT,
     Append,

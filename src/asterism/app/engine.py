@@ -12,7 +12,7 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -29,6 +29,7 @@ from asterism.gate import policies_of
 from asterism.memory.forgetting import ForgottenTexts
 from asterism.models.chain import ModelRegistry
 from asterism.permissions import Act, Authority
+from asterism.permissions.decide import LiveAuthority
 from asterism.ports import (
     Channel,
     ChannelFactory,
@@ -47,8 +48,7 @@ from asterism.telemetry import Telemetry
 from asterism.tools.builtin.meta import add_more_tool, add_plan_tool
 from asterism.tools.tool import Tool, Toolbox
 from asterism.turns.approvals import ApprovalQueue
-from asterism.turns.indexing import Indexing
-from asterism.turns.lanes import Lanes, LocalLanes, OutboxPump, SchedulePump
+from asterism.turns.lanes import Indexing, Lanes, LocalLanes, OutboxPump, SchedulePump
 from asterism.turns.runtime import Hub, Runtime
 from asterism.turns.spending import Prices, Spending
 from asterism.turns.turn import TurnServices
@@ -82,7 +82,7 @@ class Engine:
         self.clock = clock
         self.hub = Hub()
         self.telemetry = Telemetry()
-        self.authorities = Authorities(lambda: settings.current)
+        self.authorities = LiveAuthority(settings, authority_of)
         self.models = ModelRegistry(settings, self._make_model, self._make_encoder)
         self.channels = ChannelRegistry(settings)
         self.prices = Prices(settings)
@@ -108,7 +108,7 @@ class Engine:
             constellation,
             clock,
             tool=lambda name: toolbox.get(name, None),
-            contacts=lambda: self.settings.contacts.book,
+            settings=settings,
             delivered=self.outbox.kick,
             authority=self.authorities,
         )
@@ -167,7 +167,7 @@ class Engine:
             settings=self.live_settings,
             channels=self.channels.names,
             resolve=lambda text: self.keys.resolve(text),  # noqa: PLW0108 - made after this
-            forgotten=lambda: self._forgotten.redact,
+            forgotten=self._forgotten.redact,
         )
 
     @property
@@ -209,15 +209,14 @@ class Engine:
     @cached_property
     def searcher(self) -> Searcher:
         """What searches memory, for turns and for whoever asks."""
-        from asterism.search.encode import QueryEncoder
-        from asterism.search.search import Searcher
+        from asterism.search.search import QueryEncoder, Searcher
 
         return Searcher(
             self.database,
             self.settings.constellation,
             self.clock,
             QueryEncoder(self.models.encoder),
-            lambda: self.settings.search.encoder,
+            self.live_settings,
         )
 
     async def _find(self, agent_id: str, query: Query, participants: Participants) -> SearchResult:
@@ -460,23 +459,6 @@ async def metrics(
         breakers=breakers,
         accept=accept,
     )
-
-
-class Authorities:
-    """Makes the authority out of the settings in use, once for each change of them."""
-
-    def __init__(self, settings: Callable[[], Settings]) -> None:
-        self._settings = settings
-        self._made_of: Settings | None = None
-        self._made = Authority()
-
-    def __call__(self) -> Authority:
-        """Return what holds now."""
-        settings = self._settings()
-        if settings is not self._made_of:
-            self._made = authority_of(settings)
-            self._made_of = settings
-        return self._made
 
 
 def authority_of(settings: Settings) -> Authority:

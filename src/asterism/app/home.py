@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 from asterism.app.agents import Agents, Search
 from asterism.app.engine import (
-    Authorities,
     Engine,
     begin_spans,
     forgets_again,
@@ -29,7 +28,7 @@ from asterism.app.tools import Workshop
 from asterism.app.turns import Notices, Outbox, Schedules, Turns, visible_inbox
 from asterism.config import LiveSettings, Settings, data_directory
 from asterism.errors import AsterismError
-from asterism.permissions import Act, Actor
+from asterism.permissions import Act, Actor, LiveAuthority
 from asterism.ports import Answering, Channel, Clock, Model
 from asterism.store import agents, messages
 from asterism.store.database import Connection, Database
@@ -37,19 +36,16 @@ from asterism.store.forgetting import FORGOTTEN
 from asterism.telemetry import Telemetry
 from asterism.times import DAY
 from asterism.tools.tool import Tool, Toolbox
-from asterism.turns.indexing import Indexing
-from asterism.turns.lanes import Lanes, LocalLanes, Pump
+from asterism.turns.lanes import Indexing, Lanes, LocalLanes, Pump
 from asterism.turns.runtime import Hub
 from asterism.types.agents import DEFAULT_MODEL, Account, AgentRecord, new_id, now_ms
 from asterism.types.turns import Message, Receipt
 
 if TYPE_CHECKING:
-    from asterism.app.approvals import Approvals
-    from asterism.app.archive import AgentArchive, Archive
+    from asterism.app.archive import Archive
     from asterism.app.audit import Audit
-    from asterism.app.blocks import AgentBlocks, Blocks
+    from asterism.app.blocks import Blocks
     from asterism.app.contexts import Contexts
-    from asterism.app.grants import Grants
     from asterism.app.halting import Halts
     from asterism.app.keys import Keys
     from asterism.app.mcp import Mcp
@@ -59,6 +55,7 @@ if TYPE_CHECKING:
     from asterism.app.sources import Sources
     from asterism.app.sync import SyncHome
     from asterism.app.tools import Tools
+    from asterism.app.turns import Approvals, Grants
 
 _log = logging.getLogger(__name__)
 
@@ -80,18 +77,7 @@ class Home:
     @cached_property
     def agents(self) -> Agents:
         """The agents: `aria = await home.agents.ensure("aria")`."""
-
-        def blocks_of(agent: AgentRecord) -> AgentBlocks:
-            from asterism.app.blocks import AgentBlocks
-
-            return AgentBlocks(self.blocks, agent)
-
-        def archive_of(agent: AgentRecord) -> AgentArchive:
-            from asterism.app.archive import AgentArchive
-
-            return AgentArchive(self.archive, agent)
-
-        return Agents(self._engine, self._session, self.search, blocks_of, archive_of)
+        return Agents(self._engine, self._session, self.search, lambda: self.archive)
 
     @cached_property
     def turns(self) -> Turns:
@@ -218,14 +204,14 @@ class Home:
     @cached_property
     def approvals(self) -> Approvals:
         """The questions that turns wait for."""
-        from asterism.app.approvals import Approvals
+        from asterism.app.turns import Approvals
 
         return Approvals(self._engine, self._session)
 
     @cached_property
     def grants(self) -> Grants:
         """What agents may do without asking each time."""
-        from asterism.app.grants import Grants
+        from asterism.app.turns import Grants
 
         return Grants(self._session)
 
@@ -304,7 +290,7 @@ class Asterism(Home):
         return self._engine.indexing
 
     @property
-    def authorities(self) -> Authorities:
+    def authorities(self) -> LiveAuthority:
         """What the owner has decided beforehand."""
         return self._engine.authorities
 

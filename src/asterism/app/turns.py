@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-from collections.abc import AsyncGenerator, Sequence
-from dataclasses import replace
+import re
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -14,13 +16,33 @@ from asterism.app.agents import Agent, Agents
 from asterism.app.engine import Engine
 from asterism.app.replay import replay_tape
 from asterism.app.session import Session, enough, note, verbs
-from asterism.errors import Conflict, NotFound
+from asterism.errors import AsterismError, Conflict, InvalidInput, NotFound
+from asterism.memory import people as stored_people
 from asterism.permissions import Act
-from asterism.store import agents, approvals, journal, messages, schedules
+from asterism.store import agents, approvals, events, journal, messages, schedules
 from asterism.store.database import Connection
+from asterism.store.events import Event, home_chain
+from asterism.turns.approvals import (
+    NO_APPROVAL,
+    ApprovalReply,
+    check_limits,
+    find,
+    may_answer,
+    spell,
+    words_for,
+)
 from asterism.turns.replay import replay as replay_turn
 from asterism.turns.runtime import signals_of_turn
-from asterism.types.agents import AgentRecord, Schedule, audience_of, message_id_for
+from asterism.types.agents import (
+    OWNER,
+    Account,
+    AgentRecord,
+    Schedule,
+    audience_of,
+    message_id_for,
+    new_id,
+)
+from asterism.types.permissions import ApprovalRecord, Extent, Grant, Wish, told_of
 from asterism.types.turns import (
     Delivery,
     Entry,
@@ -340,3 +362,342 @@ class Schedules:
             ]
 
         return await self._session.database.read(read)
+
+
+@dataclass(frozen=True, slots=True)
+class Approval(ApprovalRecord):
+    """A question of an open home: what is asked, and the answer that can be given."""
+
+    _approvals: Approvals = field(kw_only=True, repr=False, compare=False)
+
+    async def approve(self, **options: Any) -> Receipt:
+        """Let the call be made; `Approvals.decide` has the options."""
+        return await self._approvals.decide(self.id, approved=True, **options)
+
+    async def deny(self, **options: Any) -> Receipt:
+        """Have the turn go on without the call."""
+        return await self._approvals.decide(self.id, approved=False, **options)
+
+
+_RECORD_FIELDS = tuple(one.name for one in fields(ApprovalRecord))
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalDetails:
+    """A question with what people want to know of it."""
+
+    approval: ApprovalRecord
+    whom: str
+    """Who may answer, in words."""
+    answered_by: str | None
+    """Who did, by name."""
+    grant: Grant | None
+
+
+@verbs(
+    "approval",
+    list=Act.READ,
+    answered=Act.READ,
+    get=Act.READ,
+    show=Act.READ,
+    decide=Act.TALK,
+    answer=Act.TALK,
+    stream_decision=Act.TALK,
+)
+class Approvals:
+    """Questions that turns wait for, and the answers to them."""
+
+    def __init__(self, engine: Engine, session: Session) -> None:
+        self._engine = engine
+        self._session = session
+        self._queue = engine.approvals
+
+    def _bound(self, found: Sequence[ApprovalRecord]) -> builtins.list[Approval]:
+        """Return records as questions that can be answered."""
+        return [
+            Approval(*[getattr(record, name) for name in _RECORD_FIELDS], _approvals=self)
+            for record in found
+        ]
+
+    async def list(self) -> builtins.list[Approval]:
+        """Return the questions that wait for an answer, the oldest first."""
+
+        async def read(tx: Connection) -> builtins.list[ApprovalRecord]:
+            return await self._visible(tx, await approvals.waiting(tx, self._session.constellation))
+
+        return self._bound(await self._session.database.read(read))
+
+    async def answered(self, *, limit: int = 20) -> builtins.list[Approval]:
+        """Return the questions that were answered, the latest first."""
+
+        async def read(tx: Connection) -> builtins.list[ApprovalRecord]:
+            return await enough(
+                lambda most: approvals.decided(tx, self._session.constellation, most),
+                lambda found: self._visible(tx, found),
+                limit,
+            )
+
+        return self._bound(await self._session.database.read(read))
+
+    async def _visible(
+        self, tx: Connection, found: Sequence[ApprovalRecord]
+    ) -> builtins.list[ApprovalRecord]:
+        """Return the questions that whoever acts may see: of turns they hear, or put to them."""
+        session = self._session
+        if session.sees_all:
+            return [*found]
+        visible = await session.visible_turns(tx, [one.turn_id for one in found])
+        person = await stored_people.get_person(tx, session.constellation, session.actor.id)
+        kept: builtins.list[ApprovalRecord] = []
+        for one in found:
+            record = await journal.turn(tx, one.turn_id) if person is not None else None
+            if one.turn_id in visible:
+                kept.append(one)
+            elif person is not None and record is not None:
+                kept += [one] if await may_answer(tx, record, one, person) else []
+        return kept
+
+    async def get(self, approval_id: str) -> Approval:
+        """Return a question by its id, or by the end of the id of one that waits."""
+
+        async def read(tx: Connection) -> builtins.list[ApprovalRecord]:
+            found = await find(tx, self._session.constellation, approval_id)
+            return await self._visible(tx, [found] if found is not None else [])
+
+        found = self._bound(await self._session.database.read(read))
+        if not found:
+            raise NotFound(NO_APPROVAL.format(id=approval_id))
+        return found[0]
+
+    async def show(self, approval_id: str) -> ApprovalDetails:
+        """Return a question with who may answer it, who did, and what was granted with it."""
+        approval = await self.get(approval_id)
+
+        async def read(tx: Connection) -> ApprovalDetails:
+            called = dict(await stored_people.people_names(tx, self._session.constellation))
+            by = approval.decided_by
+            given = None
+            if approval.grant is not None:
+                given = await approvals.get_grant(tx, self._session.constellation, approval.grant)
+            return ApprovalDetails(
+                approval,
+                spell(approval.reviewers, called),
+                called.get(by, by) if by is not None else None,
+                given,
+            )
+
+        return await self._session.database.read(read)
+
+    async def decide(
+        self,
+        approval_id: str,
+        *,
+        approved: bool,
+        by: str | Account | None = None,
+        note: str | None = None,
+        arguments: str | Mapping[str, Any] | None = None,
+        grant: Wish | Extent | str | None = None,
+        place: str | None = None,
+    ) -> Receipt:
+        """Answer a question; the turn that asked goes on. The first valid answer counts.
+
+        Args:
+            approval_id: Which question.
+            approved: Whether the call may be made.
+            by: Who answers, where the owner hands it in: a person by name or id, or an account in a
+                channel; None: the owner. Anybody else who acts answers for themselves.
+            note: What the agent is told with it.
+            arguments: Other arguments to make the call with, which must fit its tool.
+            grant: How far the yes reaches beyond this call: `turn`, `recipient`, `always`, or a
+                `Wish`, which has limits and an end as well.
+            place: Where it is answered, as `channel:address`; others who were asked are told.
+        """
+        who = (by or OWNER) if self._session.is_owner else self._session.actor.id
+        changed = arguments
+        if changed is not None and not isinstance(changed, str):
+            changed = orjson.dumps(dict(changed)).decode()
+        wish = grant if grant is None or isinstance(grant, Wish) else Wish(_extent(grant))
+        return await self._queue.decide(
+            ApprovalReply(
+                approval_id, approved, who, note, changed, wish, place, self._session.is_owner
+            )
+        )
+
+    async def answer(
+        self,
+        approval_id: str,
+        *,
+        approved: bool,
+        by: Account,
+        place: str | None = None,
+        note: str | None = None,
+    ) -> str:
+        """Answer a question from a channel; return in a sentence what came of it.
+
+        Anybody but the owner who acts answers for themselves, whatever `by` says.
+        """
+        who = by if self._session.is_owner else self._session.actor.id
+        try:
+            receipt = await self._queue.decide(
+                ApprovalReply(approval_id, approved, who, note, place=place)
+            )
+        except AsterismError as error:
+            return words_for(error, approval_id, approved=approved)
+        return words_for(receipt, approval_id, approved=approved)
+
+    def stream_decision(
+        self, approval: ApprovalRecord, *, approved: bool, **options: Any
+    ) -> AsyncGenerator[Signal, None]:
+        """Answer a question and yield the signals of the turn as it goes on."""
+        return signals_of_turn(
+            self._engine.hub,
+            self._engine.runtime.wait,
+            approval.agent_id,
+            lambda: self.decide(approval.id, approved=approved, **options),
+        )
+
+
+def _extent(text: str) -> Extent:
+    try:
+        return Extent(text)
+    except ValueError:
+        known = ", ".join(f'"{one.value}"' for one in Extent)
+        raise InvalidInput(
+            f"{text[:40]!r} does not say how far a yes reaches: {known} do. Nothing was decided."
+        ) from None
+
+
+_MOST_USES = 1_000_000
+
+
+@verbs("grant", list=Act.READ, give=Act.GOVERN, revoke=Act.GOVERN)
+class Grants:
+    """What an owner has allowed for more than one call."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def list(
+        self, agent: AgentRecord | str | None = None, *, everything: bool = False
+    ) -> list[Grant]:
+        """Return the grants that count, or with `everything` all there ever were; oldest first."""
+        agent_id = (await self._session.agent(agent)).id if agent is not None else None
+        now = self._session.clock()
+
+        async def read(tx: Connection) -> list[Grant]:
+            found = await approvals.list_grants(
+                tx, self._session.constellation, now, everything=everything
+            )
+            return await self._visible(tx, found)
+
+        found = await self._session.database.read(read)
+        return [one for one in found if agent_id is None or one.agent_id in (None, agent_id)]
+
+    async def _visible(self, tx: Connection, found: Sequence[Grant]) -> list[Grant]:
+        """Return the grants that whoever acts may see: their own, or given in turns they hear."""
+        if self._session.sees_all:
+            return list(found)
+        asked = {
+            one.id: question.turn_id
+            for one in found
+            if one.approval_id is not None
+            and (question := await approvals.get(tx, one.approval_id)) is not None
+        }
+        visible = await self._session.visible_turns(tx, asked.values())
+        me = self._session.actor.id
+        return [one for one in found if one.given_by == me or asked.get(one.id) in visible]
+
+    async def give(
+        self,
+        tool: str,
+        *,
+        agent: AgentRecord | str | None,
+        pattern: Mapping[str, str] | None = None,
+        until: int | None = None,
+        uses: int | None = None,
+        amount: float | None = None,
+        per_day: int | None = None,
+    ) -> Grant:
+        """Let an agent call a tool without asking each time.
+
+        Args:
+            tool: Its name, or a glob such as `file*`.
+            agent: Whose calls; None: those of every agent.
+            pattern: A glob for each argument that matters, or `re:` and an expression.
+            until: The time it ends, in milliseconds since 1970.
+            uses: For how many calls.
+            amount: Up to which amount each; a call without one, or with one that cannot be read,
+                is asked for.
+            per_day: How many calls in 24 hours.
+        """
+        now = self._session.clock()
+        agent_id = (await self._session.agent(agent)).id if agent is not None else None
+        _check(tool, pattern or {}, until, uses, now)
+        check_limits(amount, per_day)
+        grant = Grant(
+            id=new_id("grant"),
+            constellation=self._session.constellation,
+            tool=tool,
+            agent_id=agent_id,
+            pattern=dict(pattern or {}),
+            until=until,
+            uses=uses,
+            given_by=self._session.actor.id,
+            given_at=now,
+            amount=amount,
+            per_day=per_day,
+        )
+
+        async def work(tx: Connection) -> None:
+            await approvals.put_grant(tx, grant)
+            event = Event("grant.given", str(self._session.actor), now, told_of(grant), agent_id)
+            await events.append(tx, home_chain(self._session.constellation), [event])
+
+        await self._session.database.write(work)
+        return grant
+
+    async def revoke(self, grant_id: str) -> Grant:
+        """Take a grant back; from the next call on the agent asks again."""
+        now, home = self._session.clock(), self._session.constellation
+
+        async def work(tx: Connection) -> Grant:
+            found = await approvals.get_grant(tx, home, grant_id)
+            if found is None:
+                raise NotFound(
+                    f'There is no grant {grant_id!r}. "asterism grant list" shows all that count. '
+                    "Nothing was changed."
+                )
+            if not await approvals.revoke_grant(tx, home, grant_id, now):
+                raise Conflict(f"{grant_id} was revoked before. Nothing was changed.")
+            event = Event(
+                "grant.revoked", str(self._session.actor), now, told_of(found), found.agent_id
+            )
+            await events.append(tx, home_chain(home), [event])
+            return found
+
+        return await self._session.database.write(work)
+
+
+def _check(
+    tool: str, pattern: Mapping[str, str], until: int | None, uses: int | None, now: int
+) -> None:
+    if not tool.strip() or len(tool) > 200:
+        raise InvalidInput(
+            f"{tool[:80]!r} names no tool. Write its name, or a glob such as file*. "
+            "Nothing was granted."
+        )
+    if until is not None and until <= now:
+        raise InvalidInput("A grant that ends in the past grants nothing. Nothing was granted.")
+    if uses is not None and not 1 <= uses <= _MOST_USES:
+        raise InvalidInput(
+            f"A grant for {uses:,} calls cannot be given: 1 to {_MOST_USES:,} can. "
+            "Nothing was granted."
+        )
+    for name, value in pattern.items():
+        try:
+            re.compile(value.removeprefix("re:") if value.startswith("re:") else "")
+        except re.error as error:
+            raise InvalidInput(
+                f"The pattern {name}={value} is no regular expression ({error}). "
+                "Nothing was granted."
+            ) from None

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from asterism.app import Asterism
-    from asterism.app.approvals import ApprovalDetails
+    from asterism.app.turns import ApprovalDetails
     from asterism.types.permissions import ApprovalRecord, Grant, Wish
 
 app = group("See what agents ask before they act, and answer.")

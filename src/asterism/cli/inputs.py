@@ -106,7 +106,7 @@ def read_until(text: str, now: datetime | None = None) -> int:
 
 
 def _read_phrase(text: str, now: int) -> tuple[int, int] | None:
-    from asterism.search.dates import span_of  # its patterns take long to compile
+    from asterism.search.query import span_of  # its patterns take long to compile
 
     return span_of(text, now)
 

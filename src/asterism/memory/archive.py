@@ -9,9 +9,10 @@ from typing import Any
 import orjson
 
 from asterism.errors import NotFound
-from asterism.store import passages
+from asterism.store import agents, passages
+from asterism.store.agents import PassageOwner
 from asterism.store.database import Connection
-from asterism.store.passages import PassageEdit, PassageOwner, read_origins
+from asterism.store.passages import PassageEdit, read_origins
 from asterism.types.agents import OWNER_ALONE, Audience, Participants, Trust
 from asterism.types.memory import Passage, Source
 
@@ -23,7 +24,7 @@ async def archives_of(tx: Connection, constellation: str, agent_id: str) -> list
     own = await passages.archive(tx, constellation, agent_id)
     if own is None:
         raise NotFound(f'There is no agent {agent_id!r}. "asterism agent list" shows all.')
-    return [own, *await passages.attached(tx, agent_id)]
+    return [own, *await agents.attached(tx, agent_id)]
 
 
 async def get(

@@ -624,7 +624,7 @@ async def roles_of(
     found: dict[str, frozenset[str]] = {}
     for part in _parts(persons):
         rows = await tx.all(
-            f"SELECT id, roles FROM persons WHERE constellation = ? AND id IN ({marks(part)})",
+            f"SELECT id, roles FROM persons WHERE constellation = ? AND id IN ({marks(len(part))})",
             (constellation, *part),
         )
         found.update({row[0]: frozenset[str](orjson.loads(row[1])) for row in rows})
@@ -639,7 +639,7 @@ async def rooms_of(
     for part in _parts(persons):
         rows = await tx.all(
             "SELECT person_id, room FROM room_members"
-            f" WHERE constellation = ? AND person_id IN ({marks(part)})",
+            f" WHERE constellation = ? AND person_id IN ({marks(len(part))})",
             (constellation, *part),
         )
         for person_id, room in rows:

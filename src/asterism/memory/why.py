@@ -154,7 +154,7 @@ async def _person(tx: Connection, viewer: _Viewer, origin: Origin) -> Trace:
 
 async def _entries(tx: Connection, viewer: _Viewer, turn_id: str) -> dict[str, Entry]:
     record = await journal.turn(tx, turn_id)
-    if record is None or not await passages.is_agent_of(tx, viewer.constellation, record.agent_id):
+    if record is None or not await agents.is_agent_of(tx, viewer.constellation, record.agent_id):
         return {}
     if not viewer.participants.can_see(Audience.of_turn(record.audience)):
         return {}
@@ -201,7 +201,7 @@ async def _call(tx: Connection, viewer: _Viewer, origin: Origin) -> Trace:
 
 async def _summary(tx: Connection, viewer: _Viewer, summary_id: str) -> Trace | None:
     found = await summaries.get(tx, summary_id)
-    if found is None or not await passages.is_agent_of(tx, viewer.constellation, found.agent_id):
+    if found is None or not await agents.is_agent_of(tx, viewer.constellation, found.agent_id):
         return None
     if not viewer.participants.can_see(found.audience):
         return None

@@ -539,6 +539,7 @@ class ModelRegistry:
         self._models: dict[str, Model] = {}
         self._servers: dict[str, VendorState] = {}
         self._links: dict[str, ChainLink] = {}
+        self._chains: dict[str, tuple[str, ...]] = {}
         self._encoders: dict[str, Encoder] = {}
         self._retired: list[Model | Encoder] = []
         self._given: set[str] = set()
@@ -555,9 +556,11 @@ class ModelRegistry:
 
     def chain(self, model: str) -> tuple[str, ...]:
         """Return the models that an agent's names, as `vendor:name`; `default` is configured."""
-        if model == DEFAULT_MODEL:
-            model = self._settings.current.default_model
-        return chain_of(model)
+        found = self._chains.get(model)
+        if found is None:
+            named = self._settings.current.default_model if model == DEFAULT_MODEL else model
+            found = self._chains[model] = chain_of(named)
+        return found
 
     def link(self, model: str) -> ChainLink:
         """Return the port and all that is known of a model such as `openai:gpt-4.1-mini`."""
@@ -608,6 +611,7 @@ class ModelRegistry:
 
     def settings_changed(self, old: Settings, new: Settings) -> None:
         """Let go of what is configured otherwise now; turns under way may still use it."""
+        self._chains.clear()
         for vendor in list(self._models):
             if old.models.get(vendor) != new.models.get(vendor):
                 self._retired.append(self._models.pop(vendor))

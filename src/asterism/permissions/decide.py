@@ -737,6 +737,24 @@ class Authority:
     """What persons of a role may do by verbs."""
 
 
+class LiveAuthority:
+    """The authority that holds now, made once for each change of what it is made of."""
+
+    def __init__(self, source: Any, make: Callable[[Any], Authority]) -> None:
+        """Make it; `source.current` is what the authority is made of, such as the settings."""
+        self._source = source
+        self._make = make
+        self._made_of: object = None
+        self._made = Authority()
+
+    def __call__(self) -> Authority:
+        """Return what holds now."""
+        current = self._source.current
+        if current is not self._made_of:
+            self._made, self._made_of = self._make(current), current
+        return self._made
+
+
 @dataclass(frozen=True, slots=True)
 class Situation:
     """When and under what circumstances it is to be done."""

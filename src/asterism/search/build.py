@@ -15,9 +15,10 @@ import orjson
 
 from asterism.ports import Encoder
 from asterism.search import index
-from asterism.search.encode import encode_texts, names_for
+from asterism.search.encode import encode_texts
 from asterism.search.index import FORMAT, MAX_COUNT, IndexKey, fingerprint
 from asterism.search.postings import pack_postings
+from asterism.search.search import names_for
 from asterism.search.texts import (
     WIDTH,
     IndexedText,

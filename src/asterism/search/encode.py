@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 import gzip
 import hashlib
-import logging
 import re
 import threading
-import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -19,12 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import regex
 
-from asterism.errors import AsterismError, ModelRefused
-from asterism.memory import people
+from asterism.errors import ModelRefused
 from asterism.ports import Encoder
-from asterism.search.index import IndexKey, encoder_counts
-from asterism.store import agents
-from asterism.store.database import Connection
 
 if TYPE_CHECKING:
     import numpy as np
@@ -135,104 +128,6 @@ def _sentences(text: str) -> Iterator[tuple[str, int]]:
             yield clean[begin:end].strip(), min(len(some), _MAX_WORDS)
         if clean and not starts:
             yield clean, 1
-
-
-_NO_NAMES = frozenset({"agent", "assistant", "owner", "somebody", "user"})
-
-
-async def names_for(tx: Connection, constellation: str, owner_id: str) -> list[str]:
-    """Return the names of all persons, and of the agent whose texts they are if it is one's."""
-    result = [name for _, name in await people.people_names(tx, constellation)]
-    agent = await agents.by_id(tx, owner_id)
-    if agent is not None:
-        result.append(agent.name)
-    # Strangers are named after their accounts, as in `telegram:anna`.
-    result += [name.partition(":")[2] for name in result if ":" in name]
-    result += [name.split()[0] for name in result if len(name.split()) > 1]
-    return [
-        name
-        for name in dict.fromkeys(result)
-        if len(name) > 1 and name.casefold() not in _NO_NAMES and any(map(str.isalpha, name))
-    ]
-
-
-_PATIENCE = 3.0
-"""Seconds that a search waits for the vector of its question."""
-_REST = 30.0
-"""Seconds that an encoder is left alone after it could not answer."""
-_MAX_CACHED = 512
-_MAX_INDEXES = 8
-
-_log = logging.getLogger(__name__)
-
-
-class QueryEncoder:
-    """Makes the vectors of questions."""
-
-    def __init__(self, encoder: Callable[[str], Encoder | None]) -> None:
-        """Make it; `encoder` returns an encoder by its name, None for one that is not wanted."""
-        self._encoder = encoder
-        self._kept: OrderedDict[tuple[str, str], NDArray[np.float32]] = OrderedDict()
-        self._rests: dict[str, float] = {}
-        self._told: set[str] = set()
-
-    async def vector(
-        self, name: str | None, question: str, names: Iterable[str] = ()
-    ) -> NDArray[np.float32] | None:
-        """Return the vector of a question by the encoder `name`; None where there is none now.
-
-        Args:
-            name: What `serving` says.
-            question: As it was asked.
-            names: The speakers, whose names are left out.
-        """
-        if name is None or time.monotonic() < self._rests.get(name, 0):
-            return None
-        asked = without(names, question)
-        selected = self._kept.get((name, asked))
-        if selected is None:
-            selected = await self._ask(name, asked)
-            if selected is None:
-                return None
-            self._kept[name, asked] = selected
-            if len(self._kept) > _MAX_CACHED:
-                self._kept.popitem(last=False)
-        self._kept.move_to_end((name, asked))
-        return selected
-
-    async def _ask(self, name: str, asked: str) -> NDArray[np.float32] | None:
-        try:
-            encoder = self._encoder(name)
-            if encoder is None:
-                return None
-            async with asyncio.timeout(_PATIENCE):
-                output = await encode_question(encoder, asked)
-        except TimeoutError:
-            message = f"The encoder {name!r} gave no answer within {_PATIENCE:g} seconds."
-        except AsterismError as error:
-            message = error.message
-        else:
-            self._told.discard(name)
-            return output
-        self._rests[name] = time.monotonic() + _REST
-        if name not in self._told:
-            self._told.add(name)
-            _log.warning("%s Searches go on by words and static vectors until it works.", message)
-        return None
-
-
-async def encoder_in_use(tx: Connection, index_key: Sequence[IndexKey], wanted: str) -> str | None:
-    """Return the encoder whose vectors a search over these indexes uses; None: there are none.
-
-    After a change of encoder that is the former one, until as many texts have the new vectors.
-    """
-    counts: dict[str, int] = {}
-    for kind, owner_id in index_key[:_MAX_INDEXES]:
-        for name, count in (await encoder_counts(tx, kind, owner_id)).items():
-            counts[name] = counts.get(name, 0) + count
-    if wanted == "none" or not any(counts.values()):
-        return None
-    return max(counts, key=lambda name: (counts[name], name == wanted, name))
 
 
 NAME = "minilm"

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from asterism.memory.words import words
 from asterism.search.index import MAX_COUNT, IndexKey, IndexSnapshot, SegmentRows
-from asterism.search.texts import read_texts, terms_of
+from asterism.search.query import terms_of
+from asterism.search.texts import read_texts
 from asterism.store import search_index
 from asterism.store.database import Connection
 from asterism.store.search_index import MARK, RANGE, IndexState, mark_of

@@ -13,12 +13,12 @@ from asterism.memory.words import read as read_tokens
 from asterism.memory.words import words
 from asterism.search.index import IndexSnapshot, encoded
 from asterism.search.postings import places, terms_with_prefix
-from asterism.search.query import ParsedQuery, Speakers
+from asterism.search.query import ParsedQuery, Speakers, terms_of
 from asterism.search.signals import ConversationView, Signals, Similarity, ViewCache, score, signals
-from asterism.search.texts import WIDTH, Flag, Texts, UnindexedText, select_texts, tags_of, terms_of
+from asterism.search.texts import WIDTH, Flag, Texts, UnindexedText, select_texts, tags_of
 from asterism.store import passages, search_index
+from asterism.store.agents import PassageOwner
 from asterism.store.database import Connection
-from asterism.store.passages import PassageOwner
 from asterism.store.search_index import JOURNAL
 from asterism.times import days_text
 from asterism.types.agents import Audience, Participants

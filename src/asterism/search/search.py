@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from asterism.errors import NotFound
+import numpy as np
+from numpy.typing import NDArray
+
+from asterism.config.load import CurrentSettings
+from asterism.errors import AsterismError, NotFound
+from asterism.memory import people
 from asterism.memory.words import words
-from asterism.ports import Clock
-from asterism.search.encode import QueryEncoder, encoder_in_use, names_for
-from asterism.search.index import load_indexes
+from asterism.ports import Clock, Encoder
+from asterism.search.encode import encode_question, without
+from asterism.search.index import IndexKey, encoder_counts, load_indexes
 from asterism.search.postings import best_indexes
-from asterism.search.query import MAX_CHARACTERS, asker_of, speakers_of
+from asterism.search.query import AGENT, MAX_CHARACTERS, asker_of, speakers_of, terms_of
 from asterism.search.query import read as read_question
 from asterism.search.rank import (
     Candidates,
@@ -23,17 +32,15 @@ from asterism.search.rank import (
     visible_rows,
 )
 from asterism.search.texts import (
-    AGENT,
     UnindexedText,
     concatenate,
     former_wordings,
     make_texts,
-    terms_of,
     unindexed_texts,
 )
-from asterism.store import agents, journal, passages
+from asterism.store import agents, journal
+from asterism.store.agents import PassageOwner
 from asterism.store.database import Connection, Database, Work
-from asterism.store.passages import PassageOwner
 from asterism.store.search_index import ARCHIVE, JOURNAL
 from asterism.telemetry.redaction import SECRETS, redact
 from asterism.types.agents import Participants
@@ -108,7 +115,7 @@ async def prepare(
     now: int,
 ) -> Ranker:
     """Read the question, and take all texts from the indexes that may answer it."""
-    if agent_id is not None and not await passages.is_agent_of(tx, constellation, agent_id):
+    if agent_id is not None and not await agents.is_agent_of(tx, constellation, agent_id):
         raise NotFound(f'There is no agent {agent_id!r}. "asterism agent list" shows all.')
     sources: dict[str, PassageOwner] = {}
     targets: list[_Target] = []
@@ -157,8 +164,8 @@ async def _sources(
 ) -> list[tuple[PassageOwner, str]]:
     """Return the sources that an agent, or any of them, may read, each with one who may."""
     if agent_id is None:
-        return await passages.attached_to_any(tx, constellation)
-    return [(source, agent_id) for source in await passages.attached(tx, agent_id)]
+        return await agents.attached_to_any(tx, constellation)
+    return [(source, agent_id) for source in await agents.attached(tx, agent_id)]
 
 
 async def _selected(
@@ -239,6 +246,104 @@ async def _gather_candidates(
     return Candidates(loaded, agent_of, unique, concatenate(parts), starts, terms)
 
 
+_NO_NAMES = frozenset({"agent", "assistant", "owner", "somebody", "user"})
+
+
+async def names_for(tx: Connection, constellation: str, owner_id: str) -> list[str]:
+    """Return the names of all persons, and of the agent whose texts they are if it is one's."""
+    result = [name for _, name in await people.people_names(tx, constellation)]
+    agent = await agents.by_id(tx, owner_id)
+    if agent is not None:
+        result.append(agent.name)
+    # Strangers are named after their accounts, as in `telegram:anna`.
+    result += [name.partition(":")[2] for name in result if ":" in name]
+    result += [name.split()[0] for name in result if len(name.split()) > 1]
+    return [
+        name
+        for name in dict.fromkeys(result)
+        if len(name) > 1 and name.casefold() not in _NO_NAMES and any(map(str.isalpha, name))
+    ]
+
+
+_PATIENCE = 3.0
+"""Seconds that a search waits for the vector of its question."""
+_REST = 30.0
+"""Seconds that an encoder is left alone after it could not answer."""
+_MAX_CACHED = 512
+_MAX_INDEXES = 8
+
+_log = logging.getLogger(__name__)
+
+
+class QueryEncoder:
+    """Makes the vectors of questions."""
+
+    def __init__(self, encoder: Callable[[str], Encoder | None]) -> None:
+        """Make it; `encoder` returns an encoder by its name, None for one that is not wanted."""
+        self._encoder = encoder
+        self._kept: OrderedDict[tuple[str, str], NDArray[np.float32]] = OrderedDict()
+        self._rests: dict[str, float] = {}
+        self._told: set[str] = set()
+
+    async def vector(
+        self, name: str | None, question: str, names: Iterable[str] = ()
+    ) -> NDArray[np.float32] | None:
+        """Return the vector of a question by the encoder `name`; None where there is none now.
+
+        Args:
+            name: What `serving` says.
+            question: As it was asked.
+            names: The speakers, whose names are left out.
+        """
+        if name is None or time.monotonic() < self._rests.get(name, 0):
+            return None
+        asked = without(names, question)
+        selected = self._kept.get((name, asked))
+        if selected is None:
+            selected = await self._ask(name, asked)
+            if selected is None:
+                return None
+            self._kept[name, asked] = selected
+            if len(self._kept) > _MAX_CACHED:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end((name, asked))
+        return selected
+
+    async def _ask(self, name: str, asked: str) -> NDArray[np.float32] | None:
+        try:
+            encoder = self._encoder(name)
+            if encoder is None:
+                return None
+            async with asyncio.timeout(_PATIENCE):
+                output = await encode_question(encoder, asked)
+        except TimeoutError:
+            message = f"The encoder {name!r} gave no answer within {_PATIENCE:g} seconds."
+        except AsterismError as error:
+            message = error.message
+        else:
+            self._told.discard(name)
+            return output
+        self._rests[name] = time.monotonic() + _REST
+        if name not in self._told:
+            self._told.add(name)
+            _log.warning("%s Searches go on by words and static vectors until it works.", message)
+        return None
+
+
+async def encoder_in_use(tx: Connection, index_key: Sequence[IndexKey], wanted: str) -> str | None:
+    """Return the encoder whose vectors a search over these indexes uses; None: there are none.
+
+    After a change of encoder that is the former one, until as many texts have the new vectors.
+    """
+    counts: dict[str, int] = {}
+    for kind, owner_id in index_key[:_MAX_INDEXES]:
+        for name, count in (await encoder_counts(tx, kind, owner_id)).items():
+            counts[name] = counts.get(name, 0) + count
+    if wanted == "none" or not any(counts.values()):
+        return None
+    return max(counts, key=lambda name: (counts[name], name == wanted, name))
+
+
 class Searcher:
     """Search for whoever is present, with the vector of the question where an encoder is used."""
 
@@ -248,14 +353,13 @@ class Searcher:
         constellation: str,
         clock: Clock,
         query_encoder: QueryEncoder,
-        wanted: Callable[[], str],
+        settings: CurrentSettings,
     ) -> None:
-        """Make it; `wanted` returns the name of the encoder that is configured."""
         self._database = database
         self._constellation = constellation
         self._clock = clock
         self._query_encoder = query_encoder
-        self._wanted = wanted
+        self._settings = settings
 
     async def find(
         self, whose: Work[str | None], query: Query, present: Work[Participants]
@@ -283,7 +387,7 @@ class Searcher:
 
     async def _vector(self, whose: Work[str | None], query: Query) -> QueryVector | None:
         """Return the query's vector, or None where no encoder is wanted or it cannot answer."""
-        wanted = self._wanted()
+        wanted = self._settings.current.search.encoder
         if wanted == "none" or not query.text.strip():
             return None
 

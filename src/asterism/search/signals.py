@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from asterism.search.query import Asks, ParsedQuery
-from asterism.search.texts import AGENT, NO_DAY, Flag, Texts
+from asterism.search.query import AGENT, Asks, ParsedQuery
+from asterism.search.texts import NO_DAY, Flag, Texts
 
 if TYPE_CHECKING:
     import numpy as np

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntFlag
-from functools import lru_cache
 from hashlib import blake2b
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -18,10 +17,10 @@ from asterism.memory import archive, blocks, history
 from asterism.memory.forgetting.redaction import FORGOTTEN
 from asterism.memory.words import NO_TOKENS, word_set, words
 from asterism.memory.words import read as read_tokens
-from asterism.search.dates import days_in, has_time_words, plain_words
+from asterism.search.query import AGENT, PERSON, days_in, has_time_words, plain_words, terms_of
 from asterism.store import passages, search_index, summaries
+from asterism.store.agents import PassageOwner
 from asterism.store.database import Connection
-from asterism.store.passages import PassageOwner
 from asterism.store.search_index import JOURNAL, ArchiveText, JournalText
 from asterism.types.agents import OWNER, Participants
 from asterism.types.memory import Origin, OriginKind, Source
@@ -293,10 +292,8 @@ def states_wish(text: str) -> bool:
     return not _WISH_WORDS.isdisjoint(plain_words(text)) and bool(_WISH.search(text.lower()))
 
 
-MAX_TERM_LENGTH = 40
 _MAX_CHARACTERS = 200_000
 """Terms of a longer text are those of its beginning."""
-_PARTS = re.compile(r"[.,:/\-']")
 
 
 def analyze(text: str, at: int) -> TextAnalysis:
@@ -334,58 +331,6 @@ def _flags(text: str) -> Flag:
     return flags
 
 
-def terms_of(found: list[str]) -> list[str]:
-    """Return the terms of words: those that tell something, by their stems."""
-    return [term for word in found for term in _term(word)]
-
-
-@lru_cache(65_536)
-def _term(word: str) -> tuple[str, ...]:
-    if word in STOP_WORDS:
-        return ()
-    if word.isalpha() and word.isascii():
-        return (_stemmer()(word)[:MAX_TERM_LENGTH],)
-    parts = [part for part in _PARTS.split(word) if part]
-    if "'" in word and parts[-1] in _ENDINGS:
-        # Of "don't" and "we've" nothing is left, of "Anna's" the name.
-        return () if parts[0] in _CONTRACTED else _term(parts[0])
-    if len(parts) > 1 and parts[0].isalpha():
-        # What hangs together by an apostrophe or a dash: each part by itself.
-        return tuple(term for part in parts for term in _term(part) if len(part) > 1)
-    return (word[:MAX_TERM_LENGTH],)
-
-
-_ENDINGS = word_set("s t re ve ll d m")
-_CONTRACTED = word_set(
-    "don didn doesn isn aren wasn weren hasn haven hadn won wouldn shouldn couldn can mustn needn"
-    " ain let"
-)
-
-
-@lru_cache(1)
-def _stemmer() -> Callable[[str], str]:
-    from importlib import import_module
-
-    # The library has no types.
-    return import_module("Stemmer").Stemmer("english").stemWord
-
-
-STOP_WORDS = word_set(
-    "a an the and or but if of to in on at by for from with as is are was were be been being am do"
-    " does did doing done have has had having will would shall should can could may might must i"
-    " you he she it we they me him her us them my your his its our their mine yours hers ours"
-    " theirs this that these those there here what which who whom whose when where why how than"
-    " then so such not no nor only own same too very just about into over under again more most"
-    " some any both each few other up out off down during before after above below between because"
-    " while until also get got"
-)
-"""English words that say little by themselves, in questions above all."""
-
-
-AGENT = "agent"
-"""Stands for the agent as the speaker of its replies."""
-PERSON = "person"
-"""In place of a channel: what follows is the id of a person."""
 _OPENING = "in"
 """The key of the entry that opens a turn; other messages in it are asterism's own notes."""
 

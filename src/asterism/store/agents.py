@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import orjson
@@ -360,3 +360,42 @@ async def mark_notice_seen(tx: Connection, ids: list[str], at: int) -> None:
         "UPDATE notices SET seen_at = ? WHERE id = ? AND seen_at IS NULL",
         [(at, notice_id) for notice_id in ids],
     )
+
+
+async def is_agent_of(tx: Connection, constellation: str, agent_id: str) -> bool:
+    """Tell whether an agent is, or was, of a constellation."""
+    row = await tx.one(
+        "SELECT 1 FROM agents WHERE id = ? AND constellation = ?", (agent_id, constellation)
+    )
+    return row is not None
+
+
+@dataclass(frozen=True, slots=True)
+class PassageOwner:
+    """Whose passages they are: an agent's own, or those of a source of documents."""
+
+    id: str
+    name: str
+    kind: str
+    """`agent` or `source`."""
+
+
+async def attached(tx: Connection, agent_id: str) -> list[PassageOwner]:
+    """Return the sources that an agent may read, by name."""
+    rows = await tx.all(
+        "SELECT s.id, s.name FROM source_agents a JOIN sources s ON s.id = a.source_id"
+        " WHERE a.agent_id = ? ORDER BY s.name",
+        (agent_id,),
+    )
+    return [PassageOwner(row[0], row[1], "source") for row in rows]
+
+
+async def attached_to_any(tx: Connection, constellation: str) -> list[tuple[PassageOwner, str]]:
+    """Return the sources that some agent in service may read, by name, each with one who may."""
+    rows = await tx.all(
+        "SELECT s.id, s.name, MIN(g.id) FROM sources s JOIN source_agents a ON a.source_id = s.id"
+        " JOIN agents g ON g.id = a.agent_id AND g.deleted_at IS NULL"
+        " WHERE s.constellation = ? GROUP BY s.id, s.name ORDER BY s.name",
+        (constellation,),
+    )
+    return [(PassageOwner(row[0], row[1], "source"), row[2]) for row in rows]

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -63,9 +64,10 @@ MOST_VALUES = 500
 """How many values one statement is given in a list at most; of more, several statements."""
 
 
-def marks(values: Sequence[Any]) -> str:
-    """Return a `?` for each value, for a list such as `IN (…)`."""
-    return ", ".join("?" * len(values))
+@lru_cache(1024)
+def marks(count: int) -> str:
+    """Return as many `?`, for a list of values such as `IN (…)`."""
+    return ", ".join("?" * count)
 
 
 class Database(Protocol):

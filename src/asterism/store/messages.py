@@ -252,7 +252,7 @@ async def release_deliveries_of(tx: Connection, workers: Sequence[int]) -> None:
     """Make due what workers had claimed that have died."""
     await tx.run(
         "UPDATE outbox SET next_at = created_at, claimed_by = NULL"
-        f" WHERE state = 'waiting' AND claimed_by IN ({marks(workers)})",
+        f" WHERE state = 'waiting' AND claimed_by IN ({marks(len(workers))})",
         workers,
     )
 

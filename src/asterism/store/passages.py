@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from asterism.store.agents import PassageOwner
 from asterism.store.database import MOST_VALUES, Connection, Row, marks
 from asterism.types.agents import Audience, Trust
 from asterism.types.memory import Origin, OriginKind, Passage, Source
@@ -34,16 +35,6 @@ class PassageEdit:
     at: int
     before: dict[str, Any] = field(default_factory=dict[str, Any])
     """The columns that it changed, as they were."""
-
-
-@dataclass(frozen=True, slots=True)
-class PassageOwner:
-    """Whose passages they are: an agent's own, or those of a source of documents."""
-
-    id: str
-    name: str
-    kind: str
-    """`agent` or `source`."""
 
 
 def origins_wire(origins: Iterable[Origin]) -> str:
@@ -93,27 +84,6 @@ async def archive(tx: Connection, constellation: str, archive_id: str) -> Passag
     return PassageOwner(row[0], row[1], "source") if row else None
 
 
-async def attached(tx: Connection, agent_id: str) -> list[PassageOwner]:
-    """Return the sources that an agent may read, by name."""
-    rows = await tx.all(
-        "SELECT s.id, s.name FROM source_agents a JOIN sources s ON s.id = a.source_id"
-        " WHERE a.agent_id = ? ORDER BY s.name",
-        (agent_id,),
-    )
-    return [PassageOwner(row[0], row[1], "source") for row in rows]
-
-
-async def attached_to_any(tx: Connection, constellation: str) -> list[tuple[PassageOwner, str]]:
-    """Return the sources that some agent in service may read, by name, each with one who may."""
-    rows = await tx.all(
-        "SELECT s.id, s.name, MIN(g.id) FROM sources s JOIN source_agents a ON a.source_id = s.id"
-        " JOIN agents g ON g.id = a.agent_id AND g.deleted_at IS NULL"
-        " WHERE s.constellation = ? GROUP BY s.id, s.name ORDER BY s.name",
-        (constellation,),
-    )
-    return [(PassageOwner(row[0], row[1], "source"), row[2]) for row in rows]
-
-
 # -- passages --------------------------------------------------------------------------------------
 
 
@@ -131,7 +101,9 @@ async def many(tx: Connection, passage_ids: Sequence[str]) -> dict[str, Passage]
     found: dict[str, Passage] = {}
     for first in range(0, len(passage_ids), MOST_VALUES):
         part = passage_ids[first : first + MOST_VALUES]
-        rows = await tx.all(f"SELECT {COLUMNS} FROM passages WHERE id IN ({marks(part)})", part)
+        rows = await tx.all(
+            f"SELECT {COLUMNS} FROM passages WHERE id IN ({marks(len(part))})", part
+        )
         found.update({row[0]: read_passage(row) for row in rows})
     return found
 
@@ -151,7 +123,7 @@ async def numbered(tx: Connection, archive_id: str, numbers: Sequence[int]) -> d
         part = numbers[first : first + MOST_VALUES]
         rows = await tx.all(
             f"SELECT {COLUMNS}, number, document FROM passages"
-            f" WHERE archive_id = ? AND number IN ({marks(part)})",
+            f" WHERE archive_id = ? AND number IN ({marks(len(part))})",
             (archive_id, *part),
         )
         found.update({row[-2]: Numbered(row[-2], row[-1], read_passage(row)) for row in rows})
@@ -194,7 +166,7 @@ async def newest(
     """
     if not archive_ids:
         return []
-    where = [f"archive_id IN ({marks(archive_ids)})"]
+    where = [f"archive_id IN ({marks(len(archive_ids))})"]
     values: list[Any] = list(archive_ids)
     if holding:
         where.append(_HOLDS)
@@ -211,7 +183,7 @@ async def newest(
         where.append("(" + " OR ".join(["LOWER(text) LIKE ?"] * len(patterns)) + ")")
         values += patterns
     if audiences is not None:
-        where.append(f"audience IN ({marks(audiences) or 'NULL'})")
+        where.append(f"audience IN ({marks(len(audiences)) or 'NULL'})")
         values += audiences
     rows = await tx.all(
         f"SELECT {COLUMNS} FROM passages WHERE {' AND '.join(where)}"
@@ -233,9 +205,9 @@ async def vectors(
     """Return the (id, vector) of the latest passages that hold, perhaps of some audiences only."""
     if not archive_ids:
         return []
-    heard = f" AND audience IN ({marks(audiences) or 'NULL'})" if audiences is not None else ""
+    heard = f" AND audience IN ({marks(len(audiences)) or 'NULL'})" if audiences is not None else ""
     rows = await tx.all(
-        f"SELECT id, vector FROM passages WHERE archive_id IN ({marks(archive_ids)})"
+        f"SELECT id, vector FROM passages WHERE archive_id IN ({marks(len(archive_ids))})"
         f" AND {_HOLDS} AND vector IS NOT NULL{heard} ORDER BY known_from DESC, id DESC LIMIT ?",
         (*archive_ids, *(audiences or ()), most),
     )
@@ -245,7 +217,7 @@ async def vectors(
 async def audiences(tx: Connection, archive_ids: Sequence[str]) -> list[str]:
     """Return each audience that some archives have passages for."""
     rows = await tx.all(
-        f"SELECT DISTINCT audience FROM passages WHERE archive_id IN ({marks(archive_ids)})",
+        f"SELECT DISTINCT audience FROM passages WHERE archive_id IN ({marks(len(archive_ids))})",
         archive_ids,
     )
     return [row[0] for row in rows]
@@ -260,7 +232,7 @@ async def by_digest(
         part = digests[first : first + MOST_VALUES]
         rows = await tx.all(
             "SELECT known_from, id, digest, audience FROM passages WHERE archive_id = ?"
-            f" AND digest IN ({marks(part)}) AND {_HOLDS}",
+            f" AND digest IN ({marks(len(part))}) AND {_HOLDS}",
             (archive_id, *part),
         )
         # Sorted here: for an ORDER BY, SQLite would walk the whole archive in that order.
@@ -304,7 +276,7 @@ async def edits_after(
     for first in range(0, len(passage_ids), MOST_VALUES):
         part = passage_ids[first : first + MOST_VALUES]
         rows = await tx.all(
-            f"SELECT {_EDIT} FROM passage_edits WHERE passage_id IN ({marks(part)}) AND at > ?"
+            f"SELECT {_EDIT} FROM passage_edits WHERE passage_id IN ({marks(len(part))}) AND at > ?"
             " ORDER BY passage_id, number DESC",
             (*part, moment),
         )
@@ -352,14 +324,6 @@ async def orphaned(tx: Connection, archive_id: str, most: int) -> list[tuple[Pas
     )
     found = [read_passage(row) for row in rows]
     return [(one, one.superseded_by or "") for one in found]
-
-
-async def is_agent_of(tx: Connection, constellation: str, agent_id: str) -> bool:
-    """Tell whether an agent is, or was, of a constellation."""
-    row = await tx.one(
-        "SELECT 1 FROM agents WHERE id = ? AND constellation = ?", (agent_id, constellation)
-    )
-    return row is not None
 
 
 # -- of a turn, and whole archives -----------------------------------------------------------------

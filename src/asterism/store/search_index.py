@@ -66,17 +66,19 @@ async def index_states(
         part = owners[start : start + MOST_VALUES]
         for row in await tx.all(
             "SELECT kind, owner_id, id, removals FROM search_indexes"
-            f" WHERE owner_id IN ({marks(part)})",
+            f" WHERE owner_id IN ({marks(len(part))})",
             part,
         ):
             known[row[0], row[1]] = row
         if JOURNAL in kinds:
-            rows = await tx.all(f"SELECT id, length FROM agents WHERE id IN ({marks(part)})", part)
+            rows = await tx.all(
+                f"SELECT id, length FROM agents WHERE id IN ({marks(len(part))})", part
+            )
             tops |= {(JOURNAL, row[0]): row[1] for row in rows}
         if ARCHIVE in kinds:
             rows = await tx.all(
                 "SELECT archive_id, MAX(number) FROM passages"
-                f" WHERE archive_id IN ({marks(part)}) GROUP BY archive_id",
+                f" WHERE archive_id IN ({marks(len(part))}) GROUP BY archive_id",
                 part,
             )
             tops |= {(ARCHIVE, row[0]): row[1] or 0 for row in rows}
@@ -134,7 +136,7 @@ async def segments(tx: Connection, index_ids: Sequence[int]) -> list[Segment]:
             "SELECT s.index_id, s.first, s.last, s.fingerprint, s.terms, s.stale, s.open_numbers,"
             " p.codes FROM segments s LEFT JOIN postings p"
             " ON p.index_id = s.index_id AND p.first = s.first AND p.prefix = ''"
-            f" WHERE s.index_id IN ({marks(part)}) ORDER BY s.index_id, s.first",
+            f" WHERE s.index_id IN ({marks(len(part))}) ORDER BY s.index_id, s.first",
             part,
         )
         result += [Segment(*row) for row in rows]
@@ -148,7 +150,7 @@ async def covered(tx: Connection, index_ids: Sequence[int]) -> dict[int, int]:
         part = index_ids[start : start + MOST_VALUES]
         rows = await tx.all(
             "SELECT index_id, MAX(last) FROM segments"
-            f" WHERE index_id IN ({marks(part)}) GROUP BY index_id",
+            f" WHERE index_id IN ({marks(len(part))}) GROUP BY index_id",
             part,
         )
         result |= {row[0]: row[1] for row in rows}
@@ -181,7 +183,7 @@ async def postings(
         part = firsts[start : start + MOST_VALUES]
         result += await tx.all(
             f"SELECT first, prefix, codes FROM postings WHERE index_id = ?"
-            f" AND first IN ({marks(part)}) AND prefix IN ({marks(prefixes_)})",
+            f" AND first IN ({marks(len(part))}) AND prefix IN ({marks(len(prefixes_))})",
             (index_id, *part, *prefixes_),
         )
     return result
@@ -198,7 +200,7 @@ async def postings_of_many(
             # CROSS keeps SQLite from going through all terms of an index first.
             "SELECT p.index_id, p.first, p.prefix, p.codes FROM segments s CROSS JOIN postings p"
             " WHERE p.index_id = s.index_id AND p.first = s.first"
-            f" AND s.index_id IN ({marks(part)}) AND p.prefix IN ({marks(prefixes_)})",
+            f" AND s.index_id IN ({marks(len(part))}) AND p.prefix IN ({marks(len(prefixes_))})",
             (*part, *prefixes_),
         )
     return result
@@ -367,7 +369,7 @@ async def embeddings(tx: Connection, index_ids: Sequence[int], encoder: str) -> 
         part = index_ids[start : start + MOST_VALUES]
         result += await tx.all(
             "SELECT index_id, first, fingerprint FROM embeddings"
-            f" WHERE index_id IN ({marks(part)}) AND encoder = ?",
+            f" WHERE index_id IN ({marks(len(part))}) AND encoder = ?",
             (*part, encoder),
         )
     return result
@@ -475,7 +477,7 @@ async def messages_at(tx: Connection, agent_id: str, numbers: Sequence[int]) -> 
     for start in range(0, len(numbers), MOST_VALUES):
         part = numbers[start : start + MOST_VALUES]
         rows = await tx.all(
-            f"{_MESSAGES} AND e.seq IN ({marks(part)}) ORDER BY e.seq", (agent_id, *part)
+            f"{_MESSAGES} AND e.seq IN ({marks(len(part))}) ORDER BY e.seq", (agent_id, *part)
         )
         result += [JournalText(*row) for row in rows]
     return result
@@ -495,7 +497,7 @@ async def passages_at(tx: Connection, archive_id: str, numbers: Sequence[int]) -
     for start in range(0, len(numbers), MOST_VALUES):
         part = numbers[start : start + MOST_VALUES]
         rows = await tx.all(
-            f"{_PASSAGES} AND number IN ({marks(part)}) ORDER BY number", (archive_id, *part)
+            f"{_PASSAGES} AND number IN ({marks(len(part))}) ORDER BY number", (archive_id, *part)
         )
         result += [ArchiveText(*row) for row in rows]
     return result
@@ -518,7 +520,7 @@ async def ends(tx: Connection, turn_ids: Sequence[str]) -> dict[str, tuple[str |
     for start in range(0, len(turn_ids), MOST_VALUES):
         part = turn_ids[start : start + MOST_VALUES]
         rows = await tx.all(
-            f"SELECT id, audience, ended_at FROM turns WHERE id IN ({marks(part)})", part
+            f"SELECT id, audience, ended_at FROM turns WHERE id IN ({marks(len(part))})", part
         )
         result |= {row[0]: (row[1], row[2]) for row in rows}
     return result

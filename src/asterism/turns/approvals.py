@@ -12,6 +12,7 @@ from typing import Any, cast
 import orjson
 
 from asterism.config.documents import Contacts, Escalation, Hours
+from asterism.config.load import CurrentSettings
 from asterism.errors import AsterismError, Conflict, InvalidInput, NotAllowed, NotFound, ToolError
 from asterism.memory import people
 from asterism.memory import people as stored_people
@@ -107,7 +108,7 @@ class ApprovalQueue:
         clock: Clock,
         *,
         tool: Callable[[str], Tool | None],
-        contacts: Callable[[], Contacts],
+        settings: CurrentSettings,
         delivered: Callable[[], None],
         authority: Callable[[], Authority] = Authority,
     ) -> None:
@@ -122,7 +123,7 @@ class ApprovalQueue:
         self._delivered = delivered
         self._authority = authority
         self._announcing = Announcer(
-            database, constellation, clock, contacts=contacts, delivered=delivered
+            database, constellation, clock, settings=settings, delivered=delivered
         )
 
     async def start(self) -> None:
@@ -501,13 +502,13 @@ class Announcer:
         constellation: str,
         clock: Clock,
         *,
-        contacts: Callable[[], Contacts],
+        settings: CurrentSettings,
         delivered: Callable[[], None],
     ) -> None:
         self._database = database
         self._constellation = constellation
         self._clock = clock
-        self._contacts = contacts
+        self._settings = settings
         self._delivered = delivered
         self._heeded: Contacts | None = None
         self._pump = Pump("approvals", self._work, clock)
@@ -522,7 +523,7 @@ class Announcer:
         await self._pump.stop()
 
     async def _work(self) -> int | None:
-        now, contacts = self._clock(), self._contacts()
+        now, contacts = self._clock(), self._settings.current.contacts.book
         if contacts != self._heeded:
             await self._database.write(
                 lambda tx: approvals.look_at_all(tx, self._constellation, now)

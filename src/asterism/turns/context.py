@@ -204,12 +204,6 @@ class LiveAgent:
         """The bytes of all its tails."""
         return sum(one.tail.size for one in self.contexts.values())
 
-    def memory_changed(self) -> None:
-        """Look at memory again before the next turn."""
-        for one in self.contexts.values():
-            one.stale = True
-            one.account = None  # it vouches with what blocks said
-
     def messages(self, profile: Profile = ANY_PROFILE) -> list[bytes]:
         """Return the context as wire forms, with images where the model can see them."""
         context = self.context

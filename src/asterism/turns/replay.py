@@ -23,7 +23,7 @@ from asterism.store import agents, approvals, journal, messages
 from asterism.store.database import Connection, Database
 from asterism.store.journal import Draft
 from asterism.store.sqlite import open_sqlite
-from asterism.times import ms_of, utc_text
+from asterism.times import utc_text
 from asterism.tools.tool import Tool, Toolbox, ToolContext
 from asterism.turns.approvals import settle
 from asterism.turns.calls import GIVEN
@@ -37,6 +37,7 @@ from asterism.types.agents import (
     Trust,
     least_trusted,
     message_id_for,
+    ms_of,
     new_id,
     stored_rules,
     turn_id_for,

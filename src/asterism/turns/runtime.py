@@ -153,12 +153,13 @@ class Runtime:
             self.forget(agent_id)
 
     def _memory_changed(self, agent_id: str) -> None:
+        """Have an agent's contexts look at memory again before the next turn."""
         if agent_id:
             changed = [live] if (live := self._live.get(agent_id)) is not None else []
         else:
             changed = list(self._live.values())  # a block of the whole constellation
         for live in changed:
-            live.memory_changed()
+            _mark_stale(live)
 
     # -- in ------------------------------------------------------------------------------------
 
@@ -423,7 +424,7 @@ class Runtime:
                 live.claim = claim
                 if live.memory != memory:
                     live.memory = memory
-                    live.memory_changed()
+                    _mark_stale(live)
                 self._live.move_to_end(agent_id)
                 return live
             self.forget(agent_id)
@@ -574,6 +575,13 @@ class Runtime:
                 self._unsettled.discard(turn_id)
                 if not future.done():
                     future.set_result(outcome)
+
+
+def _mark_stale(live: LiveAgent) -> None:
+    """Have an agent's contexts look at memory again before the next turn."""
+    for context in live.contexts.values():
+        context.stale = True
+        context.account = None  # it vouches with what blocks said
 
 
 def _raise_unknown(turn_id: str) -> NoReturn:

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -15,7 +16,7 @@ from typing import Any
 import orjson
 
 from asterism.errors import InvalidInput
-from asterism.times import exact_duration
+from asterism.times import exact_duration, to_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,15 @@ class AgentRecord:
 def now_ms() -> int:
     """Return the time as milliseconds since 1970, UTC; the unit of every time in the store."""
     return time.time_ns() // 1_000_000
+
+
+When = datetime | int
+"""A moment as callers name it: a `datetime` with a time zone, or milliseconds since 1970 in UTC."""
+
+
+def ms_of(when: When | None) -> int | None:
+    """Return a moment that a caller names in milliseconds; None stays None."""
+    return to_ms(when) if isinstance(when, datetime) else when
 
 
 def new_id(prefix: str) -> str:

@@ -13,8 +13,8 @@ from typing import Any, cast
 import orjson
 
 from asterism.errors import InvalidInput
-from asterism.times import When, days_text
-from asterism.types.agents import Audience, Blob, Trust, least_trusted, turn_id_for
+from asterism.times import days_text
+from asterism.types.agents import Audience, Blob, Trust, When, least_trusted, turn_id_for
 
 
 class TurnState(StrEnum):

@@ -249,9 +249,8 @@ class ForgottenTexts:
         """Read the tombstones anew before they are used again."""
         self._stale = True
 
-    @property
     def redact(self) -> Callable[[str], str] | None:
-        """What takes out of a text what was forgotten, in some milliseconds; None: nothing was."""
+        """Return what takes out of a text what was forgotten; None: nothing was."""
         if self._stale:
             self._stale = False
             tombstones = self._tombstone_file.read(self._constellation)

@@ -31,9 +31,10 @@ from asterism.memory.gate.writer import Writer, judge
 from asterism.memory.history import UNDOES, SourcedLine, as_of, lines_with_origins
 from asterism.memory.words import digest, embed
 from asterism.permissions import Act, Resource
-from asterism.store import documents, passages
+from asterism.store import agents, documents, passages
+from asterism.store.agents import PassageOwner
 from asterism.store.database import Connection
-from asterism.store.passages import PassageOwner, StoredPassage
+from asterism.store.passages import StoredPassage
 from asterism.types.agents import Label, new_id
 from asterism.types.memory import (
     CONSTELLATION,
@@ -93,7 +94,7 @@ async def fork_memory(
         held = await _fork_passages(tx, writer, source, target, moment)
         attached = [
             await documents.attach(tx, one.id, target.id, writer.now)
-            for one in await passages.attached(tx, source.id)
+            for one in await agents.attached(tx, source.id)
         ]
         return Forked(copied, shared, held, sum(attached))
 

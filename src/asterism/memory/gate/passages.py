@@ -23,9 +23,10 @@ from asterism.memory.gate.writer import Writer, judge
 from asterism.memory.likeness import Likeness, Relation, compare
 from asterism.memory.words import digest, embed, nearest, terms
 from asterism.permissions import Act, Resource
-from asterism.store import passages
+from asterism.store import agents, passages
+from asterism.store.agents import PassageOwner
 from asterism.store.database import Connection
-from asterism.store.passages import PassageEdit, PassageOwner, origins_wire
+from asterism.store.passages import PassageEdit, origins_wire
 from asterism.types.agents import Trust, least_trusted, new_id
 from asterism.types.documents import STAGED
 from asterism.types.memory import (
@@ -217,7 +218,7 @@ async def _judge(
     if writer.agent_id == archive.id:
         permission = Permission.READ_WRITE
     elif writer.agent_id is not None:
-        shared = await passages.attached(tx, writer.agent_id)
+        shared = await agents.attached(tx, writer.agent_id)
         permission = Permission.READ_ONLY if archive in shared else None
     judge(writer, act, Resource("passage", archive.name, permission, trust), what)
 

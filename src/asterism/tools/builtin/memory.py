@@ -325,7 +325,7 @@ def _read_moment(text: str, now: int, *, last: bool) -> int | None:
     try:
         at = to_ms(read_iso(text, UTC))
     except ValueError:
-        from asterism.search.dates import span_of
+        from asterism.search.query import span_of
 
         span = span_of(text, now)
         if span is None:
