@@ -80,7 +80,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     async def briefly(seconds: float) -> None:
         await asyncio.sleep(min(seconds, 0.01) if seconds < 5 else seconds)
 
-    monkeypatch.setattr("asterism.app.engine.Chain", partial(Chain, sleep=briefly))
+    monkeypatch.setattr("asterism.models.chain.Chain", partial(Chain, sleep=briefly))
 
 
 @pytest.fixture
@@ -406,7 +406,7 @@ async def test_after_its_rest_one_request_tries_a_failing_server(
 ):
     clock = Minutes()
     monkeypatch.setattr(
-        "asterism.app.engine.VendorState", partial(VendorState, breaker=CircuitBreaker(clock))
+        "asterism.models.chain.VendorState", partial(VendorState, breaker=CircuitBreaker(clock))
     )
     server.stays = FAULTS["500"]
     async with opened(tmp_path, configured(OPENAI, server.base_url)) as home:
@@ -439,7 +439,7 @@ async def test_after_its_rest_one_request_tries_a_failing_server(
 async def test_the_servers_wish_is_honoured(
     server: FaultServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, wire: str
 ):
-    monkeypatch.setattr("asterism.app.engine.Chain", Chain)
+    monkeypatch.setattr("asterism.models.chain.Chain", Chain)
     server.next(FAULTS[name], None)
     async with opened(tmp_path, configured(wire, server.base_url)) as home:
         await home.agents.create("aria")
@@ -500,7 +500,7 @@ async def test_agents_that_wait_for_a_rate_limit_take_turns(
     server: FaultServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     seats = Seats()
-    monkeypatch.setattr("asterism.app.engine.RateLimiter", seats.pace)
+    monkeypatch.setattr("asterism.models.chain.RateLimiter", seats.pace)
     settings = configured(OPENAI, server.base_url) | {"models.first.requests_per_minute": 3}
     names = ("busy", "calm", "late")
     async with opened(tmp_path, settings) as home:

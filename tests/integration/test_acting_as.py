@@ -19,7 +19,7 @@ from tests.scenes import open_home
 
 pytestmark = pytest.mark.promise("X2")
 
-PLAIN = {"model_of"}
+PLAIN: set[str] = set()
 """What is neither a verb nor a noun, and tells nothing that is stored."""
 
 

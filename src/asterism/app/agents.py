@@ -111,17 +111,21 @@ class Agent(AgentRecord):
     @property
     def model_in_use(self) -> str:
         """The model that this agent thinks with now, as `vendor:name`."""
-        return self._agents.model_of(self)
+        return self._agents.default_model() if self.model == DEFAULT_MODEL else self.model
 
     @property
     def blocks(self) -> AgentBlocks:
         """The blocks that this agent sees: `await agent.blocks["human"].append("Has a cat.")`."""
-        return self._agents.blocks_of(self)
+        from asterism.app.blocks import AgentBlocks, Blocks
+
+        return AgentBlocks(Blocks(self._agents.session), self)
 
     @property
     def archive(self) -> AgentArchive:
         """What this agent keeps for later: `await agent.archive.add("The rent is due.")`."""
-        return self._agents.archive_of(self)
+        from asterism.app.archive import AgentArchive
+
+        return AgentArchive(self._agents.archive(), self)
 
 
 _RECORD_FIELDS = tuple(one.name for one in fields(AgentRecord))
@@ -153,9 +157,10 @@ class Agents:
         archive: Callable[[], Archive],
     ) -> None:
         self._engine = engine
-        self._session = session
+        self._session = self.session = session
         self.search = search
-        self._archive = archive
+        self.archive = archive
+        self.default_model = lambda: engine.settings.default_model
 
     # -- which there are -------------------------------------------------------------------------
 
@@ -184,7 +189,7 @@ class Agents:
         limits: Limits | None = None,
     ) -> Agent:
         """Create an agent; its name must be free."""
-        agent = self.new_record(name, model, system, tools, limits)
+        agent = new_record(self._engine, self._session, name, model, system, tools, limits)
 
         async def work(tx: Connection) -> bool:
             if not await agents.create(tx, self._session.constellation, agent):
@@ -210,7 +215,7 @@ class Agents:
     ) -> Agent:
         """Return the agent of that name, created with these options if there is none."""
         constellation = self._session.constellation
-        new = self.new_record(name, model, system, tools, limits)
+        new = new_record(self._engine, self._session, name, model, system, tools, limits)
 
         async def work(tx: Connection) -> AgentRecord:
             found = await agents.by_name(tx, constellation, name)
@@ -223,34 +228,6 @@ class Agents:
             return found
 
         return self._bound(await self._session.database.write(work))
-
-    def new_record(
-        self,
-        name: str,
-        model: str | None = None,
-        system: str | None = None,
-        tools: Sequence[str] | None = None,
-        limits: Limits | None = None,
-    ) -> AgentRecord:
-        """Return the record of a new agent, which is stored nowhere yet."""
-        return AgentRecord(
-            id=new_id("agent"),
-            name=checked_name(name),
-            model=checked_model(model or DEFAULT_MODEL),
-            system=checked_system(DEFAULT_SYSTEM.format(name=name) if system is None else system),
-            created_at=self._session.clock(),
-            tools=self._checked_tools(tools),
-            limits=limits or Limits(**self._engine.settings.limits.model_dump()),
-        )
-
-    def _checked_tools(self, names: Sequence[str] | None) -> tuple[str, ...] | None:
-        if names is None:
-            return None
-        there = self._engine.toolbox.names()
-        for name in names:
-            if name not in there:
-                raise NotFound(no_such("tool", name, there))
-        return tuple(names)
 
     async def edit(
         self,
@@ -265,7 +242,7 @@ class Agents:
     ) -> Agent:
         """Change an agent; what is not given stays. It counts from its next turn on."""
         now = await self._session.agent(agent)
-        chosen = now.tools if tools is None else self._checked_tools(tools)
+        chosen = now.tools if tools is None else _checked_tools(self._engine, tools)
         changed = replace(
             now,
             name=checked_name(new_name) if new_name is not None else now.name,
@@ -316,18 +293,6 @@ class Agents:
         self._engine.runtime.forget(now.id)
         return self._bound(now)
 
-    def blocks_of(self, agent: AgentRecord) -> AgentBlocks:
-        """Return the blocks that an agent sees."""
-        from asterism.app.blocks import AgentBlocks, Blocks
-
-        return AgentBlocks(Blocks(self._session), agent)
-
-    def archive_of(self, agent: AgentRecord) -> AgentArchive:
-        """Return the archive of an agent."""
-        from asterism.app.archive import AgentArchive
-
-        return AgentArchive(self._archive(), agent)
-
     async def _note(self, tx: Connection, kind: str, agent: AgentRecord, **body: Any) -> None:
         """Leave in the audit log what was done to an agent."""
         await note(tx, self._session, kind, by="api", agent_id=agent.id, what=agent.name, **body)
@@ -376,7 +341,7 @@ class Agents:
                 present=present,
             )
         message = Message(
-            await self._id_of(agent),
+            await self._session.id_of(agent),
             (text, *map(image, images)),
             MessageOrigin(channel, sender, reply_to, room),
             external_id,
@@ -396,11 +361,6 @@ class Agents:
             )
         return actor.id
 
-    async def _id_of(self, agent: AgentRecord | str) -> str:
-        if isinstance(agent, AgentRecord):
-            return agent.id
-        return (await self._session.agent(agent)).id
-
     async def ask(self, agent: AgentRecord | str, text: AnyText, **options: Any) -> Outcome:
         """Hand in a message and wait for how its turn ends."""
         return await self._engine.runtime.wait(await self.send(agent, text, **options))
@@ -409,7 +369,7 @@ class Agents:
         self, agent: AgentRecord | str, text: AnyText, **options: Any
     ) -> AsyncGenerator[Signal, None]:
         """Hand in a message and yield the signals of its turn, `ended` or `parked` the last."""
-        agent_id = await self._id_of(agent)
+        agent_id = await self._session.id_of(agent)
         runtime = self._engine.runtime
         async with contextlib.aclosing(
             signals_of_turn(
@@ -430,7 +390,7 @@ class Agents:
         If the log of signals does not reach back that far, the turns that ended since are told from
         the journal first, after a signal `gap`.
         """
-        agent_id, hub = await self._id_of(agent), self._engine.hub
+        agent_id, hub = await self._session.id_of(agent), self._engine.hub
         told: set[str] = set()
         if after is not None and not hub.knows(agent_id, after):
             yield Signal(after, agent_id, "", "gap", {})
@@ -464,7 +424,11 @@ class Agents:
         Returns:
             The ids of the turns that it has become, and of the messages.
         """
-        agent_id, session, at = await self._id_of(agent), self._session, self._session.clock()
+        agent_id, session, at = (
+            await self._session.id_of(agent),
+            self._session,
+            self._session.clock(),
+        )
         past = read_past(messages, at, OWNER if session.writes_as_owner else session.actor.id)
 
         async def work(tx: Connection) -> ImportResult:
@@ -482,15 +446,6 @@ class Agents:
             self._engine.indexing.kick(agent_id)
 
     # -- models ----------------------------------------------------------------------------------
-
-    def model_of(self, agent: AgentRecord) -> str:
-        """Return the model an agent thinks with now, as `vendor:name`."""
-        if not isinstance(agent, AgentRecord):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
-            raise InvalidInput(
-                f"agent.model_of takes an agent, as home.agents.get returns it, and was given "
-                f"a value of type {type(agent).__name__}. Nothing was changed."
-            )
-        return self._engine.settings.default_model if agent.model == DEFAULT_MODEL else agent.model
 
     async def warm(self, agent: AgentRecord) -> None:
         """Let the model of an agent get ready while nobody has asked anything yet, if it can."""
@@ -515,6 +470,37 @@ class Agents:
         except AsterismError as problem:
             # Whoever asks will be told; this was only a head start.
             _log.info("%s could not get ready: %s", agent.model, problem.message)
+
+
+def new_record(
+    engine: Engine,
+    session: Session,
+    name: str,
+    model: str | None = None,
+    system: str | None = None,
+    tools: Sequence[str] | None = None,
+    limits: Limits | None = None,
+) -> AgentRecord:
+    """Return the record of a new agent, which is stored nowhere yet."""
+    return AgentRecord(
+        id=new_id("agent"),
+        name=checked_name(name),
+        model=checked_model(model or DEFAULT_MODEL),
+        system=checked_system(DEFAULT_SYSTEM.format(name=name) if system is None else system),
+        created_at=session.clock(),
+        tools=_checked_tools(engine, tools),
+        limits=limits or Limits(**engine.settings.limits.model_dump()),
+    )
+
+
+def _checked_tools(engine: Engine, names: Sequence[str] | None) -> tuple[str, ...] | None:
+    if names is None:
+        return None
+    there = engine.toolbox.names()
+    for name in names:
+        if name not in there:
+            raise NotFound(no_such("tool", name, there))
+    return tuple(names)
 
 
 @verbs("search", __call__=Act.READ)

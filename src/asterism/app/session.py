@@ -185,6 +185,10 @@ class Session:
             raise NotFound(no_such("agent", name, [each.name for each in everyone]))
         return found
 
+    async def id_of(self, agent: AgentRecord | str) -> str:
+        """Return the id of an agent; one that was looked up before may be deleted by now."""
+        return agent.id if isinstance(agent, AgentRecord) else (await self.agent(agent)).id
+
     async def agent_id(self, agent: AgentRecord | str | None) -> str:
         """Return the id of an agent, or that of the constellation as an owner of blocks."""
         return "" if agent is None else (await self.agent(agent)).id

@@ -133,7 +133,7 @@ class SpendingReports:
         """Return what was spent in the last days, today among them, and how the caps stand."""
         if days > MAX_DAYS:
             raise InvalidInput(f"{days:,} days are too many; {MAX_DAYS:,} is the most.")
-        agent_id = await self._session.agent_id(agent) if agent is not None else None
+        agent_id = await self._session.id_of(agent) if agent is not None else None
         settings, now = self._engine.settings, self._session.clock()
         return await self._session.database.read(
             lambda tx: read_spend(tx, settings, self._engine.prices.of, now, days, agent_id)

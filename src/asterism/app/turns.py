@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from asterism.app.agents import Agent, Agents
+from asterism.app.agents import Agent, Agents, new_record
 from asterism.app.engine import Engine
 from asterism.app.replay import replay_tape
 from asterism.app.session import Session, enough, note, verbs
@@ -47,6 +47,7 @@ from asterism.types.turns import (
     Delivery,
     Entry,
     InboxItem,
+    MessageMeta,
     Notice,
     Outcome,
     Receipt,
@@ -85,7 +86,7 @@ class Turns:
     ) -> builtins.list[TurnRecord]:
         """Return the latest turns, newest first."""
         session = self._session
-        agent_id = await session.agent_id(agent) if agent is not None else None
+        agent_id = await session.id_of(agent) if agent is not None else None
 
         async def read(tx: Connection) -> builtins.list[TurnRecord]:
             async def visible(found: Sequence[TurnRecord]) -> builtins.list[TurnRecord]:
@@ -208,7 +209,9 @@ class Turns:
         origin = await self._session.database.read(lambda tx: agents.by_id(tx, record.agent_id))
         assert origin is not None
         copy = replace(
-            self._agents.new_record(
+            new_record(
+                self._engine,
+                self._session,
                 name or f"{origin.name}-{turn_id[-6:]}",
                 model or origin.model,
                 origin.system if system is None else system,
@@ -237,7 +240,7 @@ class Turns:
                 "Nothing was created."
             )
         said = next(entry for entry in entries if entry.key == "in")
-        opening = orjson.loads(said.meta or "{}")
+        opening = MessageMeta.from_json(said.meta)
         named = images_in(said.body)
         shown = (
             await self._session.database.read(lambda tx: journal.get_blob(tx, named))
@@ -249,7 +252,7 @@ class Turns:
             text_of(said.body),
             channel="fork",
             images=[shown[id].body for id in named],
-            schema=orjson.loads(opening["schema"]) if "schema" in opening else None,
+            schema=orjson.loads(opening.schema) if opening.schema else None,
         )
         return await self._agents.get(copy.id), outcome
 
@@ -350,7 +353,7 @@ class Schedules:
 
     async def list(self, agent: AgentRecord | str) -> builtins.list[Schedule]:
         """Return the schedules of an agent, the next one first."""
-        agent_id = await self._session.agent_id(agent)
+        agent_id = await self._session.id_of(agent)
 
         async def read(tx: Connection) -> builtins.list[Schedule]:
             participants = await self._session.participants(tx)

@@ -33,8 +33,8 @@ from asterism.types.permissions import amount_of, argument_lines, call_lines, re
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
+    from asterism.app.agents import Agent
     from asterism.cli.output import Part, Result
-    from asterism.types.agents import AgentRecord
     from asterism.types.permissions import ApprovalRecord, Wish
     from asterism.types.turns import Outcome, Signal, TurnRecord
 
@@ -110,7 +110,7 @@ def _ask_once(options: Options, agent: str | None, text: str, attached: dict[str
     return outcome_result(outcome, who.name)
 
 
-def _answer(thread: HomeThread, who: AgentRecord, text: str, attached: dict[str, Any]) -> Outcome:
+def _answer(thread: HomeThread, who: Agent, text: str, attached: dict[str, Any]) -> Outcome:
     receipt = thread.run(thread.home.agents.send(who, text, channel=CHANNEL, **attached))
     ended = thread.start(thread.home.turns.wait(receipt))
     try:
@@ -140,7 +140,7 @@ def _standard_input() -> str:
         ) from None
 
 
-async def _choose(home: Asterism, name: str | None) -> AgentRecord:
+async def _choose(home: Asterism, name: str | None) -> Agent:
     if name is not None:
         return await home.agents.get(name)
     agents = await home.agents.list()
@@ -203,9 +203,7 @@ class Chat:
         "quit": "leave; Ctrl-D does too",
     }
 
-    def __init__(
-        self, thread: HomeThread, agent: AgentRecord, screen: Screen, prompt: Prompt
-    ) -> None:
+    def __init__(self, thread: HomeThread, agent: Agent, screen: Screen, prompt: Prompt) -> None:
         self._thread = thread
         self._home: Asterism = thread.home
         self._agent = agent
@@ -237,7 +235,7 @@ class Chat:
 
     def _introduce(self) -> None:
         agent, default = self._agent, self._home.settings.default_model
-        model = self._home.agents.model_of(agent)
+        model = agent.model_in_use
         self._screen.say(f"{agent.name} · {model}")
         if not model.startswith("demo:"):
             return
@@ -377,13 +375,13 @@ class Chat:
             if turn_id:
                 self._thread.run(self._home.turns.stop(turn_id, STOPPED))
 
-    async def _watch_agent(self, agent: AgentRecord) -> None:
+    async def _watch_agent(self, agent: Agent) -> None:
         """Show what the agent says of its own accord, such as what it was scheduled to."""
         async for signal in self._home.agents.watch(agent):
             if signal.kind in ("ended", "parked"):
                 self._prompt.announce(lambda signal=signal: self._show_watched(agent, signal))
 
-    def _show_watched(self, agent: AgentRecord, signal: Signal) -> None:
+    def _show_watched(self, agent: Agent, signal: Signal) -> None:
         if signal.turn_id not in self._shown:
             self._shown.add(signal.turn_id)
             self._screen.note(f"{agent.name}, meanwhile:")
@@ -397,9 +395,9 @@ class Chat:
             self._screen.say(f"/{name:<8} {meaning}")
 
     def _agents(self, _: str) -> None:
-        columns: list[Column[AgentRecord]] = [
+        columns: list[Column[Agent]] = [
             Column("agent", lambda agent: agent.name, prose=True),
-            Column("model", self._home.agents.model_of, prose=True),
+            Column("model", lambda agent: agent.model_in_use, prose=True),
         ]
         self._show_table(ItemTable(columns, self._thread.run(self._home.agents.list()), "None."))
 

@@ -211,7 +211,7 @@ async def _contents(home: Asterism, place: Path, models: set[str]) -> AsyncItera
     from asterism.store.sqlite import holder_of
 
     agents = await home.agents.list()
-    models.update(home.agents.model_of(agent) for agent in agents)
+    models.update(agent.model_in_use for agent in agents)
     yield CheckResult("agents", OK, plural(len(agents), "agent"))
     holder = None if home.database.distributed else holder_of(place)
     if not home.database.distributed:

@@ -6,17 +6,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import orjson
-
 from asterism.errors import NotFound
 from asterism.memory import blocks, people
 from asterism.memory import people as stored_people
 from asterism.memory.history import blame_for
 from asterism.store import agents, journal, passages, summaries
 from asterism.store.database import Connection
-from asterism.types.agents import OWNER, OWNER_ALONE, Audience, Participants
+from asterism.types.agents import OWNER_ALONE, Audience, Participants
 from asterism.types.memory import EditRecord, Origin, OriginKind, Passage
-from asterism.types.turns import Entry, EntryKind, Reply, text_of
+from asterism.types.turns import Entry, EntryKind, MessageMeta, Reply, text_of
 
 _MAX_DEPTH = 12
 _MAX_ORIGINALS = 50
@@ -166,13 +164,12 @@ async def _message(tx: Connection, viewer: _Viewer, origin: Origin) -> Trace:
     entry = next((found for found in entries.values() if found.kind is EntryKind.MESSAGE), None)
     if entry is None:
         return _gone(f"the message of {origin.ref}")
-    meta: dict[str, str] = orjson.loads(entry.meta) if entry.meta else {}
-    sender = meta.get("sender")
-    if not sender and meta.get("participants"):
+    meta = MessageMeta.from_json(entry.meta)
+    sender = meta.sender
+    if meta.person is not None:
         # Whoever acts by verbs has no account.
         names = dict(await stored_people.people_names(tx, viewer.constellation))
-        persons = [id for id in orjson.loads(meta["participants"])["persons"][:1] if id != OWNER]
-        sender = next((names.get(id, id) for id in persons), None)
+        sender = names.get(meta.person, meta.person)
     from_whom = f" from {sender}" if sender else ""
     return Trace(f"message{from_whom} that opened {origin.ref}", text_of(entry.body), entry.at)
 

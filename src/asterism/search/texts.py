@@ -25,7 +25,7 @@ from asterism.store.search_index import JOURNAL, ArchiveText, JournalText
 from asterism.types.agents import OWNER, Participants
 from asterism.types.memory import Origin, OriginKind, Source
 from asterism.types.search import HitKind, Query
-from asterism.types.turns import text_of
+from asterism.types.turns import MessageMeta, text_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -407,14 +407,11 @@ def _speaker(row: JournalText, channel: str) -> str:
         return ""
     if row.meta is None or not ('"sender"' in row.meta or '"participants"' in row.meta):
         return OWNER
-    meta: dict[str, str] = orjson.loads(row.meta)
-    if sender := meta.get("sender"):
-        return f"{channel}:{sender}"
+    meta = MessageMeta.from_json(row.meta)
+    if meta.sender:
+        return f"{channel}:{meta.sender}"
     # Whoever acts by verbs has no account.
-    persons: list[str] = (
-        orjson.loads(meta["participants"])["persons"] if "participants" in meta else []
-    )
-    return f"{PERSON}:{persons[0]}" if persons and persons[0] != OWNER else OWNER
+    return f"{PERSON}:{meta.person}" if meta.person else OWNER
 
 
 def _of_archive(row: ArchiveText) -> StoredText:

@@ -8,16 +8,14 @@ pass the same cap.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-import orjson
 
 from asterism.store import agents
 from asterism.store.database import Connection, Row
 from asterism.types.spending import Cap, Charge, ChargeState, Payer, Span, Total
-from asterism.types.turns import Notice, Usage
+from asterism.types.turns import MessageMeta, Notice, ReplyMeta, Usage
 
 _CHARGE = (
     "id, agent_id, person, party, turn_id, key, model, day, month, state, amount,"
@@ -369,14 +367,9 @@ async def unpaid_replies(
     )
     found: list[UnpaidReply] = []
     for agent, channel, message_meta, reply_meta, at in rows:
-        said: Mapping[str, Any] = orjson.loads(reply_meta)
-        heard: Mapping[str, Any] = orjson.loads(message_meta) if message_meta else {}
-        usage = Usage(
-            said.get("in", 0), said.get("out", 0), said.get("cached", 0), said.get("written", 0)
-        )
-        sender = heard.get("sender")
+        reply, sender = ReplyMeta.from_json(reply_meta), MessageMeta.from_json(message_meta).sender
         person = f"{channel}:{sender}" if sender else None
-        found.append(UnpaidReply(agent, person, said.get("model", ""), at, usage))
+        found.append(UnpaidReply(agent, person, reply.model, at, reply.usage))
     return found
 
 

@@ -41,6 +41,7 @@ from asterism.types.turns import (
     Call,
     Entry,
     EntryKind,
+    MessageMeta,
     Reply,
     ResultMeta,
     Summary,
@@ -840,13 +841,9 @@ class ContextReader:
             self.readings.append(reading)
 
 
-def _kept(entry: Entry | Draft | VisibleEntry) -> dict[str, Any]:
-    return orjson.loads(entry.meta) if entry.meta else {}
-
-
 def speaker_of(entry: Entry | Draft | VisibleEntry) -> str:
     """Return the id of the person whose message opened a turn."""
-    participants = _kept(entry).get("participants")
+    participants = MessageMeta.from_json(entry.meta).participants
     if not participants:
         return OWNER
     persons: list[str] = orjson.loads(participants)["persons"]

@@ -48,11 +48,13 @@ from asterism.types.turns import (
     Entry,
     EntryKind,
     ImportResult,
+    MessageMeta,
     MessageOrigin,
     Outcome,
     PastMessage,
     Replay,
     Reply,
+    ReplyMeta,
     ResultMeta,
     ResultState,
     RetrySafety,
@@ -65,8 +67,6 @@ from asterism.types.turns import (
     text_of,
     unmarked,
 )
-
-_OF_THE_CONTEXT = ("epoch", "skipped", "compact", "trust")
 
 
 class _EndOfRecording(ModelError):
@@ -220,10 +220,9 @@ async def _lay_out(
     await agents.have_run(tx, agent.id, given["ran"])
     await tx.run("UPDATE agents SET length = ? WHERE id = ?", (record.first_seq - 1, agent.id))
     said = next(entry for entry in entries if entry.key == "in")
-    opening: dict[str, Any] = orjson.loads(said.meta or "{}")
-    origin = MessageOrigin(record.channel, opening.get("sender"))
-    message_id = message_id_for(record.id)
-    schema = opening.get("schema")
+    opening = MessageMeta.from_json(said.meta)
+    origin = MessageOrigin(record.channel, opening.sender)
+    message_id, schema = message_id_for(record.id), opening.schema
     await messages.put_message(tx, agent.id, message_id, said.body, origin, said.at, schema=schema)
 
 
@@ -336,10 +335,9 @@ def _differences(recorded: list[Entry], written: list[Entry], *, whole: bool) ->
             yield f"{key}: other reasoning, tokens or ending than recorded."
 
 
-def _said_beside(entry: Entry) -> dict[str, Any]:
+def _said_beside(entry: Entry) -> ReplyMeta:
     """Return what came along with a reply, without what tells which context it was given."""
-    kept: dict[str, Any] = orjson.loads(entry.meta) if entry.meta else {}
-    return {name: value for name, value in kept.items() if name not in _OF_THE_CONTEXT}
+    return replace(ReplyMeta.from_json(entry.meta), epoch=None, skipped=0, compact=False)
 
 
 CHANNEL = "import"

@@ -29,6 +29,7 @@ from asterism.types.turns import (
     InboxItem,
     InboxKind,
     Message,
+    MessageMeta,
     MessageOrigin,
     Outcome,
     Receipt,
@@ -604,8 +605,7 @@ def _participants_of(entries: list[Entry] | None) -> str | None:
     """Return who was present when a turn was opened."""
     for entry in entries or ():
         if entry.key == "in":
-            kept: dict[str, Any] = orjson.loads(entry.meta) if entry.meta else {}
-            return kept.get("participants")
+            return MessageMeta.from_json(entry.meta).participants
     return None
 
 

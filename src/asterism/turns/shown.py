@@ -12,7 +12,7 @@ from asterism.store import epochs, journal, spending, summaries
 from asterism.store.database import Connection
 from asterism.turns.context import BYTES_PER_TOKEN, Context, Section, held, prefix_wire, sections_at
 from asterism.types.agents import Audience, Participants
-from asterism.types.turns import Entry, EntryKind, TurnRecord, text_of
+from asterism.types.turns import Entry, EntryKind, ReplyMeta, TurnRecord, text_of
 
 _EPOCHS_LOOKED_AT = 64
 
@@ -73,11 +73,11 @@ async def context_of_step(
     reply = next((one for one in replies if one.key == f"{step}/reply"), None)
     if reply is None:
         return None
-    kept: dict[str, Any] = orjson.loads(reply.meta) if reply.meta else {}
-    epoch = await epochs.get(tx, record.agent_id, kept.get("epoch", 0))
+    meta = ReplyMeta.from_json(reply.meta)
+    epoch = await epochs.get(tx, record.agent_id, meta.epoch or 0)
     if epoch is None:
         return None
-    compact, skipped = bool(kept.get("compact")), int(kept.get("skipped", 0))
+    compact, skipped = meta.compact, meta.skipped
     sections = [one for one in sections_at(epoch) if (one.compact if compact else one.full)]
     participants = Participants.from_key(epoch.participants)
     tail = await _tail(tx, record.agent_id, epoch, participants, reply.seq - 1)
@@ -89,7 +89,7 @@ async def context_of_step(
     return ShownContext(
         turn_id=record.id,
         step=step,
-        model=kept.get("model", ""),
+        model=meta.model,
         epoch=epoch.number,
         why=epoch.why,
         lines=tuple(lines),
@@ -97,9 +97,9 @@ async def context_of_step(
             prefix_wire(sections, compact=compact),
             *(one.body for one in tail[skipped:]),
         ),
-        tokens_in=kept.get("in", 0),
-        tokens_cached=kept.get("cached", 0),
-        tokens_out=kept.get("out", 0),
+        tokens_in=meta.usage.input,
+        tokens_cached=meta.usage.cached,
+        tokens_out=meta.usage.output,
         cost=await spending.cost_of(tx, record.id, reply.key),
     )
 
@@ -115,9 +115,9 @@ class Past:
 
 async def past_of(tx: Connection, record: TurnRecord, reply: Entry | None) -> Past | None:
     """Return the past before a reply, or before the end of a turn that got none."""
-    kept: dict[str, Any] = orjson.loads(reply.meta) if reply is not None and reply.meta else {}
-    if "epoch" in kept:
-        epoch = await epochs.get(tx, record.agent_id, kept["epoch"])
+    number = ReplyMeta.from_json(reply.meta).epoch if reply is not None else None
+    if number is not None:
+        epoch = await epochs.get(tx, record.agent_id, number)
     else:
         epoch = await _epoch_of(tx, record)
     if epoch is None:
@@ -175,10 +175,10 @@ async def _sent_before(tx: Connection, record: TurnRecord, epoch: epochs.Epoch, 
     """Return the last entry that the request before this one had sent in the same epoch, or 0."""
     found = await journal.reply_before(tx, record.agent_id, before)
     while found is not None:
-        kept: dict[str, Any] = orjson.loads(found.meta) if found.meta else {}
-        if kept.get("epoch") == epoch.number:
+        number = ReplyMeta.from_json(found.meta).epoch
+        if number == epoch.number:
             return found.seq - 1
-        if kept.get("epoch", 0) < epoch.number and found.seq < epoch.first_seq:
+        if (number or 0) < epoch.number and found.seq < epoch.first_seq:
             return 0
         found = await journal.reply_before(tx, record.agent_id, found.seq)
     return 0

@@ -58,6 +58,7 @@ from asterism.types.turns import (
     Entry,
     EntryKind,
     InboxItem,
+    MessageMeta,
     Notice,
     Outcome,
     Reply,
@@ -341,7 +342,7 @@ class Turn:
         """How far the message that opened it is trusted."""
         self.context.learn(Label(trust))
         self._open(notes)
-        schema = self._told_at_opening().get("schema")
+        schema = self._opening.schema
         self.schema: dict[str, Any] | None = orjson.loads(schema) if schema else None
         """The JSON schema that the answer must fulfil."""
         for entry in entries or ():
@@ -360,7 +361,9 @@ class Turn:
             self.tell(note.key, note.text)
         item = self.item
         if self.record is None and item is not None:
-            self.stage(EntryKind.MESSAGE, "in", self._body(item), meta=_opening(item), at=item.at)
+            self.stage(
+                EntryKind.MESSAGE, "in", self._body(item), meta=_opening_meta(item), at=item.at
+            )
         elif item is not None:
             decision: dict[str, Any] = orjson.loads(item.body)
             self.stage(EntryKind.ONCE, f"{decision['key']}/decision", item.body, at=item.at)
@@ -439,12 +442,14 @@ class Turn:
 
     def _person(self) -> str | None:
         """Return the account that opened the turn."""
-        sender = self._told_at_opening().get("sender")
+        sender = self._opening.sender
         return f"{self.channel}:{sender}" if sender else None
 
-    def _told_at_opening(self) -> dict[str, Any]:
+    @property
+    def _opening(self) -> MessageMeta:
+        """What is known of the message that opened the turn."""
         opening = self.recorded.get("in")
-        return orjson.loads(opening.meta) if opening is not None and opening.meta else {}
+        return MessageMeta.from_json(opening.meta if opening is not None else None)
 
     # -- the journal ---------------------------------------------------------------------------
 
@@ -811,8 +816,6 @@ def _call_without_secrets(call: Call) -> Call:
     return Call(call.id, name, arguments)
 
 
-def _opening(item: InboxItem) -> str | None:
-    """Return what is kept beside the message that opens a turn, as JSON."""
-    kept = {"sender": item.sender, "schema": item.schema, "participants": item.participants}
-    kept = {name: value for name, value in kept.items() if value}
-    return orjson.dumps(kept).decode() if kept else None
+def _opening_meta(item: InboxItem) -> str | None:
+    """Return what is kept beside the message that opens a turn."""
+    return MessageMeta(item.sender, item.schema, item.participants).to_json()

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import orjson
 
-from asterism.types.agents import Label
+from asterism.types.agents import OWNER, Label
 from asterism.types.values import amounts_of, leaves_of
 
 _UNIT = re.compile(r"[^\W\d_]{2,}|[$€£¥₹₽₿]")
@@ -369,8 +369,6 @@ def _text(value: Any) -> str | None:
         return None
 
 
-OWNER = "owner"
-"""The reviewer that is always one: whoever the constellation belongs to."""
 PRESENT = "present"
 """The reviewer that is the person who opened the turn."""
 

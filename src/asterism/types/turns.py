@@ -14,7 +14,7 @@ import orjson
 
 from asterism.errors import InvalidInput
 from asterism.times import days_text
-from asterism.types.agents import Audience, Blob, Trust, When, least_trusted, turn_id_for
+from asterism.types.agents import OWNER, Audience, Blob, Trust, When, least_trusted, turn_id_for
 
 
 class TurnState(StrEnum):
@@ -160,6 +160,47 @@ class Entry:
         return self.kind is EntryKind.ONCE and self.key.endswith("/decision")
 
 
+@dataclass(frozen=True, slots=True)
+class MessageMeta:
+    """What the journal keeps beside the message that opened a turn."""
+
+    sender: str | None = None
+    """Who said it, by their name in the channel; None: the owner, or a person who acts by verbs."""
+    schema: str | None = None
+    """The JSON schema that the answer must fulfil."""
+    participants: str | None = None
+    """Those present, as JSON."""
+
+    def to_json(self) -> str | None:
+        """Return it as it is stored; None if there is nothing to keep."""
+        kept = {
+            "sender": self.sender,
+            "schema": self.schema,
+            "participants": self.participants,
+        }
+        kept = {name: value for name, value in kept.items() if value}
+        return orjson.dumps(kept).decode() if kept else None
+
+    @staticmethod
+    def from_json(meta: str | None) -> MessageMeta:
+        """Read what is stored."""
+        if not meta:
+            return _BY_OWNER
+        kept: dict[str, Any] = orjson.loads(meta)
+        return MessageMeta(kept.get("sender"), kept.get("schema"), kept.get("participants"))
+
+    @property
+    def person(self) -> str | None:
+        """The id of the person who said it, where nobody is named by an account."""
+        if self.sender or not self.participants:
+            return None
+        persons: list[str] = orjson.loads(self.participants)["persons"]
+        return persons[0] if persons and persons[0] != OWNER else None
+
+
+_BY_OWNER = MessageMeta()
+
+
 def trust_of(meta: str | None, turn: str | None) -> Trust:
     """Return how far an entry is trusted: as it says itself, else as all that its turn has read.
 
@@ -295,23 +336,53 @@ class Reply:
     def from_entry(body: bytes, meta: str | None) -> Reply:
         """Return the reply that an entry of the journal records."""
         message: dict[str, Any] = orjson.loads(body)
-        kept: dict[str, Any] = orjson.loads(meta) if meta else {}
+        known = ReplyMeta.from_json(meta)
         return Reply(
             text=message.get("content") or "",
             calls=tuple(
                 Call(call["id"], call["function"]["name"], call["function"]["arguments"])
                 for call in message.get("tool_calls") or ()
             ),
-            reasoning=kept.get("reasoning", ""),
-            usage=Usage(
-                kept.get("in", 0),
-                kept.get("out", 0),
-                kept.get("cached", 0),
-                kept.get("written", 0),
+            reasoning=known.reasoning,
+            usage=known.usage,
+            finish=known.finish,
+            thought=known.thought,
+            model=known.model,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyMeta:
+    """What the journal keeps beside a reply of a model; `Reply.meta` writes it."""
+
+    usage: Usage = Usage()
+    finish: str = "stop"
+    model: str = ""
+    epoch: int | None = None
+    """The number of the context that the model was sent; None: not known."""
+    skipped: int = 0
+    """How many messages at the front of the tail were left out."""
+    compact: bool = False
+    """Whether it got the short prompt of small models."""
+    reasoning: str = ""
+    thought: bytes = b""
+    """The vendor's record of its reasoning."""
+
+    @staticmethod
+    def from_json(meta: str | None) -> ReplyMeta:
+        """Read what is stored."""
+        kept: dict[str, Any] = orjson.loads(meta) if meta else {}
+        return ReplyMeta(
+            Usage(
+                kept.get("in", 0), kept.get("out", 0), kept.get("cached", 0), kept.get("written", 0)
             ),
-            finish=kept.get("finish", "stop"),
-            thought=orjson.dumps(kept["thought"]) if "thought" in kept else b"",
-            model=kept.get("model", ""),
+            kept.get("finish", "stop"),
+            kept.get("model", ""),
+            kept.get("epoch"),
+            kept.get("skipped", 0),
+            kept.get("compact", False),
+            kept.get("reasoning", ""),
+            orjson.dumps(kept["thought"]) if "thought" in kept else b"",
         )
 
 

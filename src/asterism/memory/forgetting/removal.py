@@ -22,7 +22,7 @@ from asterism.store.events import ANCHORED, home_chain
 from asterism.store.events import EMPTIED as EMPTIED_BODIES
 from asterism.store.forgetting import ForgetRequest
 from asterism.types.agents import Audience, message_id_for
-from asterism.types.turns import EntryKind, message_wire, result_wire, text_of
+from asterism.types.turns import EntryKind, MessageMeta, message_wire, result_wire, text_of
 
 MIN_REPEATED_LENGTH = 24
 """What was said in so many characters or more is looked for wherever it was repeated."""
@@ -320,7 +320,7 @@ class RowRemover:
             (self._constellation,),
         )
         for turn_id, channel, meta in rows:
-            if (channel, orjson.loads(meta).get("sender")) in known:
+            if (channel, MessageMeta.from_json(meta).sender) in known:
                 turns.add(turn_id)
         return sorted(turns)
 
