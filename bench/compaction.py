@@ -1,4 +1,4 @@
-"""`python -m bench.compaction`: what 50 foldings of a 5,000-message conversation cost."""
+"""`python -m bench.compaction`: what 50 compactions of a 5,000-message conversation cost."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Figures:
     """What one strategy did."""
 
     strategy: str
-    foldings: int = 0
+    compactions: int = 0
     choose_ms: list[float] = field(default_factory=list[float])
     digest_ms: list[float] = field(default_factory=list[float])
     facts_ms: list[float] = field(default_factory=list[float])
@@ -76,7 +76,7 @@ def conversation(messages: int) -> list[ContextEntry]:
 
 
 def measure(strategy: Strategy, told: list[ContextEntry]) -> Figures:
-    """Fold whenever the tail outgrows its budget, and time each part."""
+    """Compact whenever the tail outgrows its budget, and time each part."""
     figures = Figures(strategy.value)
     tail: list[ContextEntry] = []
     size = 0
@@ -87,44 +87,44 @@ def measure(strategy: Strategy, told: list[ContextEntry]) -> Figures:
         if one.kind is not EntryKind.MESSAGE or size <= _BUDGET * 4:
             continue
         began = time.perf_counter()
-        folding = choose(tail, strategy, budget_tokens=_BUDGET, now=one.at, former=former)
+        compaction = choose(tail, strategy, budget_tokens=_BUDGET, now=one.at, former=former)
         figures.choose_ms.append(_since(began))
-        assert folding is not None
-        former = _summarise(figures, folding)
-        tail = folding.left(tail)
+        assert compaction is not None
+        former = _summarise(figures, compaction)
+        tail = compaction.left(tail)
         size = sum(len(one.wire) for one in tail)
     return figures
 
 
-def _summarise(figures: Figures, folding: Compaction) -> Summary:
+def _summarise(figures: Figures, compaction: Compaction) -> Summary:
     began = time.perf_counter()
-    figures.facts += len(facts_leaving(folding))
+    figures.facts += len(facts_leaving(compaction))
     figures.facts_ms.append(_since(began))
     began = time.perf_counter()
-    for piece in chunks(folding, _WINDOW):
+    for piece in chunks(compaction, _WINDOW):
         ask_for_summary(piece)
     figures.ask_ms.append(_since(began))
     began = time.perf_counter()
-    text = rule_digest(folding)
+    text = rule_digest(compaction)
     figures.digest_ms.append(_since(began))
     figures.digest_tokens.append(len(text.encode()) // 4)
-    figures.foldings += 1
-    figures.kept = len(folding.kept)
+    figures.compactions += 1
+    figures.kept = len(compaction.kept)
     return Summary(
-        id=f"sum_{figures.foldings}",
+        id=f"sum_{figures.compactions}",
         agent_id="agent_1",
         participants="owner",
-        audience=folding.audience,
-        trust=folding.trust,
-        first_seq=folding.first_seq,
-        last_seq=folding.last_seq,
-        strategy=folding.strategy,
+        audience=compaction.audience,
+        trust=compaction.trust,
+        first_seq=compaction.first_seq,
+        last_seq=compaction.last_seq,
+        strategy=compaction.strategy,
         text=text,
-        kept=folding.kept,
-        messages=folding.messages,
-        tokens=folding.tokens,
+        kept=compaction.kept,
+        messages=compaction.messages,
+        tokens=compaction.tokens,
         made_by="rule",
-        at=folding.last_at,
+        at=compaction.last_at,
     )
 
 
@@ -149,7 +149,7 @@ def main() -> None:
         return
     print(f"{len(told):,} messages, budget {_BUDGET:,} tokens; median and most, ms")
     print(
-        f"{'strategy':<12}{'foldings':>9}{'choose':>17} {'facts':>17} {'ask':>17} {'digest':>17}"
+        f"{'strategy':<12}{'compactions':>9}{'choose':>17} {'facts':>17} {'ask':>17} {'digest':>17}"
         f"{'tokens':>8}{'facts':>7}{'kept':>6}"
     )
     for one in measured:
@@ -157,7 +157,7 @@ def main() -> None:
             _spread(ms) for ms in (one.choose_ms, one.facts_ms, one.ask_ms, one.digest_ms)
         )
         print(
-            f"{one.strategy:<12}{one.foldings:>9}{times}{max(one.digest_tokens):>8}"
+            f"{one.strategy:<12}{one.compactions:>9}{times}{max(one.digest_tokens):>8}"
             f"{one.facts:>7}{one.kept:>6}"
         )
 

@@ -266,7 +266,7 @@ CHAT = [
     "Did you watch the race on Sunday?",
     "I need a holiday by the lake.",
     "Good for you!",
-    "Oh no, I am sorry to hear that.",
+    "Oh no, I am sorry to see that.",
     "Let us talk about something else.",
     "I am painting the fence this weekend, if it stays dry.",
 ]
@@ -291,7 +291,7 @@ BESIDE = [
 CHAT_OF_AGENT = [
     "Noted. Is there anything else?",
     "That is good to know, thank you for telling me.",
-    "I am glad to hear that. Shall I keep it in mind for later?",
+    "I am glad to see that. Shall I keep it in mind for later?",
     "Understood. Tell me when you want to go on.",
     "What a story! How did the others take it?",
     "I see. Would you like a few ideas about that?",

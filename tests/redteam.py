@@ -1,7 +1,7 @@
 """A red team for audiences: a judge with rules of its own, and a model that tells what it hears.
 
 Every memory of a generated world holds a canary, a word that is nowhere else. The judge knows who
-may hear each one, by rules that are written down here once more and share nothing with the product.
+may see each one, by rules that are written down here once more and share nothing with the product.
 The model is the worst there could be: whatever it writes, it quotes canaries that it was shown.
 """
 
@@ -32,7 +32,7 @@ _DIRECT = ("recall", "block")
 """Tools whose results are memories themselves, not what was once said."""
 
 Rule = tuple[frozenset[str], ...]
-"""Who may hear something: those named by a word of every clause."""
+"""Who may see something: those named by a word of every clause."""
 
 
 def read_rule(audience: str) -> Rule:
@@ -49,7 +49,7 @@ class Present:
 
     @property
     def rule(self) -> Rule:
-        """Who may hear what is said here: in a room its members, else those who are present."""
+        """Who may see what is said here: in a room its members, else those who are present."""
         if self.room is not None:
             return (frozenset({f"room:{self.room}"}),)
         return (frozenset(f"person:{one}" for one in self.persons),)
@@ -57,7 +57,7 @@ class Present:
 
 @dataclass(frozen=True)
 class Leak:
-    """A canary that somebody was told who may not hear it."""
+    """A canary that somebody was told who may not see it."""
 
     where: str
     canary: str
@@ -68,7 +68,7 @@ class Leak:
     def __str__(self) -> str:
         at = self.told.find(self.canary)
         around = self.told[max(0, at - 160) : at + 60]
-        return f"{self.where}: {self.person} must not hear {self.canary}, told in …{around!r}…"
+        return f"{self.where}: {self.person} must not see {self.canary}, told in …{around!r}…"
 
 
 @dataclass
@@ -81,7 +81,7 @@ class Reach:
 
 
 class Judge:
-    """Knows who is who, and decides by itself who may hear what."""
+    """Knows who is who, and decides by itself who may see what."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
@@ -101,14 +101,14 @@ class Judge:
     # -- what there is -------------------------------------------------------------------------
 
     def new(self, rule: Rule, note: str = "") -> str:
-        """Return a new canary that those named by a rule may hear."""
+        """Return a new canary that those named by a rule may see."""
         canary = "zq" + "".join(self._chance.choices("bcdfghjklmnpqrstvwxz", k=9))
         self.rules[canary] = rule
         self.notes[canary] = note
         return canary
 
     def set_rule(self, canary: str, rule: Rule) -> None:
-        """Say anew who may hear a memory, which does not unsay what was said of it."""
+        """Say anew who may see a memory, which does not unsay what was said of it."""
         self.former[canary].append(self.rules[canary])
         self.rules[canary] = rule
 
@@ -127,7 +127,7 @@ class Judge:
             person = self._who[person]
         return person
 
-    # -- who may hear --------------------------------------------------------------------------
+    # -- who may see --------------------------------------------------------------------------
 
     def _is_named(self, person: str, word: str, room: str | None) -> bool:
         kind, _, name = word.partition(":")
@@ -140,9 +140,9 @@ class Judge:
     def can_see(
         self, person: str, canary: str, room: str | None = None, *, kept: bool = False
     ) -> bool:
-        """Tell whether a person may hear a canary; what they were told once, they know.
+        """Tell whether a person may see a canary; what they were told once, they know.
 
-        With `kept`, whether they may hear the memory itself, which somebody who once heard of it
+        With `kept`, whether they may see the memory itself, which somebody who once heard of it
         may not if the owner has decided otherwise since.
         """
         person = self.who(person)
@@ -157,12 +157,12 @@ class Judge:
         )
 
     def everybody(self, present: Present) -> set[str]:
-        """Return all who hear what is said: those present and, in a room, its members."""
+        """Return all who see what is said: those present and, in a room, its members."""
         persons = {self.who(one) for one in present.persons}
         return persons | self.members[present.room] if present.room is not None else persons
 
     def look(self, where: str, text: str, present: Present, *, kept: bool = False) -> set[str]:
-        """Hold a text against what those present may hear; return the canaries in it."""
+        """Hold a text against what those present may see; return the canaries in it."""
         found = set(CANARY.findall(text))
         strictly = set(KEPT.findall(text)) if kept else set[str]()
         for canary in found:
@@ -205,7 +205,7 @@ class Gossip:
     withheld: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     """Turns that were not told what opened them, so that the world has to say who was present."""
     requests: int = 0
-    _folds: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    _compactions: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     """What was read for summaries in turns of which it is not known yet who is present."""
 
     def model(self) -> ScriptedModel:
@@ -216,8 +216,8 @@ class Gossip:
         self.requests += 1
         turn_id = request.key.partition("/")[0]
         whole = b"\n".join(request.messages).decode()
-        if "/fold/" in request.key:
-            self._folds.setdefault(turn_id, []).append(whole)
+        if "/compact/" in request.key:
+            self._compactions.setdefault(turn_id, []).append(whole)
             seen = sorted(set(CANARY.findall(whole)))
             return f"They spoke of {' and '.join(seen) or 'nothing'}."
         messages: list[dict[str, Any]] = [orjson.loads(wire) for wire in request.messages]
@@ -266,7 +266,7 @@ class Gossip:
         judge, present = self.judge, self.judge.openings[canary]
         seen: set[str] = set()
         # Only now is it known who was present when this was read for a summary.
-        for read in self._folds.pop(turn_id, []):
+        for read in self._compactions.pop(turn_id, []):
             judge.look(f"summary in {turn_id}", read, present)
         for block in BLOCK.findall(messages[0]["content"]):
             seen |= judge.look(f"prefix in {turn_id}", block, present, kept=True)

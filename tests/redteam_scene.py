@@ -77,7 +77,7 @@ class Tally:
 
     seed: int
     requests: int = 0
-    folds: int = 0
+    compactions: int = 0
     canaries: int = 0
     looked_at: int = 0
     probes: int = 0
@@ -93,7 +93,16 @@ class Tally:
         return self
 
 
-_COUNTED = ("requests", "folds", "canaries", "looked_at", "probes", "wanted", "found", "withheld")
+_COUNTED = (
+    "requests",
+    "compactions",
+    "canaries",
+    "looked_at",
+    "probes",
+    "wanted",
+    "found",
+    "withheld",
+)
 
 
 class Scene:

@@ -26,7 +26,7 @@ class World(Scene):
                 self._complain()
             await self._probe()
             self._complain()
-            self.tally.folds = len(await self._summaries())
+            self.tally.compactions = len(await self._summaries())
         finally:
             await self._open.aclose()
         tally = self.tally
@@ -130,7 +130,7 @@ class World(Scene):
             self.judge.reach[canary] = Reach(frozenset({agent}), then)
 
     async def _look_up(self) -> None:
-        """Let an agent look for whatever there is, also what those present may not hear."""
+        """Let an agent look for whatever there is, also what those present may not see."""
         agent, present = self.chance.choice(self.agents), self.participants()
         canary, label, passage = self._targets(present)
         call = self.chance.choice(
@@ -153,7 +153,7 @@ class World(Scene):
         )
         _, results = await self._say(agent, present, call, note="look up")
         if results[-1][1].startswith("Appended to"):
-            # Only those who hear both may hear the passage from now on.
+            # Only those who see both may see the passage from now on.
             self.judge.reach.pop(self.passages[results[-1][1].split()[2].rstrip(",")], None)
 
     def _question(self) -> str:
@@ -171,7 +171,7 @@ class World(Scene):
         )
 
     def _targets(self, present: Present) -> tuple[str, str, str]:
-        """Return a canary, a label and a passage, which those present mostly may hear."""
+        """Return a canary, a label and a passage, which those present mostly may see."""
         canaries, labels, passages = list(self.judge.rules), [*self.blocks], [*self.passages]
         if self.chance.random() < 0.6:
             persons = self.judge.everybody(present) | set(present.persons)
@@ -241,7 +241,7 @@ class World(Scene):
         self.note(f"the owner writes to {label}: {canary}")
 
     async def _narrow(self) -> None:
-        """Let the owner say anew who may hear a block."""
+        """Let the owner say anew who may see a block."""
         label = self.chance.choice(list(self.blocks))
         _, agent, canaries = self.blocks[label]
         ours, theirs = self.audience()
@@ -310,7 +310,7 @@ class World(Scene):
     # What leaks only in a certain order is drawn in that order.
 
     async def _secret_in_a_room(self) -> None:
-        """Bring up in a room what all who are there may hear; then somebody comes in."""
+        """Bring up in a room what all who are there may see; then somebody comes in."""
         room, agent = self.chance.choice(ROOMS), self.chance.choice(self.agents)
         there = sorted(self.judge.members[room] & self.people.keys())
         there = [key for key in there if self._can_speak(key)]

@@ -439,7 +439,7 @@ async def test_nobody_is_asked_about_what_cannot_be_done(home: Home) -> None:
         await home.write(block, Append("x" * 20), as_agent(home.aria))
 
 
-# -- who may hear it -------------------------------------------------------------------------------
+# -- who may see it -------------------------------------------------------------------------------
 
 
 @pytest.mark.promise("M9")
@@ -464,7 +464,7 @@ async def test_lines_carry_who_may_hear_them_through_edits(home: Home) -> None:
     assert blocks.shown(seen, ANNA) == "Anna likes tea\nAnna sings"
     assert [line.label.audience for line in seen.lines] == [PUBLIC, OWNER_ONLY, FOR_ANNA]
 
-    # A line that is changed may be heard by those who may hear both.
+    # A line that is changed may be heard by those who may see both.
     await home.write(block, Replace("sings", "sings loudly"), as_agent(home.aria))
     await home.write(block, Replace("likes tea", "likes green tea"), as_agent(home.aria))
     marks = [line.label.audience for line in (await home.find("human")).lines]
@@ -580,7 +580,7 @@ async def test_sections_keep_their_headings_and_their_secrets(home: Home) -> Non
 
 async def test_what_an_agent_writes_of_a_block_reaches_no_more_than_may_hear_it(home: Home) -> None:
     block = await home.create(permission=Permission.ADMIN)
-    with pytest.raises(NotAllowed, match="not all of them may hear"):
+    with pytest.raises(NotAllowed, match="not all of them may see"):
         await home.write(block, Describe(description="about the gift"), as_agent(home.aria))
     made = await home.database.write(
         lambda tx: gate.create(
@@ -809,7 +809,7 @@ async def test_replicas_merge_through_the_same_gate(home: Home) -> None:
     assert sorted(merged.text.split("\n")) == ["here", "one", "there"]
     again = await home.write(block, Merge(await ops(twin)))
     assert again.version == (await home.find("human")).block.version == merged.version
-    # What came from elsewhere says nothing of who may hear it.
+    # What came from elsewhere says nothing of who may see it.
     seen = await home.find("human")
     assert "there" not in blocks.shown(seen, ANNA)
 

@@ -483,7 +483,7 @@ async def test_owners_files_and_binaries_are_told(
     receipt = await forget(database, engine.data, OWNER, Forgetting(texts=(canary,)))
     assert sorted(receipt.unreached) == [
         "asterism.toml holds it. It is yours to edit.",
-        "model.bin holds it and is no text. Remove it if it may go.",
+        "model.bin holds it and is not text. Remove it if it may go.",
     ]
     assert canary in (engine.data / "asterism.toml").read_text()
 

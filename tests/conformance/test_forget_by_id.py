@@ -118,7 +118,7 @@ async def test_a_message(engine: Engine, database: Database) -> None:
 
 
 async def test_a_person(engine: Engine, database: Database) -> None:
-    """What a person said, what only they may hear, and who they are."""
+    """What a person said, what only they may see, and who they are."""
     alone = Audience.read("person:person_1")
     annas = replace(OWNER, source=Source((Origin(OriginKind.PERSON, "person_1"),), alone))
     as_aria = replace(annas, actor=AGENT, agent_id="agent_aria")

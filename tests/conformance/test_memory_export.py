@@ -1,4 +1,4 @@
-"""Memory as a document: exact there and back, and nothing in it that those present may not hear."""
+"""Memory as a document: exact there and back, and nothing in it that those present may not see."""
 
 import itertools
 import json

@@ -302,7 +302,7 @@ NOWHERE = (
         (("--schema", "nowhere.json"), NOWHERE.format("nowhere.json")),
         (("--schema", "asterism.toml"), "cannot be read: it is not JSON"),
         (("--schema", "list.json"), "it holds no JSON object"),
-        (("--schema", "odd.json"), "is no JSON schema: at $.type"),
+        (("--schema", "odd.json"), "is not a valid JSON schema: at $.type"),
     ],
 )
 def test_a_file_that_cannot_go_with_a_message(

@@ -625,7 +625,7 @@ def test_the_context_of_now_and_of_a_turn(talked: Command):
         (1, ("context", "show", "aria", "--turn", "turn_0"), "turn_0"),
         (2, ("context", "show", "aria", "--step", "1"), "--turn"),
         (1, ("context", "show", "nobody"), "nobody"),
-        (1, ("context", "fold", "bea"), "nothing to fold"),
+        (1, ("context", "compact", "bea"), "nothing to compact"),
     ):
         assert word in refused(talked, *arguments, code=code), arguments
 
@@ -635,11 +635,11 @@ def test_the_context_is_folded_on_demand(aria: Command, model: ModelServer):
     aria.use(model, "[context]\nkeep_recent = 1")
     for number in range(4):
         aria.ok("chat", "--once", f"Message {number} about the garden, the cat and the tea.")
-    folded = aria.json("context", "fold", "aria")
-    assert folded["summary"]["messages"] > 0
+    compacted = aria.json("context", "compact", "aria")
+    assert compacted["summary"]["messages"] > 0
     shown = aria.ok("context", "show", "aria")
     assert "summary" in shown
-    assert folded["summary"]["id"] in aria.ok("memory", "why", folded["summary"]["id"])
+    assert compacted["summary"]["id"] in aria.ok("memory", "why", compacted["summary"]["id"])
 
 
 def test_the_other_spellings(talked: Command):

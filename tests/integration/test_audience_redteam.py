@@ -55,7 +55,7 @@ async def test_nobody_overhears_anything(tmp_path: Path, first: int):
     total = await live_through(tmp_path, range(first, first + WORLDS))
     print(f"\n{total}")
     is_sound(total)
-    assert total.folds > 0
+    assert total.compactions > 0
 
 
 @pytest.mark.postgres
@@ -101,7 +101,7 @@ async def any_text(
 
 _GET, _FIND = archive.get, Searcher.find
 BREAKS: dict[str, tuple[Any, str, Any]] = {
-    "what one of those present may hear is told": (Participants, "can_see", one_may_hear),
+    "what one of those present may see is told": (Participants, "can_see", one_may_hear),
     "all lines of a block are shown": (blocks, "visible_lines", all_lines),
     "all passages can be read": (archive, "get", any_passage),
     "all texts are found": (Searcher, "find", any_text),
@@ -262,9 +262,9 @@ async def test_what_a_turn_has_seen_counts_also_if_its_past_is_folded(tmp_path: 
         )
         talk = "and then the garden, " * 20
         await home.agents.ask("aria", talk, sender="ben", **KITCHEN)
-        assert not any("/fold/" in request.key for request in model.requests)
+        assert not any("/compact/" in request.key for request in model.requests)
         await home.agents.ask("aria", f"what about the gift? {talk}", sender="ben", **KITCHEN)
-        assert "/fold/" in model.requests[-2].key
+        assert "/compact/" in model.requests[-2].key
         assert "A ring." in told(model.requests[-1])
         await enters(home, "anna")
         assert "A ring." not in told(model.requests[-1])

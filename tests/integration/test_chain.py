@@ -147,7 +147,7 @@ async def test_a_past_that_is_too_long_is_shortened_and_kept(tmp_path: Path):
             assert outcome.state is TurnState.DONE
         assert len(await home.turns.list("aria", limit=100)) == 30
         # Having learned how much fits, it is not asked in vain each time.
-        asked = [request for request in model.requests if "/fold/" not in request.key]
+        asked = [request for request in model.requests if "/compact/" not in request.key]
         assert len(asked) < 40
 
 

@@ -1,4 +1,4 @@
-"""A past that is longer than the context: folded, never lost."""
+"""A past that is longer than the context: compacted, never lost."""
 
 import itertools
 from pathlib import Path
@@ -24,7 +24,7 @@ def planted(number: int) -> str:
 
 
 def rule(request: ModelRequest) -> Reply | str:
-    if "/fold/" in request.key:
+    if "/compact/" in request.key:
         return "They talked about many things."
     return "Noted. " + "la " * 12
 
@@ -62,7 +62,7 @@ async def test_fifty_foldings_lose_nothing(tmp_path: Path):
         for number in range(FACTS):
             hits = await home.archive.search("aria", f"code of locker {number:03}")
             assert any(planted(number) in hit.text for hit in hits), number
-    asked = [request for request in model.requests if "/fold/" not in request.key]
+    asked = [request for request in model.requests if "/compact/" not in request.key]
     prefixes = [request.messages[0] for request in asked]
     changes = sum(a != b for a, b in itertools.pairwise(prefixes))
     assert changes == len(found)
@@ -110,7 +110,7 @@ async def test_facts_are_saved_before_they_leave_and_a_model_that_fails_stops_no
     tmp_path: Path,
 ):
     def fails(request: ModelRequest) -> Reply | str:
-        if "/fold/" in request.key:
+        if "/compact/" in request.key:
             raise ModelUnavailable("Down.")
         return "ok"
 
@@ -132,13 +132,13 @@ async def test_facts_are_saved_before_they_leave_and_a_model_that_fails_stops_no
 async def test_a_context_is_folded_on_demand(tmp_path: Path):
     async with open_home(tmp_path, ScriptedModel.from_rule(rule)) as home:
         await home.agents.create("aria")
-        with pytest.raises(Conflict, match="nothing to fold"):
-            await home.contexts.fold("aria")
+        with pytest.raises(Conflict, match="nothing to compact"):
+            await home.contexts.compact("aria")
         for number in range(30):
             await home.agents.ask("aria", f"message {number}")
-        folded = await home.contexts.fold("aria")
-        assert folded.summary.text == "They talked about many things."
-        assert folded.summary.messages > 0
+        compacted = await home.contexts.compact("aria")
+        assert compacted.summary.text == "They talked about many things."
+        assert compacted.summary.messages > 0
         shown = await home.contexts.now("aria")
         assert "They talked about many things." in "\n".join(line.text for line in shown.lines)
         assert (await home.agents.ask("aria", "go on")).state is TurnState.DONE
@@ -147,7 +147,7 @@ async def test_a_context_is_folded_on_demand(tmp_path: Path):
 @pytest.mark.promise("M9", "M11")
 async def test_a_summary_is_for_those_who_heard_it(tmp_path: Path):
     def tell(request: ModelRequest) -> Reply | str:
-        if "/fold/" in request.key:
+        if "/compact/" in request.key:
             return "Summary: " + " ".join(
                 word
                 for m in heard(request)

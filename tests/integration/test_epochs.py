@@ -47,7 +47,7 @@ class Pausing(ScriptedModel):
         """Answer, after a wait if the last message asks for one."""
         del emit
         self.requests.append(request)
-        if "/fold/" in request.key:
+        if "/compact/" in request.key:
             return Reply(SUMMARY)
         if b"take your time" in request.messages[-1]:
             self.asked.set()
@@ -57,12 +57,12 @@ class Pausing(ScriptedModel):
 
 
 async def while_it_thinks(home: Asterism, model: Pausing, text: str = "take your time") -> Outcome:
-    """Ask something, fold while the model thinks, and return how the turn ended."""
+    """Ask something, compact while the model thinks, and return how the turn ended."""
     async with asyncio.timeout(PATIENCE):
         asking = asyncio.create_task(home.agents.ask("aria", text))
         await model.asked.wait()
-        folded = await home.contexts.fold("aria")
-        assert folded.summary.text == SUMMARY
+        compacted = await home.contexts.compact("aria")
+        assert compacted.summary.text == SUMMARY
         model.go_on.set()
         return await asking
 
@@ -87,11 +87,13 @@ async def test_folding_beside_a_first_turn_replaces_neither(home: Home):
         stored = await numbers(one)
         assert [number for number, _ in stored] == list(range(1, len(stored) + 1))
         # The turn is shown with what its model was sent: the whole past, and no summary.
-        sent = model.requests[-1] if "/fold/" not in model.requests[-1].key else model.requests[-2]
+        sent = (
+            model.requests[-1] if "/compact/" not in model.requests[-1].key else model.requests[-2]
+        )
         shown = await one.contexts.of_turn(outcome.turn_id)
         assert shown.messages == tuple(sent.messages)
         assert SUMMARY not in "\n".join(line.text for line in shown.lines)
-        # The folding holds from the next turn on.
+        # The compaction holds from the next turn on.
         assert (await one.agents.ask("aria", "go on")).state is TurnState.DONE
         assert SUMMARY in model.requests[-1].messages[0].decode()
     async with home(Pausing()) as again:
@@ -108,7 +110,7 @@ async def test_two_foldings_at_once_make_one_summary(home: Home):
             await one.agents.ask("aria", f"message {number}")
         async with asyncio.timeout(PATIENCE):
             first, second = await asyncio.gather(
-                one.contexts.fold("aria"), one.contexts.fold("aria")
+                one.contexts.compact("aria"), one.contexts.compact("aria")
             )
         assert first.summary.id == second.summary.id
         rows = await one.database.read(
@@ -126,15 +128,15 @@ async def test_a_process_goes_on_in_what_another_has_folded(tmp_path: Path):
         settings = {"store": {"url": url}, "context.tokens": 1_000}
         async with (
             open_home(tmp_path / "works", model, settings=settings) as one,
-            open_home(tmp_path / "folds", model, settings=settings, work=False) as other,
+            open_home(tmp_path / "compactions", model, settings=settings, work=False) as other,
         ):
             await one.agents.create("aria")
             for number in range(30):
                 await one.agents.ask("aria", f"message {number}")
-            folded = await other.contexts.fold("aria")
+            compacted = await other.contexts.compact("aria")
             # The first has its own context in memory still; now it has to make room in it.
             assert (await one.agents.ask("aria", "a long story " * 300)).state is TurnState.DONE
-            assert folded.summary.id in model.requests[-1].messages[0].decode()
+            assert compacted.summary.id in model.requests[-1].messages[0].decode()
 
 
 async def test_epochs_that_are_begun_at_once_get_numbers_of_their_own(home: Home):
@@ -158,7 +160,7 @@ async def test_epochs_that_are_begun_at_once_get_numbers_of_their_own(home: Home
             )
         assert sorted(found.number for found in begun) == list(range(1, 9))
         assert {number for number, _ in await numbers(one)} == set(range(1, 9))
-        # Whoever does not hear that a commit succeeded finds the number that was given.
+        # Whoever does not see that a commit succeeded finds the number that was given.
         for found in begun:
             again = await one.database.read(lambda tx, of=found: stored(tx, epoch(of.participants)))
             assert again == found

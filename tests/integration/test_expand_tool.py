@@ -80,7 +80,7 @@ async def write_journal(database: Database, told: list[ContextEntry]) -> None:
     await database.write(work)
 
 
-async def fold(
+async def compact(
     database: Database,
     told: list[ContextEntry],
     participants: Participants,
@@ -89,28 +89,28 @@ async def fold(
     budget: int = 1,
     former: Summary | None = None,
 ) -> tuple[Summary, list[ContextEntry]]:
-    """Fold what some participants saw, as its context does; return the summary and what is left."""
+    """Compact what some participants saw, as its context does; return summary and rest."""
     heard = [one for one in told if participants.can_see(one.audience)]
-    folding = choose(heard, strategy, budget_tokens=budget, now=heard[-1].at, former=former)
-    assert folding is not None
+    compaction = choose(heard, strategy, budget_tokens=budget, now=heard[-1].at, former=former)
+    assert compaction is not None
     one = Summary(
-        id=f"sum_{participants.key.strip('|') or 'x'}_{folding.first_seq}",
+        id=f"sum_{participants.key.strip('|') or 'x'}_{compaction.first_seq}",
         agent_id=ARIA.id,
         participants=participants.key,
-        audience=folding.audience & participants.audience,
-        trust=folding.trust,
-        first_seq=folding.first_seq,
-        last_seq=folding.last_seq,
+        audience=compaction.audience & participants.audience,
+        trust=compaction.trust,
+        first_seq=compaction.first_seq,
+        last_seq=compaction.last_seq,
         strategy=strategy,
-        text=rule_digest(folding),
-        kept=folding.kept,
-        messages=folding.messages,
-        tokens=folding.tokens,
+        text=rule_digest(compaction),
+        kept=compaction.kept,
+        messages=compaction.messages,
+        tokens=compaction.tokens,
         made_by="rule",
         at=MAY_3,
     )
     await database.write(lambda tx: summaries.put(tx, one))
-    return one, folding.left(heard)
+    return one, compaction.left(heard)
 
 
 async def read(
@@ -149,7 +149,7 @@ def test_its_description_is_short():
 async def test_a_summary_expands_to_the_exact_messages(database: Database):
     told = told_turns([TurnShape(calls=1, text=f"Line {i}\n  “two” 🚣") for i in range(4)])
     await write_journal(database, told)
-    summary, _ = await fold(database, told, OWNER_ALONE)
+    summary, _ = await compact(database, told, OWNER_ALONE)
     text = await read(database, summary.id)
     assert text.startswith(f"{summary.id}: 12 messages, word by word.")
     for one in told[:12]:
@@ -176,7 +176,7 @@ async def test_all_summaries_together_hold_every_message_once(
     for one in told:
         tail.append(one)
         if sum(len(one.wire) for one in tail) > 1_200 * 4 and one.kind is EntryKind.MESSAGE:
-            former, tail = await fold(
+            former, tail = await compact(
                 database, tail, OWNER_ALONE, strategy=strategy, budget=1_200, former=former
             )
             stored.append(former)
@@ -203,7 +203,7 @@ async def test_long_ranges_and_long_messages_come_in_pages(database: Database):
     shapes = [TurnShape(words=100)] * 20 + [TurnShape(text=huge)] + [TurnShape(words=100)] * 20
     told = told_turns([*shapes, TurnShape()])
     await write_journal(database, told)
-    summary, _ = await fold(database, told, OWNER_ALONE)
+    summary, _ = await compact(database, told, OWNER_ALONE)
     first = await read(database, summary.id)
     match = re.search(r"page 1 of (\d+)\.", first)
     assert match is not None
@@ -235,8 +235,8 @@ async def test_nobody_expands_what_those_present_may_not_hear(database: Database
         ]
     )
     await write_journal(database, told)
-    of_owner, _ = await fold(database, told, OWNER_ALONE)
-    with_anna, _ = await fold(database, told, WITH_ANNA)
+    of_owner, _ = await compact(database, told, OWNER_ALONE)
+    with_anna, _ = await compact(database, told, WITH_ANNA)
     for participants in (
         WITH_ANNA,
         Participants((Participant("carl"),)),
@@ -293,7 +293,7 @@ async def test_each_company_gets_back_all_that_it_heard_and_nothing_else(
         former: Summary | None = None
         for upto in (90, 200, told[-1].seq):
             part = [one for one in left if one.seq <= upto]
-            former, rest = await fold(
+            former, rest = await compact(
                 database, part, participants, strategy=strategy, budget=300, former=former
             )
             stored.append((former, participants))
@@ -331,10 +331,10 @@ async def test_a_room_reads_what_all_present_may_hear_and_the_turn_knows_it(data
     rooms = frozenset({"slack:kitchen"})
     both = (Participant("anna", rooms=rooms), Participant("b", rooms=rooms))
     alone, room = Participants(both), Participants(both, "slack:kitchen")
-    private, _ = await fold(database, told[:3], alone)
-    kitchen, _ = await fold(database, [one for one in told if one.audience == here], room)
+    private, _ = await compact(database, told[:3], alone)
+    kitchen, _ = await compact(database, [one for one in told if one.audience == here], room)
     assert "Between Anna and Ben." in await read(database, private.id, participants=alone)
-    # Carl may join the kitchen tomorrow: that it was quoted is told, so that he does not hear it.
+    # Carl may join the kitchen tomorrow: that it was quoted is told, so that he does not see it.
     audiences: list[Audience] = []
     assert "Between" in await read(database, private.id, participants=room, audiences=audiences)
     assert not Participants((Participant("carl", rooms=rooms),), "slack:kitchen").can_see(
@@ -355,7 +355,7 @@ async def test_what_is_read_again_is_trusted_as_far_as_it_was(database: Database
         ]
     )
     await write_journal(database, told)
-    summary, _ = await fold(database, told, OWNER_ALONE)
+    summary, _ = await compact(database, told, OWNER_ALONE)
     assert summary.trust is Trust.WEB
     first: list[Trust] = []
     await read(database, summary.id, 1, trust_levels=first)
@@ -368,7 +368,7 @@ async def test_what_is_read_again_is_trusted_as_far_as_it_was(database: Database
 async def test_a_summary_of_another_agent_or_of_nobody_is_not_there(database: Database):
     told = told_turns([TurnShape()] * 3)
     await write_journal(database, told)
-    summary, _ = await fold(database, told, OWNER_ALONE)
+    summary, _ = await compact(database, told, OWNER_ALONE)
     other = AgentRecord("agent_2", "ben", "a:b", "", 0)
     with pytest.raises(ToolError, match=f"There is no summary '{summary.id}'"):
         await read(database, summary.id, agent=other)

@@ -18,7 +18,7 @@ from asterism.testing.postgres import postgres_server
 from tests.hostile import HOSTILE, OF_ANY_ENGINE, Scene
 from tests.scenes import open_home
 
-LONGEST_SENTENCE = 4_001
+MAX_SENTENCE = 4_001
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
@@ -53,7 +53,7 @@ async def test_hostile_arguments_are_told_in_a_sentence_and_change_nothing(
                         faults.append(f"{attempt.told} was refused and changed something")
                     if len(error.message) < 20 or not error.message.endswith((".", "?")):
                         faults.append(f"{attempt.told}: {error.message!r:.200} is no sentence")
-                    if len(error.message) > LONGEST_SENTENCE:
+                    if len(error.message) > MAX_SENTENCE:
                         faults.append(f"{attempt.told}: {len(error.message):,} characters")
                 except Exception as error:  # noqa: BLE001 - this is what must not happen
                     faults.append(f"{attempt.told}: {type(error).__name__}: {str(error)[:80]}")

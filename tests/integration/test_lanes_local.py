@@ -97,7 +97,7 @@ async def test_what_was_left_in_the_store_goes_first(store: Store):
 async def test_more_than_fits_in_memory_is_taken_from_the_store(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(lanes, "_MOST_IN_MEMORY", 4)
+    monkeypatch.setattr(lanes, "_MAX_IN_MEMORY", 4)
     store.go.clear()
     async with store.lanes() as work:
         for _ in range(50):

@@ -210,7 +210,7 @@ async def test_what_was_recalled_in_a_room_is_not_heard_by_those_who_join_later(
     )
     private = await put(home, "The tortoise is ill.", audience=Audience.read(f"person:{person}"))
     said = await put(home, "The tortoise is here.", audience=Audience.read("room:discord:family"))
-    # Anna is alone in the room, so she may hear it there.
+    # Anna is alone in the room, so she may see it there.
     found = await call(home, room, operation="search", text="tortoise")
     assert said in found
     assert private in found

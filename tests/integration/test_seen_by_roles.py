@@ -1,4 +1,4 @@
-"""Whoever acts by verbs sees what they may hear themselves, whatever their role; an admin sees all.
+"""Whoever acts by verbs sees what they may see themselves, whatever their role; an admin sees all.
 
 One scene holds the same secret of the owner's wherever a verb could show it.
 """
@@ -104,7 +104,7 @@ async def _blocks(scene: Scene) -> None:
     home = scene.home
     await home.blocks.create("aria", "diary", SECRET, audience="owner")
     await home.blocks.create("aria", "shared", "open words")
-    # In private, the agent adds a line that only the owner may hear.
+    # In private, the agent adds a line that only the owner may see.
     line = called("block_edit", operation="append", label="shared", content=f"{SECRET} line")
     assert (await home.agents.ask("aria", line)).state is TurnState.DONE
     await home.blocks.create("aria", "menu", f"{SECRET} soup", audience="owner")

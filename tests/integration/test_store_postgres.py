@@ -276,7 +276,7 @@ async def test_a_server_that_is_down(
 
 
 async def test_connections_that_are_all_busy(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres, "_LONGEST_QUEUE", 0.3)
+    monkeypatch.setattr(postgres, "_MAX_QUEUE", 0.3)
     database = await open_postgres(url, pool_size=1)
     slow = asyncio.create_task(database.read(lambda tx: tx.one("SELECT 1 FROM pg_sleep(1)")))
     await asyncio.sleep(0.05)

@@ -387,7 +387,7 @@ async def test_what_is_heard_while_a_home_closes_begins_nothing_there(tmp_path: 
 async def test_agents_leave_memory_and_come_back_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(runtime, "_MOST_LIVE", 2)
+    monkeypatch.setattr(runtime, "_MAX_LIVE", 2)
     model = obedient()
     async with open_home(tmp_path, model) as home:
         for name in "abcd":
@@ -410,7 +410,7 @@ async def test_memory_is_counted_as_it_is_used(tmp_path: Path, monkeypatch: pyte
         await home.agents.edit("a", system="new")
         kept = home._engine.runtime._live
         assert home._engine.runtime._live_bytes == sum(live.size for live in kept.values()) > 0
-        monkeypatch.setattr(runtime, "_MOST_LIVE_BYTES", 1)
+        monkeypatch.setattr(runtime, "_MAX_LIVE_BYTES", 1)
         await home.agents.ask("b", "hello")
         assert (len(kept), home._engine.runtime._live_bytes) == (0, 0)
 
@@ -508,8 +508,8 @@ async def test_a_long_conversation_stays_within_the_budget_and_sound(tmp_path: P
             )
     async with open_home(tmp_path, model, **home_of) as home:
         await home.agents.ask("aria", "at last")
-    asked = [request for request in model.requests if "/fold/" not in request.key]
-    assert len(asked) < len(model.requests), "nothing was folded"
+    asked = [request for request in model.requests if "/compact/" not in request.key]
+    assert len(asked) < len(model.requests), "nothing was compacted"
     sizes = [sum(map(len, request.messages[1:])) for request in asked]
     assert max(sizes) < 500 * 4 + 1_000
     for request in asked:

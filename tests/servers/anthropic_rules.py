@@ -18,7 +18,7 @@ import orjson
 from asterism.types.turns import Usage
 
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
-MOST_MARKS = 4
+MAX_MARKS = 4
 LOOKBACK = 20
 LEAST_BUDGET = 1024
 Block = dict[str, Any]
@@ -72,7 +72,7 @@ def _check_fields(body: dict[str, Any]) -> None:
     _want(names or choice["type"] == "auto", "tool_choice may only be specified with tools.")
     _want("name" not in choice or choice["name"] in names, "tool_choice: tool not found")
     marks = sum("cache_control" in block for _, block in _blocks(body))
-    _want(marks <= MOST_MARKS, f"A maximum of 4 blocks with cache_control. Found {marks}.")
+    _want(marks <= MAX_MARKS, f"A maximum of 4 blocks with cache_control. Found {marks}.")
 
 
 def _check_messages(messages: list[dict[str, Any]]) -> None:

@@ -27,7 +27,7 @@ async def test_nobody_overhears_anything_in_any_world(tmp_path: Path, first: int
         total += await World(seed, tmp_path / str(seed)).run(STEPS)
     print(f"\n{total}")
     assert total.found >= 0.95 * total.wanted > 0, "\n".join(total.missed)
-    assert total.folds > TOGETHER
+    assert total.compactions > TOGETHER
 
 
 @pytest.mark.postgres

@@ -113,7 +113,7 @@ class Shown:
 
     turn_id: str
     text: str
-    folding: bool
+    compaction: bool
 
 
 @dataclass
@@ -147,9 +147,9 @@ class Puppet:
     def _answer(self, request: ModelRequest) -> Reply | str:
         turn_id, _, step = request.key.partition("/")
         whole = b"\n".join(request.messages).decode()
-        self.shown.append(Shown(turn_id, whole, step.startswith("fold")))
+        self.shown.append(Shown(turn_id, whole, step.startswith("compact")))
         gossip = self._gossip(whole)
-        if step.startswith("fold"):
+        if step.startswith("compact"):
             return f"They spoke of this: {gossip}"
         if turn_id not in self.scripts:
             self.scripts[turn_id] = self.next
@@ -444,11 +444,11 @@ class Household(RuleBasedStateMachine):
 
     @rule(agent=st.sampled_from(AGENTS))
     def compact(self, agent: str) -> None:
-        async def fold() -> None:
-            with contextlib.suppress(Conflict):  # there may be nothing to fold
-                await self.home.contexts.fold(agent)
+        async def compact() -> None:
+            with contextlib.suppress(Conflict):  # there may be nothing to compact
+                await self.home.contexts.compact(agent)
 
-        self.run(fold())
+        self.run(compact())
 
     @rule(spawned=PLANS)
     def time_passes(self, spawned: list[str]) -> None:
@@ -518,7 +518,7 @@ class Household(RuleBasedStateMachine):
                 assert {self._person(one) for one in there} <= self._may_see(secret), delivery
 
     async def _present(self, turn_id: str) -> set[str]:
-        """Return who is there in a turn, by the ids of persons; of a folding by hand, the owner."""
+        """Return who is there in a turn, by the ids of persons; by hand, the owner."""
         row = await self.home.database.read(
             lambda tx: tx.one(
                 "SELECT meta FROM entries WHERE turn_id = ? AND key = 'in'", (turn_id,)

@@ -1,4 +1,4 @@
-"""Laws of audiences and companies: what meets is heard by those who hear both, never by more."""
+"""Laws of audiences and companies: what meets is heard by those who see both, never by more."""
 
 from dataclasses import replace
 

@@ -130,7 +130,7 @@ class Archive:
             metadata: Anything else that belongs to it.
             true_from: Since when it holds, in milliseconds.
             supersedes: The passage that it takes the place of.
-            audience: Who may hear it, such as `owner`, `public` or `person:anna`.
+            audience: Who may see it, such as `owner`, `public` or `person:anna`.
             by: By what means it is done.
         """
         session = self._session

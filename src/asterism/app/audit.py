@@ -22,8 +22,8 @@ from asterism.types.permissions import EffectKind
 HOME = "home"
 """How the home's chain is called where a person names one."""
 _PAGE = 1_000
-_MOST_DIGITS = 18
-_LONGEST_REF = 80
+_MAX_DIGITS = 18
+_MAX_REF_LENGTH = 80
 COLUMNS = (
     *("chain", "number", "at", "kind", "actor", "agent_id", "turn_id", "body", "salt"),
     *("digest", "hash"),
@@ -111,7 +111,7 @@ class Audit:
         return await self._session.database.read(read)
 
     async def _visible(self, tx: Connection, found: Sequence[Recorded]) -> list[Recorded]:
-        """Return the events that whoever acts may see: of turns they hear, and their own."""
+        """Return the events that whoever acts may see: of turns they see, and their own."""
         if self._session.sees_all:
             return list(found)
         visible = await self._session.visible_turns(tx, [one.turn_id for one in found])
@@ -259,8 +259,8 @@ def _place_of(ref: str) -> tuple[str, int]:
     """Return chain and number of an event that is named as CHAIN:NUMBER."""
     name, _, digits = ref.rpartition(":")
     # Python reads no number of thousands of digits, and no store keeps one of twenty.
-    if not name or not digits.isdecimal() or len(digits) > _MOST_DIGITS:
-        shown = ref if len(ref) <= _LONGEST_REF else f"{ref[:_LONGEST_REF]}…"
+    if not name or not digits.isdecimal() or len(digits) > _MAX_DIGITS:
+        shown = ref if len(ref) <= _MAX_REF_LENGTH else f"{ref[:_MAX_REF_LENGTH]}…"
         raise InvalidInput(
             f"{shown!r} names no event. Write CHAIN:NUMBER, such as home:12 or aria:3; "
             '"asterism audit list" shows them.'

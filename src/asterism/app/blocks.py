@@ -83,7 +83,7 @@ class Blocks:
         participants = await self._session.participants(tx)
         seen = await blocks.find(tx, self._session.constellation, agent_id, label, participants)
         visible = blocks.as_visible_to(seen, participants)
-        assert visible is not None, "what they may not hear was not found"
+        assert visible is not None, "what they may not see was not found"
         return visible
 
     async def create(
@@ -114,7 +114,7 @@ class Blocks:
             description: What it is for; agents read it.
             limit: The most characters it may hold.
             permission: What its owner may do to it.
-            audience: Who may hear it, such as `public` or `person:anna|role:family`.
+            audience: Who may see it, such as `public` or `person:anna|role:family`.
             pinned: Whether a working block is always seen.
             shared_with: Other agents by name, with what each may do to it.
             existing: Whether one that is there will do.
@@ -192,7 +192,7 @@ class Blocks:
         return await session.database.write(work)
 
     async def _writable(self, tx: Connection, agent_id: str | None, label: str) -> VisibleBlock:
-        """Return a block that whoever acts may write, since they hear all of it."""
+        """Return a block that whoever acts may write, since they see all of it."""
         found = await self._visible(tx, agent_id, label)
         row = await rows.get(tx, found.block.id)
         if row is None or len(rows.read_lines(row.text, row.lines)) != len(found.lines):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     "context",
     now=Act.READ,
     of_turn=Act.READ,
-    fold=Act.OVERWRITE,
+    compact=Act.OVERWRITE,
 )
 class Contexts:
     """What models are shown, exactly, and why."""
@@ -87,10 +87,10 @@ class Contexts:
             )
         return found
 
-    async def fold(self, agent: AgentRecord | str) -> CompactionResult:
-        """Fold the older half of what an agent sees now into a summary; originals stay."""
+    async def compact(self, agent: AgentRecord | str) -> CompactionResult:
+        """Compact the older half of what an agent sees now into a summary; originals stay."""
         # It takes 20 ms to import, and whoever only looks at a context needs none of it.
-        from asterism.turns.compaction import fold
+        from asterism.turns.compaction import compact
 
         session, services = self._session, self._services
         found = await session.agent(agent)
@@ -102,9 +102,9 @@ class Contexts:
             services.settings.current.context.tokens,
             services.clock(),
         )
-        key = f"{new_id('turn')}/fold"
+        key = f"{new_id('turn')}/compact"
         async with reservations_for(services, found, key) as reservations:
-            folded = await fold(
+            compacted = await compact(
                 services,
                 live,
                 live.context,
@@ -114,13 +114,13 @@ class Contexts:
                 notify=tell_log,
                 key=key,
             )
-        if folded is None:
+        if compacted is None:
             raise Conflict(
-                f"There is nothing to fold: {found.name} has too few turns that could leave its "
+                f"There is nothing to compact: {found.name} has too few turns that could leave its "
                 "context. Nothing was changed."
             )
         session.drop(found.id)
-        return folded
+        return compacted
 
     async def _company(self, present: Sequence[str]) -> Participants:
         if not present:

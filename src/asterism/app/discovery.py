@@ -23,8 +23,8 @@ from asterism.types.turns import Usage, message_wire
 
 PATIENCE = 0.3
 """Seconds for all servers together, which are asked at the same time."""
-_LARGEST = 1 << 20
-_MOST_NAMES = 50
+_MAX_BYTES = 1 << 20
+_MAX_NAMES = 50
 _NO_CHAT = ("embed", "rerank", "whisper", "tts", "bge-", "minilm", "clip")
 """What the names of models have in them that do not chat."""
 
@@ -197,7 +197,7 @@ def _names(answer: Any) -> list[str]:
     """Read a list of models: the `data[].id` of OpenAI's format, or Ollama's `models[].name`."""
     place, key = ("data", "id") if "data" in answer else ("models", "name")  # llama.cpp has both
     listed = cast("list[Any]", answer[place])
-    names = [one[key] for one in listed[:_MOST_NAMES]]
+    names = [one[key] for one in listed[:_MAX_NAMES]]
     return [name for name in names if isinstance(name, str) and name and name.isprintable()]
 
 
@@ -215,7 +215,7 @@ async def _get(url: str, path: str) -> bytes:
         if head.split(b" ", 2)[1] != b"200":
             raise ValueError
         body = b""
-        while len(body) < _LARGEST and (piece := await reader.read(65536)):
+        while len(body) < _MAX_BYTES and (piece := await reader.read(65536)):
             body += piece
             with contextlib.suppress(ValueError):
                 orjson.loads(body)  # some keep the connection open all the same
@@ -268,7 +268,7 @@ async def try_model(
     vendor, colon, name = model.partition(":")
     if not (vendor and colon and name):
         raise InvalidInput(
-            f"{model!r} is no model; vendor:name is needed, such as openai:gpt-4.1-mini."
+            f"{model!r} is not a valid model name. Use vendor:name, such as openai:gpt-4.1-mini."
         )
     began = time.monotonic()
     first = 0.0

@@ -51,7 +51,7 @@ _NAME = re.compile(r"\w[\w.:/@-]{0,199}")
 _REFERENCE = re.compile(r"\$?\{secret:(\w[\w.:/@-]*)\}")
 _WHOLE = re.compile(r"secret:(\w[\w.:/@-]*)")
 _SECRET_NAME = re.compile(r"(key|token|secret|password)$", re.IGNORECASE)
-_LONGEST = 65_536
+_MAX_KEY_LENGTH = 65_536
 _USE_NOTED_EVERY = 3_600_000
 _TOPIC = "keys"
 
@@ -334,16 +334,16 @@ class Keys:
         """Store a key, encrypted; return whether it took the place of another."""
         if not _NAME.fullmatch(name):
             raise InvalidInput(
-                f"{name!r} is no name of a key. Take letters, digits and the signs . _ - / : @, "
-                "such as openai or mcp:github. Nothing was stored."
+                f"{name!r} is not a valid name of a key. Use letters, digits and the signs . _ - / "
+                ": @, such as openai or mcp:github. Nothing was stored."
             )
         value = value.strip()
-        if not value or len(value) > _LONGEST or "\x00" in value:
+        if not value or len(value) > _MAX_KEY_LENGTH or "\x00" in value:
             found = "empty" if not value else f"{len(value):,} characters long"
             found = "not text" if "\x00" in value else found
             raise InvalidInput(
-                f"The value of {name!r} is {found}; a key of 1 to {_LONGEST:,} characters is "
-                "needed. Nothing was stored."
+                f"The value of {name!r} is {found}; a key of 1 to {_MAX_KEY_LENGTH:,} characters "
+                "is needed. Nothing was stored."
             )
         return await self._ring.put(self._session, name, value, by=by)
 

@@ -201,7 +201,7 @@ def _without_details(one: McpServerStatus) -> McpServerStatus:
     return replace(one, settings=settings, problem="It cannot be reached." if one.problem else "")
 
 
-_LARGEST = 1_000_000
+_MAX_FILE_BYTES = 1_000_000
 # A text as a whole, or what JSON does not know and editors allow: comments, and commas at the end.
 _COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _COMMA = re.compile(r'"(?:\\.|[^"\\])*"|,(?=\s*[}\]])', re.DOTALL)
@@ -232,10 +232,10 @@ class ImportedServer:
 def read_foreign(path: Path) -> list[ImportedServer]:
     """Return the servers in a file of Claude, VS Code, Cursor or their like."""
     try:
-        raw = read_regular(path, _LARGEST)
+        raw = read_regular(path, _MAX_FILE_BYTES)
     except TooLarge:
         raise InvalidInput(
-            f"{path} is larger than {_LARGEST:,} bytes. Nothing was imported."
+            f"{path} is larger than {_MAX_FILE_BYTES:,} bytes. Nothing was imported."
         ) from None
     except OSError as error:
         raise NotFound(

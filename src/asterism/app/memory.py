@@ -202,7 +202,7 @@ class Memory:
     async def export(
         self, agent: AgentRecord | str, *, participants: Participants = OWNER_ALONE
     ) -> dict[str, Any]:
-        """Return an agent's memory as a JSON document, as far as those present may hear it."""
+        """Return an agent's memory as a JSON document, as far as those present may see it."""
         agent_id = await self._session.agent_id(agent)
 
         async def read(tx: Connection) -> dict[str, Any]:

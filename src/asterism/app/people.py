@@ -166,7 +166,7 @@ def read_account(text: str) -> Account:
     channel, colon, sender = text.partition(":")
     if not (channel and colon and sender):
         raise InvalidInput(
-            f"{text!r} is no account. Write CHANNEL:SENDER, such as discord:4711. Nothing was "
-            "changed."
+            f"{text!r} is not a valid account. Use CHANNEL:SENDER, such as discord:4711. Nothing "
+            "was changed."
         )
     return Account(channel, sender)

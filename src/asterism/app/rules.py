@@ -19,7 +19,7 @@ from asterism.types.agents import AgentRecord, Rule, fits, is_pattern
 
 Form = Rule | Mapping[str, Any]
 """A rule, or its JSON form: ours, Pattern's or Letta's."""
-_MOST = 200
+_MAX_RULES = 200
 
 
 @verbs("rule", list=Act.READ, add=Act.GOVERN, set=Act.GOVERN, remove=Act.GOVERN)
@@ -76,9 +76,9 @@ class Rules:
 
     async def _put(self, agent: AgentRecord, rules: Sequence[Rule]) -> builtins.list[Rule]:
         new = list(dict.fromkeys(rules))
-        if len(new) > _MOST:
+        if len(new) > _MAX_RULES:
             raise InvalidInput(
-                f"An agent can have {_MOST} rules, and these are {len(new)}. Patterns such as "
+                f"An agent can have {_MAX_RULES} rules, and these are {len(new)}. Patterns such as "
                 "'web_*' make them fewer. Nothing was changed."
             )
         tools = self._toolbox.names(agent.tools)

@@ -47,7 +47,7 @@ from asterism.types.agents import (
 )
 from asterism.types.memory import TOMBSTONES
 from asterism.types.permissions import ApprovalRecord
-from asterism.types.turns import LONGEST_MESSAGE, Receipt, check_field
+from asterism.types.turns import MAX_MESSAGE_LENGTH, Receipt, check_field
 
 THE_OWNER = Actor(OWNER, OWNER, OWNER)
 ADMIN = "admin"
@@ -90,7 +90,7 @@ class Session:
     def sees_all(self) -> bool:
         """Whether whoever acts may see everything: the owner, and persons with the role `admin`.
 
-        Whatever else a role lets a person do, they see what they may hear themselves.
+        Whatever else a role lets a person do, they see what they may see themselves.
         """
         if self.writes_as_owner:
             return True
@@ -271,7 +271,7 @@ async def enough(
 
 C = TypeVar("C", bound=type[Any])
 
-_LONGEST_MESSAGE = 4_000
+_MAX_MESSAGE_LENGTH = 4_000
 
 
 def verbs(noun: str, **acts: Act) -> Callable[[C], C]:
@@ -348,7 +348,7 @@ def _judged(method: Callable[..., Any], act: Act, noun: str, name: str) -> Calla
 
 def _shorten(error: AsterismError) -> None:
     """Leave out the middle of a reason that repeats a very long argument."""
-    over = len(error.message) - _LONGEST_MESSAGE
+    over = len(error.message) - _MAX_MESSAGE_LENGTH
     if over > 0:
         half = (len(error.reason) - over) // 2
         error.reason = f"{error.reason[:half]}…{error.reason[-half:]}"
@@ -445,7 +445,7 @@ def _problem(value: Any, depth: int, done: set[int]) -> str:
     if isinstance(value, int):
         return "" if abs(value) <= MAX_NUMBER else "holds a number of more than 64 bits"
     if isinstance(value, float):
-        return "" if math.isfinite(value) else f"holds {value}, which is no number"
+        return "" if math.isfinite(value) else f"holds {value}, which is not a number"
     inside = _inside(value)
     if inside is None or id(value) in done:
         return ""
@@ -593,13 +593,13 @@ def checked_schema(schema: Mapping[str, Any] | None) -> str | None:
     try:
         text = orjson.dumps(schema).decode()
     except TypeError as error:
-        raise InvalidInput(f"The schema is no JSON: {error}. Nothing was stored.") from None
+        raise InvalidInput(f"The schema is not JSON: {error}. Nothing was stored.") from None
     if fault := fault_of_schema(orjson.loads(text)):
-        raise InvalidInput(f"The schema is no JSON schema: {fault}. Nothing was stored.")
+        raise InvalidInput(f"The schema is not a valid JSON schema: {fault}. Nothing was stored.")
     return text
 
 
 def checked_system(system: str) -> str:
     """Return a system prompt, or raise `InvalidInput` if it cannot be kept."""
-    check_field("The system prompt", system, LONGEST_MESSAGE)
+    check_field("The system prompt", system, MAX_MESSAGE_LENGTH)
     return system

@@ -445,7 +445,7 @@ class Approvals:
     async def _visible(
         self, tx: Connection, found: Sequence[ApprovalRecord]
     ) -> builtins.list[ApprovalRecord]:
-        """Return the questions that whoever acts may see: of turns they hear, or put to them."""
+        """Return the questions that whoever acts may see: of turns they see, or put to them."""
         session = self._session
         if session.sees_all:
             return [*found]
@@ -570,7 +570,7 @@ def _extent(text: str) -> Extent:
         ) from None
 
 
-_MOST_USES = 1_000_000
+_MAX_USES = 1_000_000
 
 
 @verbs("grant", list=Act.READ, give=Act.GOVERN, revoke=Act.GOVERN)
@@ -597,7 +597,7 @@ class Grants:
         return [one for one in found if agent_id is None or one.agent_id in (None, agent_id)]
 
     async def _visible(self, tx: Connection, found: Sequence[Grant]) -> list[Grant]:
-        """Return the grants that whoever acts may see: their own, or given in turns they hear."""
+        """Return the grants that whoever acts may see: their own, or given in turns they see."""
         if self._session.sees_all:
             return list(found)
         asked = {
@@ -691,9 +691,9 @@ def _check(
         )
     if until is not None and until <= now:
         raise InvalidInput("A grant that ends in the past grants nothing. Nothing was granted.")
-    if uses is not None and not 1 <= uses <= _MOST_USES:
+    if uses is not None and not 1 <= uses <= _MAX_USES:
         raise InvalidInput(
-            f"A grant for {uses:,} calls cannot be given: 1 to {_MOST_USES:,} can. "
+            f"A grant for {uses:,} calls cannot be given: 1 to {_MAX_USES:,} can. "
             "Nothing was granted."
         )
     for name, value in pattern.items():
@@ -701,6 +701,6 @@ def _check(
             re.compile(value.removeprefix("re:") if value.startswith("re:") else "")
         except re.error as error:
             raise InvalidInput(
-                f"The pattern {name}={value} is no regular expression ({error}). "
+                f"The pattern {name}={value} is not a valid regular expression ({error}). "
                 "Nothing was granted."
             ) from None

@@ -122,13 +122,13 @@ def _answer(thread: HomeThread, who: Agent, text: str, attached: dict[str, Any])
 
 
 def _standard_input() -> str:
-    from asterism.types.turns import LONGEST_MESSAGE
+    from asterism.types.turns import MAX_MESSAGE_LENGTH
 
-    limit = LONGEST_MESSAGE * 4  # bytes that as many characters take at most
+    limit = MAX_MESSAGE_LENGTH * 4  # bytes that as many characters take at most
     raw = sys.stdin.buffer.read(limit + 1)
     if len(raw) > limit:
         raise InvalidInput(
-            f"The message is longer than {limit:,} bytes, and at most {LONGEST_MESSAGE:,} "
+            f"The message is longer than {limit:,} bytes, and at most {MAX_MESSAGE_LENGTH:,} "
             "characters can be taken. Send it in parts. Nothing was stored."
         )
     try:

@@ -118,10 +118,10 @@ def _totals(context: ShownContext) -> list[tuple[str, str]]:
     return rows
 
 
-@command(app, "fold")
-async def fold(home: Asterism, agent: AgentArgument) -> Result:
+@command(app, "compact")
+async def compact(home: Asterism, agent: AgentArgument) -> Result:
     """Compact the older half of what an agent sees into a summary; the originals stay."""
-    compacted = await home.contexts.fold(agent)
+    compacted = await home.contexts.compact(agent)
     summary, count = compacted.summary, compacted.facts
     facts = f", and saved {plural(count, 'fact')} into the archive" if count else ""
     line = (

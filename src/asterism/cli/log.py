@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from asterism.config import Settings
 
 FILE = "asterism.log"
-_LARGEST, _KEPT = 1_000_000, 3
+_MAX_LOG_BYTES, _MAX_LOG_FILES = 1_000_000, 3
 _SECRET_NAME = re.compile(r"(key|token|secret|password)$", re.IGNORECASE)
 
 
@@ -45,8 +45,8 @@ def start(place: Path | None, level: str = "warning") -> None:
     if place is not None:
         handler = _LogFile(
             place / FILE,
-            maxBytes=_LARGEST,
-            backupCount=_KEPT,
+            maxBytes=_MAX_LOG_BYTES,
+            backupCount=_MAX_LOG_FILES,
             encoding="utf-8",
             errors="backslashreplace",
             delay=True,

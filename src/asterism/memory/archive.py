@@ -37,7 +37,7 @@ async def get(
 ) -> Passage:
     """Return a passage as it is, or as it was at a moment, also passage that no longer holds.
 
-    What those present may not hear is not there.
+    What those present may not see is not there.
     """
     found = await passages.get(tx, constellation, passage_id)
     if found is not None and not participants.can_see(found.source.audience):
@@ -64,7 +64,7 @@ async def listing(
     """Return passages that hold, or held at a moment, the latest known first.
 
     Args:
-        participants: Those present; what they may not hear is left out.
+        participants: Those present; what they may not see is left out.
         tag: Only those that have it.
         moment: When; None: now.
         limit: How many.
@@ -110,7 +110,7 @@ async def history(
 ) -> list[PassageEdit]:
     """Return what was done to a passage after it was stored, in order.
 
-    What it said when it was not for those present to hear is left out.
+    What it said when it was not for those present to see is left out.
     """
     found = await get(tx, constellation, passage_id, participants=participants)
     edits = await passages.edits(tx, passage_id)
@@ -128,7 +128,7 @@ async def history(
 async def visible_history(
     tx: Connection, constellation: str, passage_id: str, participants: Participants
 ) -> list[PassageEdit]:
-    """Return the history of a passage; nothing of passage that those present may not hear."""
+    """Return the history of a passage; nothing of passage that those present may not see."""
     try:
         return await history(tx, constellation, passage_id, participants=participants)
     except NotFound:

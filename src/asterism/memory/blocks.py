@@ -383,7 +383,7 @@ def write_parts(parts: Mapping[str, str], text: str) -> str:
 # -- lines -----------------------------------------------------------------------------------------
 
 Blame = tuple[tuple[int, ...], Label]
-"""The edits a line comes from, who may hear it and how far it is trusted."""
+"""The edits a line comes from, who may see it and how far it is trusted."""
 
 
 @lru_cache(4_096)
@@ -453,7 +453,7 @@ class VisibleBlock:
     owner_name: str | None
     """Whose it is; None: the agent's own."""
     lines: tuple[Line, ...]
-    """All of them; their labels include who may hear the block."""
+    """All of them; their labels include who may see the block."""
 
     @property
     def name(self) -> str:
@@ -498,7 +498,7 @@ def _seen(found: VisibleRow, agent_id: str | None) -> VisibleBlock:
 async def seen_by(tx: Connection, constellation: str, agent_id: str | None) -> list[VisibleBlock]:
     """Return the blocks that an agent sees, or for None all there are, in a stable order.
 
-    Who is present is not asked here: `shown` and `wrapped` withhold what they may not hear.
+    Who is present is not asked here: `shown` and `wrapped` withhold what they may not see.
     """
     return [_seen(one, agent_id) for one in await _visible(tx, constellation, agent_id)]
 
@@ -590,7 +590,7 @@ def order(seen: VisibleBlock) -> tuple[int, bool, str, str, str]:
 
 
 def visible_lines(seen: VisibleBlock, participants: Participants) -> list[str]:
-    """Return the lines that everyone present may hear."""
+    """Return the lines that everyone present may see."""
     block = seen.block
     return [
         line.text
@@ -639,7 +639,7 @@ _TAG = re.compile(r"<(?=\s*/?\s*block\b)", re.IGNORECASE)
 def wrapped(seen: VisibleBlock, participants: Participants) -> str:
     """Return a block for a prompt, in tags that its content cannot fake.
 
-    Nothing is returned of a block that those present may not hear. One of which they may hear no
+    Nothing is returned of a block that those present may not see. One of which they may see no
     line looks like an empty one.
     """
     block = seen.block
@@ -662,7 +662,7 @@ def _attribute(text: str) -> str:
 
 
 def seen_with(lines: Sequence[Line], audience: Audience) -> tuple[Line, ...]:
-    """Return lines whose labels say all: those who may hear the line *and* the block."""
+    """Return lines whose labels say all: those who may see the line *and* the block."""
     return tuple(
         line
         if audience.public
@@ -672,7 +672,7 @@ def seen_with(lines: Sequence[Line], audience: Audience) -> tuple[Line, ...]:
 
 
 def is_visible(schema: Schema, line: Line, block: Audience, participants: Participants) -> bool:
-    """Tell whether everyone present may hear a line; headings say no more than the schema does."""
+    """Tell whether everyone present may see a line; headings say no more than the schema does."""
     if not participants.can_see(block):
         return False
     return is_heading(schema, line.text) or participants.can_see(line.label.audience)

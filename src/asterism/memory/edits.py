@@ -343,7 +343,7 @@ def given_row(schema: ListSchema | LogSchema, content: str) -> Any:
         return json.loads(content)
     except (ValueError, RecursionError) as error:
         raise InvalidInput(
-            f"This begins like a JSON object and is none: {error}. Nothing was changed."
+            f"This begins like a JSON object and is not one: {error}. Nothing was changed."
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""An agent's memory as one JSON document, for those who may hear it, and back through the gate."""
+"""An agent's memory as one JSON document, for those who may see it, and back through the gate."""
 
 from __future__ import annotations
 
@@ -310,7 +310,7 @@ async def _block_in(
         content = read.text(block, "text")
     elif block.get("value") is None:
         raise InvalidInput(
-            "not all of it was exported, since not everyone it was exported for may hear it."
+            "not all of it was exported, since not everyone it was exported for may see it."
         )
     else:
         content = orjson.dumps(block["value"]).decode()

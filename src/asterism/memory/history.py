@@ -378,7 +378,7 @@ async def lines_at(
 ) -> list[Line]:
     """Return the lines of a block as of a version, or a moment in ms, or now.
 
-    Their labels include who may hear the block. Before its first edit a block has no lines.
+    Their labels include who may see the block. Before its first edit a block has no lines.
     """
     row = await _row(tx, block_id)
     if version is None:
@@ -450,7 +450,7 @@ async def as_of(
 ) -> MemoryAt:
     """Return what an agent remembered at a moment in ms; with `most`, only so many passages.
 
-    Who may hear something is told as it was then. What those present may not hear is left out,
+    Who may see something is told as it was then. What those present may not see is left out,
     whether they could not then or cannot now.
     """
     await archive.archives_of(tx, constellation, agent_id)
@@ -518,9 +518,9 @@ async def _seen_then(
 async def visible_edits(
     tx: Connection, block_id: str, participants: Participants
 ) -> dict[int, tuple[EditRow, Audience]]:
-    """Return the edits of a block that those present may hear, with who might hear it after each.
+    """Return the edits of a block that those present may see, with who might hear it after each.
 
-    A block may have been for fewer people once: what was written then is not for all who hear it
+    A block may have been for fewer people once: what was written then is not for all who see it
     now.
     """
     row = await rows.get(tx, block_id)
@@ -540,7 +540,7 @@ async def visible_edits(
 async def visible_lines_at(
     tx: Connection, block: Block, version: int, participants: Participants
 ) -> list[Line] | None:
-    """Return the lines of a block at a version that those present may hear, then and now.
+    """Return the lines of a block at a version that those present may see, then and now.
 
     None: there is no such version for them.
     """
@@ -624,7 +624,7 @@ class SourcedLine:
 async def lines_with_origins(
     tx: Connection, block_id: str, lines: Sequence[Line], participants: Participants = OWNER_ALONE
 ) -> list[SourcedLine]:
-    """Return lines of a block with their origins that those present may hear, the first first."""
+    """Return lines of a block with their origins that those present may see, the first first."""
     numbers = {number for line in lines for number in line.edits}
     sources = {
         number: record.source

@@ -1,4 +1,4 @@
-"""Lines of a block through an edit: which edits made them, who may hear them, what stays hidden."""
+"""Lines of a block through an edit: which edits made them, who may see them, what stays hidden."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def make(
     Args:
         content: What is edited.
         lines: Its lines before.
-        heard: Which of them the writer hears: places and texts in the edit mean those alone.
+        heard: Which of them the writer sees: places and texts in the edit mean those alone.
         edit: What to do.
         stamp: What lines that the edit makes get.
         now: The moment in ms.
@@ -280,7 +280,7 @@ def _carried(old: Sequence[Line], new: Sequence[str], stamp: EditStamp) -> list[
 
 
 def refuse_if_lost(hidden: Sequence[Line], after: Sequence[Line]) -> None:
-    """Raise `NotAllowed` unless all lines that the writer does not hear are there as they were."""
+    """Raise `NotAllowed` unless all lines that the writer does not see are there as they were."""
     rest = iter(after)
     if not all(any(line == one for one in rest) for line in hidden):
         raise _hidden_lost()

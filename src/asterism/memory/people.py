@@ -14,7 +14,7 @@ import orjson
 
 from asterism.errors import Conflict, InvalidInput, NotFound
 from asterism.store import search_index
-from asterism.store.database import MOST_VALUES, Connection, Row, marks
+from asterism.store.database import MAX_VALUES, Connection, Row, marks
 from asterism.types.agents import (
     OWNER,
     OWNER_ALONE,
@@ -343,7 +343,7 @@ async def _must(tx: Connection, constellation: str, person_id: str) -> Person:
 async def _other(tx: Connection, constellation: str, person_id: str, what: str) -> Person:
     if person_id == OWNER:
         raise InvalidInput(
-            f"The owner cannot be {what}: they hear and decide everything. Nothing was changed."
+            f"The owner cannot be {what}: they see and decide everything. Nothing was changed."
         )
     return await _must(tx, constellation, person_id)
 
@@ -404,7 +404,7 @@ def _taken(name: str) -> Conflict:
 _PERSON = "id, name, trust, roles, created_at"
 """Values in one statement, below what either engine takes."""
 
-_MOST_ACCOUNTS = 100
+_MAX_ACCOUNTS = 100
 
 
 def _person(row: Row, accounts: Iterable[Account] = ()) -> Person:
@@ -414,7 +414,7 @@ def _person(row: Row, accounts: Iterable[Account] = ()) -> Person:
 
 
 def _parts(values: Sequence[str]) -> list[Sequence[str]]:
-    return [values[first : first + MOST_VALUES] for first in range(0, len(values), MOST_VALUES)]
+    return [values[first : first + MAX_VALUES] for first in range(0, len(values), MAX_VALUES)]
 
 
 # -- persons ---------------------------------------------------------------------------------------
@@ -537,8 +537,8 @@ async def people_of_accounts(
 ) -> dict[Account, tuple[str, str]]:
     """Return the ids and names of those whose accounts these are, as far as they are known."""
     found: dict[Account, tuple[str, str]] = {}
-    for first in range(0, len(accounts), _MOST_ACCOUNTS):
-        part = accounts[first : first + _MOST_ACCOUNTS]
+    for first in range(0, len(accounts), _MAX_ACCOUNTS):
+        part = accounts[first : first + _MAX_ACCOUNTS]
         rows = await tx.all(
             "SELECT a.channel, a.sender, p.id, p.name FROM accounts a JOIN persons p"
             " ON p.constellation = a.constellation AND p.id = a.person_id WHERE"

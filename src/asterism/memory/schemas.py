@@ -365,7 +365,7 @@ def _listed(given: Any, what: str, where: str, most: int) -> list[Any]:
     if given is None:
         return []
     if not isinstance(given, list | tuple):
-        raise InvalidInput(f"{where} has {what} that are no list, but {type(given).__name__}.")
+        raise InvalidInput(f"{where} has {what} that are not a list, but {type(given).__name__}.")
     listed = list(cast("Iterable[Any]", given))
     if len(listed) > most:
         raise InvalidInput(f"{where} has {len(listed)} {what}; the most is {most}.")
@@ -390,7 +390,7 @@ def _fields(given: Any, where: str, *, counters: bool = False) -> tuple[Field, .
 def _field(given: Any, where: str) -> Field:
     if not isinstance(given, Mapping):
         raise InvalidInput(
-            f'{where} has a field that is no object; such as {{"name": "due"}} is needed.'
+            f'{where} has a field that is not an object. Use one such as {{"name": "due"}}.'
         )
     wire = cast("Mapping[str, Any]", given)
     name = _name(wire.get("name"), "field", where)
@@ -431,7 +431,7 @@ def _sections(given: Any, where: str) -> tuple[SectionSchema, ...]:
 
 def _section(given: Any, where: str) -> SectionSchema:
     if not isinstance(given, Mapping):
-        raise InvalidInput(f"{where} has a section that is no object with a name and a schema.")
+        raise InvalidInput(f"{where} has a section that is not an object with a name and a schema.")
     wire = cast("Mapping[str, Any]", given)
     name = _name(wire.get("name"), "section", where)
     what = f"Section {name!r}"

@@ -50,7 +50,7 @@ async def why(
     agent_id: str | None = None,
     participants: Participants = OWNER_ALONE,
 ) -> Trace:
-    """Return where a memory comes from; what those present may not hear is as if it were gone.
+    """Return where a memory comes from; what those present may not see is as if it were gone.
 
     Args:
         ref: The id of a passage or of a summary, a block's label, or `label:line`.
@@ -242,7 +242,7 @@ async def _block(tx: Connection, viewer: _Viewer, ref: str, agent_id: str | None
         # Python reads no number of thousands of digits.
         line = int(numbered[2][:_MAX_DIGITS])
     visible = blocks.as_visible_to(seen, viewer.participants)
-    assert visible is not None, "what those present may not hear was not found"
+    assert visible is not None, "what those present may not see was not found"
     seen = visible
     blame = await blame_for(tx, seen, viewer.participants)
     if line is not None and not 1 <= line <= len(blame):

@@ -323,7 +323,7 @@ def _table(path: Path) -> NDArray[np.float16]:
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if length > 1_000_000:
-            raise ValueError(f"{path.name} is no safetensors file")
+            raise ValueError(f"{path.name} is not a safetensors file")
         header: dict[str, Any] = json.loads(file.read(length))
     entry = header["embedding.weight"]
     if entry["dtype"] != "F16" or entry["shape"][1] != SIZE:

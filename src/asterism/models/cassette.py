@@ -387,7 +387,8 @@ def read_tape(path: Path) -> list[Exchange]:
                 torn.append(number)
     if torn and not found:
         raise ConfigError(
-            f"{path} is not a cassette of format {FORMAT}: line {torn[0]} is no recorded exchange. "
+            f"{path} is not a cassette of format {FORMAT}: line {torn[0]} is not a recorded "
+            "exchange. "
             'Record one with "asterism chat --record FILE". Nothing was asked.'
         )
     for number in torn:

@@ -310,7 +310,7 @@ def _put(kept: dict[str, int], text: str, bit: int) -> None:
     kept[text] = kept.get(text, 0) | bit
 
 
-_MOST_KEPT = 4_096
+_MAX_KEPT = 4_096
 
 
 class Ruling(StrEnum):
@@ -473,7 +473,7 @@ class Policies:
 
     def _about(self, key: tuple[str, str, str]) -> int:
         """Return the policies that are about such calls at all."""
-        if len(self._fitting) >= _MOST_KEPT:
+        if len(self._fitting) >= _MAX_KEPT:
             self._fitting.clear()
         agent, tool, operation = key
         fits = sum(

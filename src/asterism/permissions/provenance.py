@@ -59,7 +59,7 @@ from asterism.types.values import (
 
 T = TypeVar("T")
 JUDGED = frozenset(EffectKind) - {EffectKind.READ, EffectKind.REMEMBER}
-"""Reading is judged by who hears it; the gate of memory judges what is remembered."""
+"""Reading is judged by who sees it; the gate of memory judges what is remembered."""
 _ALSO_WRITTEN = frozenset({EffectKind.PAY, EffectKind.SEND})
 """To post is to send and to write, to book is to pay and to write: asking for it asks for the
 record that is made of it, but never for a file, and asking to write asks for nothing else."""
@@ -1409,7 +1409,7 @@ _ROT47 = {code: 33 + (code - 33 + 47) % 94 for code in range(33, 127)}
 _INVISIBLE = re.compile("[\u200b-\u200f\u2060-\u206f\ufe00-\ufe0f\U000e0000-\U000e01ef]{3,}")
 _WORD = re.compile(r"[^\W_]+")
 _NUMERAL = re.compile("[〇零一二三四五六七八九]{4,}")
-_LONGEST_DIGIT = 8
+_MAX_DIGIT = 8
 _MIXED = re.compile(r"[A-Za-z][\u0370-\u03ff\u0400-\u04ff]|[\u0370-\u03ff\u0400-\u04ff][A-Za-z]")
 _DRAWN = re.compile("[\U0001f130-\U0001f189\U0001f1e6-\U0001f1ff\u2800-\u28ff]{3,}")
 _MORSE = re.compile(r"[.\-·–−]{1,6}(?:[ /]{1,3}[.\-·–−]{1,6}){4,}")
@@ -1515,7 +1515,7 @@ def _spelled_numbers(text: str) -> Iterator[str]:
     """Yield digits that are spelled in words, or set apart among other words."""
     run = ""
     for word in _WORD.findall(_NUMERAL.sub(lambda match: " ".join(match.group()), text)):
-        digit = digit_of(word) if len(word) <= _LONGEST_DIGIT else ""
+        digit = digit_of(word) if len(word) <= _MAX_DIGIT else ""
         if digit:
             run += digit
             continue

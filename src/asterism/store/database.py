@@ -60,7 +60,7 @@ class Connection(Protocol):
 
 
 Work = Callable[[Connection], Awaitable[T]]
-MOST_VALUES = 500
+MAX_VALUES = 500
 """How many values one statement is given in a list at most; of more, several statements."""
 
 

@@ -35,7 +35,7 @@ def _epoch(row: Row) -> Epoch:
 async def begin(tx: Connection, epoch: Epoch) -> Epoch:
     """Store an epoch under the next free number of its agent, and return it as it is stored.
 
-    Where the past was folded while a turn went on in the epoch before, the folded one is stored
+    Where the past was compacted while a turn went on in the epoch before, the new one is stored
     once more behind that turn's: it holds from the next turn on.
     """
     await hold(tx, epoch.agent_id)

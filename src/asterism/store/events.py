@@ -24,8 +24,8 @@ EMPTIED = "audit.emptied"
 """The kind of event that names the events whose bodies were forgotten: `emptied` has, by chain, the
 first and the last number of each run of them."""
 _HOME = "home:"
-_LARGEST = 16_384
-_LONGEST = 2_000
+_MAX_BODY_BYTES = 16_384
+_MAX_TEXT_LENGTH = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def is_home(chain: str) -> bool:
 def body_bytes(body: Mapping[str, Any]) -> bytes:
     """Return a body as it is stored: JSON in which very long texts are cut."""
     made = _json(body)
-    return made if len(made) <= _LARGEST else _json(_cut(body))
+    return made if len(made) <= _MAX_BODY_BYTES else _json(_cut(body))
 
 
 def _json(body: object) -> bytes:
@@ -122,18 +122,18 @@ def _json(body: object) -> bytes:
 
 def _cut(value: object) -> object:
     if isinstance(value, str):
-        if len(value) <= _LONGEST:
+        if len(value) <= _MAX_TEXT_LENGTH:
             return value
-        return f"{value[:_LONGEST]}… ({len(value):,} characters)"
+        return f"{value[:_MAX_TEXT_LENGTH]}… ({len(value):,} characters)"
     if isinstance(value, Mapping):
         named = cast("Mapping[object, object]", value)
-        return {str(name): _cut(one) for name, one in list(named.items())[:_MOST]}
+        return {str(name): _cut(one) for name, one in list(named.items())[:_MAX_CUT_ITEMS]}
     if isinstance(value, list | tuple):
-        return [_cut(one) for one in cast("Sequence[object]", value)[:_MOST]]
+        return [_cut(one) for one in cast("Sequence[object]", value)[:_MAX_CUT_ITEMS]]
     return value
 
 
-_MOST = 1_000
+_MAX_CUT_ITEMS = 1_000
 
 
 def digest_of(salt: bytes, body: bytes) -> bytes:
@@ -352,7 +352,7 @@ async def anchor(tx: Connection, constellation: str, at: int) -> int:
 T = TypeVar("T")
 
 _BATCH = 5_000
-_MOST_FLAWS = 20
+_MAX_FLAWS = 20
 _CHAIN_COLUMNS = "number, at, kind, actor, agent_id, turn_id, body, salt, digest, hash"
 _OF_THE_LOG = (ANCHORED, EMPTIED)
 _UNREADABLE = (UnicodeDecodeError, StoreError)
@@ -388,7 +388,7 @@ class _Walk:
     def flaw(self, number: int | None, what: str) -> None:
         """Note what is wrong; of many things in one chain, the first ones."""
         self.noted += 1
-        if self.noted <= _MOST_FLAWS:
+        if self.noted <= _MAX_FLAWS:
             self.flaws.append(Flaw(self.chain, number, what))
 
     def take(self, rows: list[Row]) -> None:
@@ -543,7 +543,7 @@ def _without_events(there: dict[str, int], about: Collection[str | None]) -> Ite
         yield Flaw("", None, said)
         return
     busy = [(agent_id, turns) for agent_id, turns in sorted(silent.items()) if turns]
-    for agent_id, turns in busy[:_MOST_FLAWS]:
+    for agent_id, turns in busy[:_MAX_FLAWS]:
         yield Flaw(agent_id, None, f"there are {turns:,} turns of it, and no event is about it")
 
 

@@ -283,7 +283,7 @@ async def entries_of(tx: Connection, record: TurnRecord) -> list[Entry]:
 
 @dataclass(frozen=True, slots=True)
 class VisibleEntry:
-    """An entry that a model may see, with who may hear it."""
+    """An entry that a model may see, with who may see it."""
 
     seq: int
     turn_id: str
@@ -312,7 +312,7 @@ TOLD = (
     "SELECT e.seq, e.turn_id, e.kind, e.body, e.at, t.audience, t.trust, e.key, e.meta"
     " FROM entries e LEFT JOIN turns t ON t.id = e.turn_id"
 )
-"""Entries with what their turns say of who may hear them and how far they are trusted."""
+"""Entries with what their turns say of who may see them and how far they are trusted."""
 
 
 async def told(

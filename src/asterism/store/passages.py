@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from asterism.store.agents import PassageOwner
-from asterism.store.database import MOST_VALUES, Connection, Row, marks
+from asterism.store.database import MAX_VALUES, Connection, Row, marks
 from asterism.types.agents import Audience, Trust
 from asterism.types.memory import Origin, OriginKind, Passage, Source
 
@@ -99,8 +99,8 @@ async def get(tx: Connection, constellation: str, passage_id: str) -> Passage | 
 async def many(tx: Connection, passage_ids: Sequence[str]) -> dict[str, Passage]:
     """Return passages by their ids, those that there are."""
     found: dict[str, Passage] = {}
-    for first in range(0, len(passage_ids), MOST_VALUES):
-        part = passage_ids[first : first + MOST_VALUES]
+    for first in range(0, len(passage_ids), MAX_VALUES):
+        part = passage_ids[first : first + MAX_VALUES]
         rows = await tx.all(
             f"SELECT {COLUMNS} FROM passages WHERE id IN ({marks(len(part))})", part
         )
@@ -119,8 +119,8 @@ class Numbered(NamedTuple):
 async def numbered(tx: Connection, archive_id: str, numbers: Sequence[int]) -> dict[int, Numbered]:
     """Return passages of an archive by their numbers."""
     found: dict[int, Numbered] = {}
-    for first in range(0, len(numbers), MOST_VALUES):
-        part = numbers[first : first + MOST_VALUES]
+    for first in range(0, len(numbers), MAX_VALUES):
+        part = numbers[first : first + MAX_VALUES]
         rows = await tx.all(
             f"SELECT {COLUMNS}, number, document FROM passages"
             f" WHERE archive_id = ? AND number IN ({marks(len(part))})",
@@ -228,8 +228,8 @@ async def by_digest(
 ) -> dict[tuple[str, str], str]:
     """Return the ids of passages that hold and say these words, by (digest, audience)."""
     found: dict[tuple[str, str], str] = {}
-    for first in range(0, len(digests), MOST_VALUES):
-        part = digests[first : first + MOST_VALUES]
+    for first in range(0, len(digests), MAX_VALUES):
+        part = digests[first : first + MAX_VALUES]
         rows = await tx.all(
             "SELECT known_from, id, digest, audience FROM passages WHERE archive_id = ?"
             f" AND digest IN ({marks(len(part))}) AND {_HOLDS}",
@@ -273,8 +273,8 @@ async def edits_after(
 ) -> dict[str, list[PassageEdit]]:
     """Return what was done to passages after a moment, the latest first."""
     found: dict[str, list[PassageEdit]] = {}
-    for first in range(0, len(passage_ids), MOST_VALUES):
-        part = passage_ids[first : first + MOST_VALUES]
+    for first in range(0, len(passage_ids), MAX_VALUES):
+        part = passage_ids[first : first + MAX_VALUES]
         rows = await tx.all(
             f"SELECT {_EDIT} FROM passage_edits WHERE passage_id IN ({marks(len(part))}) AND at > ?"
             " ORDER BY passage_id, number DESC",

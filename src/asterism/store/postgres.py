@@ -55,11 +55,11 @@ LANE_QUEUE = "lanes"
 
 _MIGRATING = 0x61_73_74_65_72  # "aster": the advisory lock of whoever changes the schema
 _EAR = "asterism_ear"
-_LONGEST_NOTICE = 7_900
+_MAX_NOTICE_LENGTH = 7_900
 _PATIENCE = 5.0
-_LONGEST_QUEUE = 60.0
+_MAX_QUEUE = 60.0
 _LOCK_PATIENCE = "10s"
-_MOST_ATTEMPTS = 10
+_MAX_ATTEMPTS = 10
 _SNAPSHOTS = "the schemas named asterism_snapshot_…"
 
 _WRITE: LiteralString = "BEGIN"
@@ -135,8 +135,8 @@ class PostgresConnection:
 
     async def notify(self, topic: str, payload: str) -> None:
         """Tell listeners in every process when this transaction commits."""
-        if len(payload.encode()) > _LONGEST_NOTICE:
-            raise ValueError(f"A notice has at most {_LONGEST_NOTICE} bytes; send an id instead.")
+        if len(payload.encode()) > _MAX_NOTICE_LENGTH:
+            raise ValueError(f"A notice has at most {_MAX_NOTICE_LENGTH} bytes; send an id.")
         await self.run("SELECT pg_notify(?, ?)", (topic, payload))
 
     async def enqueue(self, agent_id: str) -> None:
@@ -273,7 +273,7 @@ class Postgres:
                         await raw.commit()
                         return result
                 except psycopg.Error as error:
-                    if isinstance(error, _CLASHES) and attempt < _MOST_ATTEMPTS:
+                    if isinstance(error, _CLASHES) and attempt < _MAX_ATTEMPTS:
                         await asyncio.sleep(random.uniform(0, min(0.005 * 2**attempt, 0.3)))
                     elif _is_lost(error) and not committing and attempt == 1:
                         # After a restart of the server every idle connection is a dead one.
@@ -321,12 +321,12 @@ class Postgres:
     async def _turn_at_the_pool(self) -> AsyncGenerator[None, None]:
         """Wait in line for a connection, so that the pool's patience is for the server alone."""
         try:
-            async with asyncio.timeout(_LONGEST_QUEUE):
+            async with asyncio.timeout(_MAX_QUEUE):
                 await self._room.acquire()
         except TimeoutError:
             raise StoreUnavailable(
                 f"All connections to PostgreSQL at {self.address} were busy for "
-                f"{_LONGEST_QUEUE:g} s. Try again when there is less to do, or add a worker. "
+                f"{_MAX_QUEUE:g} s. Try again when there is less to do, or add a worker. "
                 "Nothing was written."
             ) from None
         try:

@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from asterism.store.database import MOST_VALUES, Connection, Row, marks
+from asterism.store.database import MAX_VALUES, Connection, Row, marks
 
 RANGE = 1_024
 """How many numbers a segment is for."""
@@ -62,8 +62,8 @@ async def index_states(
     known: dict[tuple[str, str], Row] = {}
     tops: dict[tuple[str, str], int] = {}
     kinds = {kind for kind, _ in index_key}
-    for start in range(0, len(owners), MOST_VALUES):
-        part = owners[start : start + MOST_VALUES]
+    for start in range(0, len(owners), MAX_VALUES):
+        part = owners[start : start + MAX_VALUES]
         for row in await tx.all(
             "SELECT kind, owner_id, id, removals FROM search_indexes"
             f" WHERE owner_id IN ({marks(len(part))})",
@@ -130,8 +130,8 @@ def mark_of(fingerprint: int) -> bytes:
 async def segments(tx: Connection, index_ids: Sequence[int]) -> list[Segment]:
     """Return the segments of indexes, in order."""
     result: list[Segment] = []
-    for start in range(0, len(index_ids), MOST_VALUES):
-        part = index_ids[start : start + MOST_VALUES]
+    for start in range(0, len(index_ids), MAX_VALUES):
+        part = index_ids[start : start + MAX_VALUES]
         rows = await tx.all(
             "SELECT s.index_id, s.first, s.last, s.fingerprint, s.terms, s.stale, s.open_numbers,"
             " p.codes FROM segments s LEFT JOIN postings p"
@@ -146,8 +146,8 @@ async def segments(tx: Connection, index_ids: Sequence[int]) -> list[Segment]:
 async def covered(tx: Connection, index_ids: Sequence[int]) -> dict[int, int]:
     """Return up to which number the texts of indexes are in segments."""
     result: dict[int, int] = {}
-    for start in range(0, len(index_ids), MOST_VALUES):
-        part = index_ids[start : start + MOST_VALUES]
+    for start in range(0, len(index_ids), MAX_VALUES):
+        part = index_ids[start : start + MAX_VALUES]
         rows = await tx.all(
             "SELECT index_id, MAX(last) FROM segments"
             f" WHERE index_id IN ({marks(len(part))}) GROUP BY index_id",
@@ -179,8 +179,8 @@ async def postings(
 ) -> list[Row]:
     """Return (first, beginning, places) of terms that begin so, in segments of one index."""
     result: list[Row] = []
-    for start in range(0, len(firsts), MOST_VALUES):
-        part = firsts[start : start + MOST_VALUES]
+    for start in range(0, len(firsts), MAX_VALUES):
+        part = firsts[start : start + MAX_VALUES]
         result += await tx.all(
             f"SELECT first, prefix, codes FROM postings WHERE index_id = ?"
             f" AND first IN ({marks(len(part))}) AND prefix IN ({marks(len(prefixes_))})",
@@ -194,8 +194,8 @@ async def postings_of_many(
 ) -> list[Row]:
     """Return (index, first, beginning, places) of terms that begin so, in all their segments."""
     result: list[Row] = []
-    for start in range(0, len(index_ids), MOST_VALUES):
-        part = index_ids[start : start + MOST_VALUES]
+    for start in range(0, len(index_ids), MAX_VALUES):
+        part = index_ids[start : start + MAX_VALUES]
         result += await tx.all(
             # CROSS keeps SQLite from going through all terms of an index first.
             "SELECT p.index_id, p.first, p.prefix, p.codes FROM segments s CROSS JOIN postings p"
@@ -365,8 +365,8 @@ async def next_number(tx: Connection, archive_id: str) -> int:
 async def embeddings(tx: Connection, index_ids: Sequence[int], encoder: str) -> list[Row]:
     """Return (index_id, first, fingerprint) of an encoder's vectors."""
     result: list[Row] = []
-    for start in range(0, len(index_ids), MOST_VALUES):
-        part = index_ids[start : start + MOST_VALUES]
+    for start in range(0, len(index_ids), MAX_VALUES):
+        part = index_ids[start : start + MAX_VALUES]
         result += await tx.all(
             "SELECT index_id, first, fingerprint FROM embeddings"
             f" WHERE index_id IN ({marks(len(part))}) AND encoder = ?",
@@ -474,8 +474,8 @@ async def messages(tx: Connection, agent_id: str, first: int, last: int) -> list
 async def messages_at(tx: Connection, agent_id: str, numbers: Sequence[int]) -> list[JournalText]:
     """Return what was said at some places of a journal."""
     result: list[JournalText] = []
-    for start in range(0, len(numbers), MOST_VALUES):
-        part = numbers[start : start + MOST_VALUES]
+    for start in range(0, len(numbers), MAX_VALUES):
+        part = numbers[start : start + MAX_VALUES]
         rows = await tx.all(
             f"{_MESSAGES} AND e.seq IN ({marks(len(part))}) ORDER BY e.seq", (agent_id, *part)
         )
@@ -494,8 +494,8 @@ async def passages(tx: Connection, archive_id: str, first: int, last: int) -> li
 async def passages_at(tx: Connection, archive_id: str, numbers: Sequence[int]) -> list[ArchiveText]:
     """Return some passages of an archive by their numbers."""
     result: list[ArchiveText] = []
-    for start in range(0, len(numbers), MOST_VALUES):
-        part = numbers[start : start + MOST_VALUES]
+    for start in range(0, len(numbers), MAX_VALUES):
+        part = numbers[start : start + MAX_VALUES]
         rows = await tx.all(
             f"{_PASSAGES} AND number IN ({marks(len(part))}) ORDER BY number", (archive_id, *part)
         )
@@ -517,8 +517,8 @@ async def count(tx: Connection, kind: str, owner_id: str, first: int, last: int)
 async def ends(tx: Connection, turn_ids: Sequence[str]) -> dict[str, tuple[str | None, int | None]]:
     """Return who may see turns, and when they ended, by their ids."""
     result: dict[str, tuple[str | None, int | None]] = {}
-    for start in range(0, len(turn_ids), MOST_VALUES):
-        part = turn_ids[start : start + MOST_VALUES]
+    for start in range(0, len(turn_ids), MAX_VALUES):
+        part = turn_ids[start : start + MAX_VALUES]
         rows = await tx.all(
             f"SELECT id, audience, ended_at FROM turns WHERE id IN ({marks(len(part))})", part
         )

@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 _FILE = "asterism.db"
 _LOCK = "asterism.lock"
-_MOST_PER_COMMIT = 512
+_MAX_PER_COMMIT = 512
 _READERS = 4
 _PATIENCE = 5_000
 _SCRUB_ATTEMPTS, _SCRUB_PATIENCE = 3, 1_000
@@ -346,7 +346,7 @@ class SQLite:
             batch: list[_Job] = []
             while job is not None and job[0] is not None:
                 batch.append(job)
-                if len(batch) == _MOST_PER_COMMIT:
+                if len(batch) == _MAX_PER_COMMIT:
                     break
                 try:
                     job = jobs.get_nowait()

@@ -13,7 +13,7 @@ from asterism.store.journal import TOLD, VisibleEntry
 from asterism.types.agents import OWNER_ONLY, Audience, Trust
 from asterism.types.turns import Strategy, Summary, plain
 
-MayHear = Callable[[Audience], bool]
+CanSee = Callable[[Audience], bool]
 
 _COLUMNS = (
     "id, agent_id, participants, audience, trust, first_seq, last_seq, strategy, text, kept,"
@@ -70,8 +70,8 @@ async def put(tx: Connection, summary: Summary) -> Summary:
             return former
         raise Conflict(
             f"Entries {summary.first_seq} to {summary.last_seq} of {summary.agent_id} cannot be "
-            f"folded: {former.id} stands for {former.first_seq} to {former.last_seq}. Begin after "
-            "those. Nothing was stored."
+            f"compacted: {former.id} stands for {former.first_seq} to {former.last_seq}. Begin "
+            "after those. Nothing was stored."
         )
     await tx.run(
         f"INSERT INTO summaries ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -140,8 +140,8 @@ async def latest(
     return _summary(row) if row else None
 
 
-async def outline(tx: Connection, summary: Summary, can_see: MayHear) -> list[OriginalPosition]:
-    """Return where a summary's originals are, as far as those present may hear them."""
+async def outline(tx: Connection, summary: Summary, can_see: CanSee) -> list[OriginalPosition]:
+    """Return where a summary's originals are, as far as those present may see them."""
     rows = await tx.all(
         "SELECT e.seq, LENGTH(e.body), t.audience"
         " FROM entries e LEFT JOIN turns t ON t.id = e.turn_id"
@@ -156,15 +156,15 @@ async def outline(tx: Connection, summary: Summary, can_see: MayHear) -> list[Or
 async def originals(
     tx: Connection,
     summary: Summary,
-    can_see: MayHear,
+    can_see: CanSee,
     *,
     after_seq: int = 0,
     upto_seq: int | None = None,
     most: int | None = None,
 ) -> list[VisibleEntry]:
-    """Return the messages that a summary stands for, as far as those present may hear them.
+    """Return the messages that a summary stands for, as far as those present may see them.
 
-    What stayed in full is among them; what its participants could not hear is not.
+    What stayed in full is among them; what its participants could not see is not.
     """
     stands_for = _membership(summary, can_see)
     last = summary.last_seq if upto_seq is None else min(upto_seq, summary.last_seq)
@@ -183,7 +183,7 @@ async def originals(
     return found if most is None else found[:most]
 
 
-def _membership(summary: Summary, can_see: MayHear) -> Callable[[int, str | None], bool]:
+def _membership(summary: Summary, can_see: CanSee) -> Callable[[int, str | None], bool]:
     """Return what tells by an entry's number and its turn's audience whether it is to be shown.
 
     A range may hold what was said to other participants. Those who may see a summary may see all

@@ -88,16 +88,16 @@ class ToolContext:
     transaction: Connection | None = None
     constellation: str = ""
     participants: Participants = OWNER_ALONE
-    """Who is present: what they may not hear, the call must not bring to light."""
+    """Who is present: what they may not see, the call must not bring to light."""
     people: frozenset[str] = frozenset({OWNER})
     """Who speaks, in every way that a policy may name them."""
     source: Source = field(default_factory=lambda: Source(()))
-    """What whatever the call writes comes from, who may hear it and how far it is trusted."""
+    """What whatever the call writes comes from, who may see it and how far it is trusted."""
     authority: Authority = field(default_factory=Authority)
     trust_levels: list[Trust] = field(default_factory=list[Trust])
     """How far what the result quotes is trusted."""
     audiences: list[Audience] = field(default_factory=list[Audience])
-    """Who may hear what the result quotes."""
+    """Who may see what the result quotes."""
     searching: Callable[[Query], Awaitable[SearchResult]] | None = None
     settings: Callable[[], Settings] = Settings
     """The configuration in use."""
@@ -117,7 +117,7 @@ class ToolContext:
         object.__setattr__(self, "progress", clean)
 
     async def search(self, query: Query) -> SearchResult:
-        """Return what the agent's memory has on a query, as far as those present may hear it.
+        """Return what the agent's memory has on a query, as far as those present may see it.
 
         It reads in a transaction of its own, so a tool that is declared transactional has no use
         for it. What of it the result tells must go through `quotes`.

@@ -49,7 +49,7 @@ from asterism.types.turns import (
 )
 
 _log = logging.getLogger(__name__)
-_LONGEST_RESULT = 100_000
+_MAX_RESULT_LENGTH = 100_000
 _NOTE = 100
 """Room for the words that a result was cut, so that it is not cut once more."""
 _FAILURES = (Exception, SystemExit, asyncio.CancelledError)
@@ -390,10 +390,10 @@ def _settle(
 def _shorten(text: str) -> str:
     # A lone surrogate cannot be stored or sent, a secret and the system's mark must not be.
     text = unmarked(redact(text.encode("utf-8", "replace").decode()))
-    if len(text) <= _LONGEST_RESULT + _NOTE:
+    if len(text) <= _MAX_RESULT_LENGTH + _NOTE:
         return text
     return (
-        f"{text[:_LONGEST_RESULT]}\n(Cut: the first {_LONGEST_RESULT:,} of {len(text):,} "
+        f"{text[:_MAX_RESULT_LENGTH]}\n(Cut: the first {_MAX_RESULT_LENGTH:,} of {len(text):,} "
         "characters are shown.)"
     )
 
@@ -694,7 +694,7 @@ _REMINDED = 2
 _FORCED = 3
 _ENDED = 5
 """The step in which a turn ends whose agent goes on with what it must not do."""
-_LONGEST_CLOSING = 2_000
+_MAX_CLOSING = 2_000
 
 
 def attempt_of(tool: Tool, call: Call, arguments: dict[str, Any]) -> Attempt:
@@ -807,7 +807,7 @@ async def closing_reply(turn: Turn, step: int, reply: Reply) -> Reply | None:
         return reply
 
     async def result() -> Reply:
-        return Reply(text=made.said[:_LONGEST_CLOSING], model=BY_RULE)
+        return Reply(text=made.said[:_MAX_CLOSING], model=BY_RULE)
 
     return await turn.once(key, result)
 

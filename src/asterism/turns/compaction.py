@@ -1,4 +1,4 @@
-"""Room in a context: when its tail is too long, old turns are folded, and nothing is lost."""
+"""Room in a context: when its tail is too long, old turns are compacted, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ from asterism.types.memory import Insert, Origin, OriginKind, Source
 from asterism.types.turns import (
     MARK,
     WIRE_KINDS,
+    CompactionPolicy,
     EntryKind,
-    Folds,
     Strategy,
     Summary,
     message_wire,
@@ -68,11 +68,11 @@ class CompactionResult:
 
 
 async def make_room(turn: Turn, budget: int) -> None:
-    """Fold old turns so that a turn's context fits a budget in bytes."""
+    """Compact old turns so that a turn's context fits a budget in bytes."""
     await turn.written()
     before = turn.record.first_seq if turn.record is not None else turn.live.length + 1
     turn.publish("progress", {"key": "memory", "text": "making room in the context"})
-    await fold(
+    await compact(
         turn.services,
         turn.live,
         turn.context,
@@ -80,7 +80,7 @@ async def make_room(turn: Turn, budget: int) -> None:
         budget_tokens=budget // BYTES_PER_TOKEN,
         reservations=turn.reservations,
         notify=turn.notify_owner,
-        key=f"{turn.id}/fold",
+        key=f"{turn.id}/compact",
     )
     former, turn.context = turn.context, turn.live.context
     # What this turn has seen and said so far is not in the store yet.
@@ -90,7 +90,7 @@ async def make_room(turn: Turn, budget: int) -> None:
             turn.context.tail.append(draft.kind, draft.body)
 
 
-async def fold(
+async def compact(
     services: TurnServices,
     live: LiveAgent,
     context: Context,
@@ -101,7 +101,7 @@ async def fold(
     notify: Callable[[str, str], None],
     key: str,
 ) -> CompactionResult | None:
-    """Fold what was told before an entry, and compile the context anew; None if nothing can be.
+    """Compact what was told before an entry, and compile the context anew; None if nothing can be.
 
     Facts are saved by rule first. Then a model is asked for the summary, where the strategy says
     so; if it does not answer, the summary is made by rule, so that the turn goes on in any case.
@@ -123,14 +123,14 @@ async def fold(
     begun = await services.database.write(lambda tx: _begin(tx, services, live, context, made))
     if begun is None:
         return None
-    compiled, folded = begun
+    compiled, compacted = begun
     live.put(compiled)
-    return folded
+    return compacted
 
 
 @dataclass(frozen=True, slots=True)
 class _Past:
-    """What a context could fold."""
+    """What a context could compact."""
 
     told: list[ContextEntry]
     former: Summary | None
@@ -138,7 +138,7 @@ class _Past:
     unfinished: list[str]
     """Turns that have not ended."""
     folded_by: Summary | None
-    """What another process has folded it into already."""
+    """What another process has compacted it into already."""
 
 
 async def _read_past(tx: Connection, live: LiveAgent, context: Context, before: int) -> _Past:
@@ -148,11 +148,11 @@ async def _read_past(tx: Connection, live: LiveAgent, context: Context, before: 
     rows = await held(tx, agent_id, context.participants, former, first, before - 1)
     unfinished = await journal.unfinished(tx, agent_id)
     return _Past(
-        [_as_told(one) for one in rows], former, unfinished, await _folded_by(tx, live, context)
+        [_as_told(one) for one in rows], former, unfinished, await _compacted_by(tx, live, context)
     )
 
 
-async def _folded_by(tx: Connection, live: LiveAgent, context: Context) -> Summary | None:
+async def _compacted_by(tx: Connection, live: LiveAgent, context: Context) -> Summary | None:
     """Return the summary of a later epoch with these participants, if another process began one."""
     latest = await epochs.latest(tx, live.agent.id, context.participants.key)
     if latest is None or latest.summary is None or latest.first_seq <= context.epoch.first_seq:
@@ -167,7 +167,7 @@ def _as_told(one: journal.VisibleEntry) -> ContextEntry:
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """A folding that is to be stored."""
+    """A compaction that is to be stored."""
 
     summary: Summary
     facts: list[tuple[Fact, ContextEntry]]
@@ -184,45 +184,47 @@ async def _summarise(
     asking: tuple[Reservations | None, Callable[[str, str], None], str],
 ) -> _Made | None:
     """Choose what leaves a context, and write what stands for it; None if nothing can leave."""
-    folds = folds_of(services.settings.current.context)
-    strategy = folds.strategy
+    compactions = compaction_policy(services.settings.current.context)
+    strategy = compactions.strategy
     if context.epoch.summary is None and context.epoch.first_seq > 1:
         strategy = Strategy.TRUNCATE  # a past from before there were summaries, or an imported one
-    folding = choose(
+    compaction = choose(
         past.told,
         strategy,
         budget_tokens=budget_tokens,
         now=services.clock(),
-        options=CompactionOptions(folds.keep_recent, folds.keep_important, folds.decay_hours),
+        options=CompactionOptions(
+            compactions.keep_recent, compactions.keep_important, compactions.decay_hours
+        ),
         former=past.former,
         unfinished=past.unfinished,
     )
-    if folding is None:
+    if compaction is None:
         return None
     written = None
     if strategy is not Strategy.TRUNCATE:
-        written = await _ask(services, live, folding, *asking)
-    text, made_by = written or (rule_digest(folding), "rule")
+        written = await _ask(services, live, compaction, *asking)
+    text, made_by = written or (rule_digest(compaction), "rule")
     summary = Summary(
         id=new_id("sum"),
         agent_id=live.agent.id,
         participants=context.participants.key,
-        audience=context.participants.after(folding.audience),
-        trust=folding.trust,
-        first_seq=folding.first_seq,
-        last_seq=folding.last_seq,
+        audience=context.participants.after(compaction.audience),
+        trust=compaction.trust,
+        first_seq=compaction.first_seq,
+        last_seq=compaction.last_seq,
         strategy=strategy,
         text=text,
-        kept=folding.kept,
-        messages=folding.messages,
-        tokens=folding.tokens,
+        kept=compaction.kept,
+        messages=compaction.messages,
+        tokens=compaction.tokens,
         made_by=made_by,
         at=services.clock(),
     )
     # A past that never stood in the context does not leave it.
     facts = [
         (fact, told)
-        for fact, told in facts_leaving(folding)
+        for fact, told in facts_leaving(compaction)
         if fact.weight >= _WORTH_SAVING and told.seq >= context.epoch.first_seq
     ]
     return _Made(summary, facts)
@@ -231,23 +233,25 @@ async def _summarise(
 async def _begin(
     tx: Connection, services: TurnServices, live: LiveAgent, context: Context, made: _Made | None
 ) -> tuple[Context, CompactionResult] | None:
-    """Begin the epoch after a folding; where another process has folded first, go on in its one."""
+    """Begin the epoch after a compaction; if another process was first, use its epoch."""
     participants, budget, now = (
         context.participants,
         context.tail.budget // BYTES_PER_TOKEN,
         services.clock(),
     )
     await epochs.hold(tx, live.agent.id)
-    other = await _folded_by(tx, live, context)
+    other = await _compacted_by(tx, live, context)
     if other is not None:
-        compiled, folded = (
+        compiled, compacted = (
             await load_context(tx, live, participants, budget, now),
             CompactionResult(other, 0),
         )
     elif made is not None:
         summary = await summaries.put(tx, made.summary)
-        folded = CompactionResult(summary, await _save_facts(tx, services, live, made.facts, now))
-        why = f"{summary.messages:,} messages were folded ({summary.strategy.value})"
+        compacted = CompactionResult(
+            summary, await _save_facts(tx, services, live, made.facts, now)
+        )
+        why = f"{summary.messages:,} messages were compacted ({summary.strategy.value})"
         compiled = await compile_context(
             tx, live, participants, budget, now, summary.last_seq + 1, summary.id, why
         )
@@ -255,13 +259,13 @@ async def _begin(
         return None  # the other's summary was forgotten meanwhile
     if not compiled.saved:
         compiled.epoch, compiled.saved = await epochs.begin(tx, compiled.epoch), True
-    return compiled, folded
+    return compiled, compacted
 
 
 async def _ask(
     services: TurnServices,
     live: LiveAgent,
-    folding: Compaction,
+    compaction: Compaction,
     reservations: Reservations | None,
     notify: Callable[[str, str], None],
     key: str,
@@ -274,7 +278,7 @@ async def _ask(
     window = profile.window or services.settings.current.context.tokens
     text, made_by = "", ""
     try:
-        for number, part in enumerate(chunks(folding, int(window * _READ_SHARE))):
+        for number, part in enumerate(chunks(compaction, int(window * _READ_SHARE))):
             piece = part if number == 0 else replace(part, former=text)
             messages = ask_for_summary(piece)
             reply = await services.models.ask(
@@ -362,7 +366,7 @@ __all__ = [
 
 
 _GOAL_SHARE = 0.5
-"""What is left fills half of the budget, so that folding is rare and the prefix is long-lived."""
+"""What is left fills half of the budget, so that compaction is rare and the prefix lasts."""
 SUMMARY_TOKENS = 600
 """How long a summary may be; room for it is left within the goal."""
 _KEPT_SHARE = 0.3
@@ -403,7 +407,7 @@ class CompactionWeights:
 
 @dataclass(frozen=True, slots=True)
 class CompactionOptions:
-    """How an owner wants old turns to be folded."""
+    """How an owner wants old turns to be compacted."""
 
     keep_recent: int = 8
     """Turns that stay as they are, where the budget allows; the latest always does."""
@@ -415,9 +419,9 @@ class CompactionOptions:
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """What is to be folded, decided before any model is asked."""
+    """What is to be compacted, decided before any model is asked."""
 
-    folded: tuple[ContextEntry, ...]
+    compacted: tuple[ContextEntry, ...]
     """Whole turns, in order; also those that stood in full behind the former summary till now."""
     kept: tuple[int, ...]
     """What stays in full of all up to `last_seq`: whole turns, and the beginnings of turns that
@@ -427,29 +431,29 @@ class Compaction:
     former: str
     """The summary that stood for what came before; the new one takes it in."""
     audience: Audience
-    """Those who may hear all of the folded and the former summary."""
+    """Those who may see all of the compacted and the former summary."""
     trust: Trust
     strategy: Strategy
 
     @property
     def messages(self) -> int:
-        """How many messages are folded."""
-        return len(self.folded)
+        """How many messages are compacted."""
+        return len(self.compacted)
 
     @property
     def tokens(self) -> int:
         """About how many tokens they have."""
-        return sum(len(one.wire) for one in self.folded) // BYTES_PER_TOKEN
+        return sum(len(one.wire) for one in self.compacted) // BYTES_PER_TOKEN
 
     @property
     def first_at(self) -> int:
         """When the first of them was said."""
-        return self.folded[0].at
+        return self.compacted[0].at
 
     @property
     def last_at(self) -> int:
         """When the last of them was said."""
-        return self.folded[-1].at
+        return self.compacted[-1].at
 
     def left(self, told: Sequence[ContextEntry]) -> list[ContextEntry]:
         """Return what still stands in full of what was told, in order."""
@@ -478,13 +482,13 @@ def choose(
     former: Summary | None = None,
     unfinished: Collection[str] = (),
 ) -> Compaction | None:
-    """Decide what is folded; None if nothing can be, since only the latest turn is left.
+    """Decide what is compacted; None if nothing can be, since only the latest turn is left.
 
     Args:
         told: What the context holds, in order: first what the former summary left in full.
         strategy: Which turns go.
-        budget_tokens: What the context's tail may hold; it is folded to half of that. What is
-            under that already is folded for all that up to the turns that stay by `options`.
+        budget_tokens: What the context's tail may hold; it is compacted to half of that. What is
+            under that already is compacted for all that up to the turns that stay by `options`.
         now: For the strategy that goes by age; it may find that nothing is old enough.
         options: How many stay, and what counts as important.
         former: The summary at the front of the context.
@@ -515,24 +519,24 @@ def choose(
     }
     if not leave:
         return None
-    return _folding(told, cut, leave, strategy, former)
+    return _compaction(told, cut, leave, strategy, former)
 
 
-def _folding(
+def _compaction(
     told: Sequence[ContextEntry],
     cut: int,
     leave: set[int],
     strategy: Strategy,
     former: Summary | None,
 ) -> Compaction:
-    folded = tuple(told[place] for place in sorted(leave))
-    audiences = {one.audience for one in folded}
-    trust_levels = {one.trust for one in folded}
+    compacted = tuple(told[place] for place in sorted(leave))
+    audiences = {one.audience for one in compacted}
+    trust_levels = {one.trust for one in compacted}
     if former is not None:
         audiences.add(former.audience)
         trust_levels.add(former.trust)
     return Compaction(
-        folded=folded,
+        compacted=compacted,
         kept=tuple(told[place].seq for place in range(cut) if place not in leave),
         first_seq=former.last_seq + 1 if former is not None else told[0].seq,
         last_seq=told[cut - 1].seq,
@@ -666,11 +670,11 @@ def _score(one: ContextEntry, age: float, weights: CompactionWeights) -> float:
     return score + weights.keyword * sum(word in lowered for word in weights.keywords)
 
 
-_LONGEST = SUMMARY_TOKENS * 4
+_MAX_SUMMARY_CHARACTERS = SUMMARY_TOKENS * 4
 _FORMER_SHARE = 0.4
 """How much of a digest lines of the former summary may fill, and more where room is left."""
-_LONGEST_LINE = 240
-_LONGEST_READ = 20_000
+_MAX_LINE_LENGTH = 240
+_MAX_READ = 20_000
 """Characters of one message that are looked at; who writes more sends a document."""
 _LEAST = 0.05
 """The weight of a sentence that holds no fact: it tells at least what was talked about."""
@@ -682,30 +686,30 @@ _LEFT_OUT = re.compile(
 )
 
 
-def facts_leaving(folding: Compaction) -> list[tuple[Fact, ContextEntry]]:
-    """Return the facts that leave the context with the folded, each once for those who heard it."""
+def facts_leaving(compaction: Compaction) -> list[tuple[Fact, ContextEntry]]:
+    """Return the facts that leave the context, each once for those who have seen it."""
     found: dict[tuple[str, str, str], tuple[Fact, ContextEntry]] = {}
-    for one in folding.folded:
+    for one in compaction.compacted:
         for fact in _facts_of(one):
             key = (digest(fact.text), str(one.audience), one.trust.value)
             found.setdefault(key, (fact, one))
     return list(found.values())
 
 
-def rule_digest(folding: Compaction) -> str:
+def rule_digest(compaction: Compaction) -> str:
     """Return a summary made by rule: the same for the same, at most some 600 tokens long."""
-    if folding.strategy is Strategy.TRUNCATE:
-        line = _left_out(folding)
-        former = (one for one in _former_lines(folding.former) if not _LEFT_OUT.match(one.text))
-        lines = _pick(former, _LONGEST - len(line.encode()) - 1, set())
+    if compaction.strategy is Strategy.TRUNCATE:
+        line = _left_out(compaction)
+        former = (one for one in _former_lines(compaction.former) if not _LEFT_OUT.match(one.text))
+        lines = _pick(former, _MAX_SUMMARY_CHARACTERS - len(line.encode()) - 1, set())
         return "\n".join([*(one.text for one in lines), line])
     seen: set[str] = set()
-    candidates = list(_new_lines(folding.folded))
-    free = _LONGEST - sum(one.size for one in candidates)
-    room = max(int(_LONGEST * _FORMER_SHARE), free)
-    former = _pick(_former_lines(folding.former), room, seen)
-    new = _pick(candidates, _LONGEST - sum(one.size for one in former), seen)
-    return "\n".join(one.text for one in (*former, *new)) or _left_out(folding)
+    candidates = list(_new_lines(compaction.compacted))
+    free = _MAX_SUMMARY_CHARACTERS - sum(one.size for one in candidates)
+    room = max(int(_MAX_SUMMARY_CHARACTERS * _FORMER_SHARE), free)
+    former = _pick(_former_lines(compaction.former), room, seen)
+    new = _pick(candidates, _MAX_SUMMARY_CHARACTERS - sum(one.size for one in former), seen)
+    return "\n".join(one.text for one in (*former, *new)) or _left_out(compaction)
 
 
 @dataclass(frozen=True, slots=True)
@@ -734,8 +738,8 @@ def _pick(lines: Iterable[_Line], room: int, seen: set[str]) -> list[_Line]:
     return [all_lines[index] for index in sorted(taken)]
 
 
-def _new_lines(folded: Iterable[ContextEntry]) -> Iterator[_Line]:
-    for one in folded:
+def _new_lines(compacted: Iterable[ContextEntry]) -> Iterator[_Line]:
+    for one in compacted:
         if not _is_said(one):
             continue
         who = "person" if one.kind is EntryKind.MESSAGE else "agent"
@@ -744,7 +748,7 @@ def _new_lines(folded: Iterable[ContextEntry]) -> Iterator[_Line]:
         for fact in facts:
             yield _Line(head + _short(fact.text), max(fact.weight, _LEAST))
         if not facts and one.kind is EntryKind.MESSAGE:
-            first = next(iter(_sentences(text_of(one.wire)[:_LONGEST_READ])), "")
+            first = next(iter(_sentences(text_of(one.wire)[:_MAX_READ])), "")
             if first:
                 yield _Line(head + _short(first), _LEAST)
 
@@ -754,7 +758,7 @@ def _former_lines(former: str) -> Iterator[_Line]:
         if _LEFT_OUT.match(line):
             yield _Line(line, 1.0)
             continue
-        parts = [line] if len(line) <= _LONGEST_LINE + 40 else _sentences(line)
+        parts = [line] if len(line) <= _MAX_LINE_LENGTH + 40 else _sentences(line)
         for part in parts:
             head = _HEAD.match(part)
             said = part[head.end() :].strip() if head else part.strip()
@@ -764,14 +768,14 @@ def _former_lines(former: str) -> Iterator[_Line]:
                 yield _Line((head[0] if head else "- ") + _short(said), max(weight, _LEAST))
 
 
-def _left_out(folding: Compaction) -> str:
+def _left_out(compaction: Compaction) -> str:
     """Return the line of a strategy that does not summarise, taking in the former such line."""
-    count, since = folding.messages, folding.first_at
-    span = days_text(since, folding.last_at)
-    for line in folding.former.splitlines():
+    count, since = compaction.messages, compaction.first_at
+    span = days_text(since, compaction.last_at)
+    for line in compaction.former.splitlines():
         if former := _LEFT_OUT.match(line):
             count += int(former[1].replace(",", ""))
-            first, last = former[2], day_text(folding.last_at)
+            first, last = former[2], day_text(compaction.last_at)
             if not first[-4:].isdigit():
                 first = f"{first} {former[3]}"
             same_year = first[-4:] == last[-4:]
@@ -784,7 +788,7 @@ def _facts_of(one: ContextEntry) -> list[Fact]:
     if not _is_said(one):
         return []
     role = "user" if one.kind is EntryKind.MESSAGE else "assistant"
-    return facts_in(role, text_of(one.wire)[:_LONGEST_READ], one.at)
+    return facts_in(role, text_of(one.wire)[:_MAX_READ], one.at)
 
 
 def _is_said(one: ContextEntry) -> bool:
@@ -800,12 +804,12 @@ def _sentences(text: str) -> list[str]:
 
 def _short(text: str) -> str:
     one_line = " ".join(text.split())
-    return one_line if len(one_line) <= _LONGEST_LINE else one_line[: _LONGEST_LINE - 1] + "…"
+    return one_line if len(one_line) <= _MAX_LINE_LENGTH else one_line[: _MAX_LINE_LENGTH - 1] + "…"
 
 
-_LONGEST_QUOTE = 4_000
+_MAX_QUOTE_LENGTH = 4_000
 """Characters of one message that a model reads for a summary; of a longer one, both its ends."""
-_LONGEST_SUMMARY = 4_000
+_MAX_SUMMARY_LENGTH = 4_000
 _APART = 2_500
 """Tokens of a window that the instructions, the summary so far and the answer need."""
 _SMALLEST_WINDOW = 2_000
@@ -826,19 +830,19 @@ may still matter, correct what has changed since. Leave out greetings and small 
 that was not said. Answer with the summary alone."""
 
 
-def ask_for_summary(folding: Compaction) -> list[bytes]:
-    """Return the messages that ask a model for a summary of what is folded and of the former."""
+def ask_for_summary(compaction: Compaction) -> list[bytes]:
+    """Return the messages that ask a model for a summary of what is compacted and of the former."""
     parts: list[str] = []
-    if folding.former.strip():
-        parts.append(f"Earlier summary, of what came before:\n{quote_lines(folding.former)}")
-    span = days_text(folding.first_at, folding.last_at)
-    said = "\n".join(_quoted(one) for one in folding.folded)
+    if compaction.former.strip():
+        parts.append(f"Earlier summary, of what came before:\n{quote_lines(compaction.former)}")
+    span = days_text(compaction.first_at, compaction.last_at)
+    said = "\n".join(_quoted(one) for one in compaction.compacted)
     parts.extend((f"Conversation of {span}, in order:\n{said}", _TASK))
     return [message_wire("system", _SYSTEM), message_wire("user", plain("\n\n".join(parts)))]
 
 
-def chunks(folding: Compaction, window_tokens: int) -> list[Compaction]:
-    """Split what is folded into pieces that a model's window takes, whole turns where they fit.
+def chunks(compaction: Compaction, window_tokens: int) -> list[Compaction]:
+    """Split what is compacted into pieces that a model's window takes, whole turns where they fit.
 
     Only the first has the former summary: give each of the others the summary so far, with
     `dataclasses.replace(piece, former=…)`. Their range is that of the whole.
@@ -847,7 +851,7 @@ def chunks(folding: Compaction, window_tokens: int) -> list[Compaction]:
     most = max(window // 4, window - _APART) * 4
     pieces: list[list[ContextEntry]] = []
     size = most
-    for part in _parts(folding.folded, most):
+    for part in _parts(compaction.compacted, most):
         part_size = _size(part)
         if size + part_size > most:
             pieces.append([])
@@ -855,14 +859,14 @@ def chunks(folding: Compaction, window_tokens: int) -> list[Compaction]:
         pieces[-1].extend(part)
         size += part_size
     return [
-        replace(folding, folded=tuple(piece), former=folding.former if index == 0 else "")
+        replace(compaction, compacted=tuple(piece), former=compaction.former if index == 0 else "")
         for index, piece in enumerate(pieces)
     ]
 
 
-def _parts(folded: Iterable[ContextEntry], most: int) -> Iterator[list[ContextEntry]]:
+def _parts(compacted: Iterable[ContextEntry], most: int) -> Iterator[list[ContextEntry]]:
     """Give turns, and of those that are too long, their messages."""
-    for _, group in groupby(folded, key=lambda one: one.turn_id):
+    for _, group in groupby(compacted, key=lambda one: one.turn_id):
         turn = list(group)
         if _size(turn) <= most:
             yield turn
@@ -879,23 +883,23 @@ def summary_from(answer: str) -> str | None:
     text = plain(answer).strip()
     while text.startswith(MARK):
         text = text.removeprefix(MARK).strip()
-    if len(text) > _LONGEST_SUMMARY:
-        text = text[: _LONGEST_SUMMARY - 1] + "…"
+    if len(text) > _MAX_SUMMARY_LENGTH:
+        text = text[: _MAX_SUMMARY_LENGTH - 1] + "…"
     return text or None
 
 
 def _quoted(one: ContextEntry) -> str:
     who, text = spoken(one.wire)
-    if len(text) > _LONGEST_QUOTE:
-        half = _LONGEST_QUOTE // 2
+    if len(text) > _MAX_QUOTE_LENGTH:
+        half = _MAX_QUOTE_LENGTH // 2
         left_out = len(text) - 2 * half
         text = f"{text[:half]}\n[… {left_out:,} characters left out …]\n{text[-half:]}"
     return quote_lines(f"[{utc_minute(one.at)}] {who}: {text}")
 
 
-def folds_of(context: ContextSettings) -> Folds:
-    """Return how a past that has become too long is folded, as it is configured."""
-    return Folds(
+def compaction_policy(context: ContextSettings) -> CompactionPolicy:
+    """Return how a past that has become too long is compacted, as it is configured."""
+    return CompactionPolicy(
         Strategy(context.strategy),
         keep_recent=context.keep_recent,
         keep_important=context.keep_important,

@@ -150,7 +150,7 @@ class Context:
         self.upto = upto
         """The entry of the journal that its tail ends with."""
         self.label = Label()
-        """The least trusted of all that it shows, and who may hear it beyond those present."""
+        """The least trusted of all that it shows, and who may see it beyond those present."""
         self.account: ContextReader | None = None
         """What was said and read in it, once a call had to be judged by that."""
         self.stale = False
@@ -159,7 +159,7 @@ class Context:
         self.compact_prefix = prefix_wire(sections, compact=True)
 
     def learn(self, *labels: Label) -> None:
-        """Note how far what is shown now is trusted, and who may hear it."""
+        """Note how far what is shown now is trusted, and who may see it."""
         self.label = Label.join((self.label, *labels))
 
     def messages(self, profile: Profile = ANY_PROFILE) -> list[bytes]:
@@ -171,8 +171,8 @@ class Context:
 
 _AT_ONCE = 512
 """Entries read at once while a tail is filled from its end."""
-_MOST_CONTEXTS = 8
-_MOST_OWN_EDITS = 64
+_MAX_CONTEXTS = 8
+_MAX_OWN_EDITS = 64
 """After more edits of a block than this an agent is told what it says now, whoever made them."""
 _COMPACT_SUMMARY_BYTES = 1_600
 """The longest summary that a small model is given."""
@@ -225,7 +225,7 @@ class LiveAgent:
         """Keep a context as that of the turn; the one unused for longest makes room."""
         self.contexts[context.participants.key] = context
         self.contexts.move_to_end(context.participants.key)
-        while len(self.contexts) > _MOST_CONTEXTS:
+        while len(self.contexts) > _MAX_CONTEXTS:
             self.contexts.popitem(last=False)
 
 
@@ -270,7 +270,7 @@ async def enter(
         live.put(await database.read(lambda tx: load_context(tx, live, participants, budget, now)))
         return []
     live.contexts.move_to_end(participants.key)
-    context.participants = participants  # the owner alone hears the same in every room
+    context.participants = participants  # the owner alone sees the same in every room
     if context.upto == live.length and not context.stale:
         return []
     return await database.read(lambda tx: _catch_up(tx, live, context, budget, now, tell=tell))
@@ -307,7 +307,7 @@ async def _shows_too_much(tx: Connection, live: LiveAgent, context: Context) -> 
 
 
 def _fill(context: Context, entries: Sequence[journal.VisibleEntry]) -> None:
-    """Append to a tail what those present may hear."""
+    """Append to a tail what those present may see."""
     labels = {(one.trust, one.audience) for one in entries}
     context.learn(*(Label(trust, Audience.of_turn(audience)) for trust, audience in labels))
     for one in entries:
@@ -394,7 +394,7 @@ async def _summary_text(tx: Connection, summary: Summary) -> str:
 async def _first_that_fits(
     tx: Connection, live: LiveAgent, participants: Participants, budget: int
 ) -> int:
-    """Return the entry from which on a past that was never folded fits the budget."""
+    """Return the entry from which on a past that was never compacted fits the budget."""
     context = Tail(budget)
     last, size, first = live.length, 0, live.length + 1
     while last > 0 and size <= context.budget:
@@ -421,7 +421,7 @@ def _referable(seen: Sequence[VisibleBlock], participants: Participants) -> dict
 
 
 def _take_in(context: Context, seen: Sequence[VisibleBlock]) -> None:
-    """Note of blocks that a context shows who else may hear them, and how far they are trusted."""
+    """Note of blocks that a context shows who else may see them, and how far they are trusted."""
     labels = {line.label for one in seen for line in one.lines}
     labels |= {Label(audience=one.block.audience) for one in seen}
     context.learn(*(one for one in labels if one.flows_to(context.participants)))
@@ -476,9 +476,9 @@ async def _made_here(
     tx: Connection, live: LiveAgent, participants: Participants, block_id: str, since: int
 ) -> bool:
     """Tell whether the agent itself made all edits since a version, in turns that it sees here."""
-    newest = await history.edits(tx, block_id, limit=_MOST_OWN_EDITS)
+    newest = await history.edits(tx, block_id, limit=_MAX_OWN_EDITS)
     edits = [one for one in newest if one.number > since]
-    if len(edits) == _MOST_OWN_EDITS:
+    if len(edits) == _MAX_OWN_EDITS:
         return False
     for edit in edits:
         record = await journal.turn(tx, edit.turn_id) if edit.turn_id else None
@@ -584,7 +584,7 @@ def is_shown(seen: VisibleBlock) -> bool:
 
 
 def block_text(seen: VisibleBlock, participants: Participants) -> str:
-    """Return a block as a prompt shows it; nothing if those present may not hear it."""
+    """Return a block as a prompt shows it; nothing if those present may not see it."""
     return unmarked(wrapped(seen, participants))
 
 
@@ -677,7 +677,7 @@ async def held(
     first: int,
     last: int,
 ) -> list[journal.VisibleEntry]:
-    """Return what those present may hear: a summary's kept originals, then a stretch of entries."""
+    """Return what those present may see: a summary's kept originals, then a stretch of entries."""
     rows: list[journal.VisibleEntry] = []
     for seq in summary.kept if summary is not None else ():
         rows += await journal.told(tx, agent_id, seq, seq)
@@ -697,7 +697,7 @@ def audible(
     return [one for one in rows if heard[one.audience]]
 
 
-_MOST_NAMED = 20
+_MAX_NAMED = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -731,7 +731,7 @@ async def introduce(tx: Connection, constellation: str, participants: Participan
     if participants.owner_alone:
         return ""
     named: list[str] = []
-    for one in participants.people[:_MOST_NAMED]:
+    for one in participants.people[:_MAX_NAMED]:
         found = await people_at_rest.get_person(tx, constellation, one.person_id)
         if one.person_id == OWNER:
             named.append("your owner")
@@ -740,7 +740,7 @@ async def introduce(tx: Connection, constellation: str, participants: Participan
             named.append(f"{found.name} ({found.trust.value}{f'; {roles}' if roles else ''})")
         else:
             named.append("somebody unknown")
-    if (more := len(participants.people) - _MOST_NAMED) > 0:
+    if (more := len(participants.people) - _MAX_NAMED) > 0:
         named.append(f"{more} more")
     where = f" in the room {participants.room}" if participants.room is not None else ""
     # Strangers choose their names, and those of rooms.
@@ -778,7 +778,7 @@ class ContextReader:
     upto: int
     """The entry up to which the journal was taken in."""
     blocks: dict[Trust, tuple[str, ...]]
-    """What blocks say that those present may hear, by who could have written it."""
+    """What blocks say that those present may see, by who could have written it."""
     said: list[TrustedMessage] = field(default_factory=list[TrustedMessage])
     readings: list[ReadContent] = field(default_factory=list[ReadContent])
     _calls: dict[str, Call] = field(default_factory=dict[str, Call])

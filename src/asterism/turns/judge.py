@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from asterism.tools.tool import Tool
     from asterism.turns.turn import Turn
 
-_LONGEST_ARGUMENT = 500
+_MAX_ARGUMENT_LENGTH = 500
 
 
 async def judge(
@@ -321,8 +321,8 @@ def event_of(turn: Turn, key: str, wanted: CallRequest, verdict: Verdict) -> Eve
 
 
 def _short(value: Any) -> Any:
-    if isinstance(value, str) and len(value) > _LONGEST_ARGUMENT:
-        return f"{value[:_LONGEST_ARGUMENT]}… ({len(value):,} characters)"
+    if isinstance(value, str) and len(value) > _MAX_ARGUMENT_LENGTH:
+        return f"{value[:_MAX_ARGUMENT_LENGTH]}… ({len(value):,} characters)"
     return value
 
 

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from asterism.search.index import IndexKey
 
 _log = logging.getLogger(__name__)
-_MOST_IN_MEMORY = 256
-_FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0
+_MAX_IN_MEMORY = 256
+_FIRST_WAIT, _MAX_WAIT = 0.5, 30.0
 
 Serve = Callable[[str, InboxItem | None], Awaitable[int | None]]
 """Answer one item of an agent (None: whatever the store has first); return its arrival number,
@@ -98,7 +98,7 @@ class LocalLanes:
         lane = self._lane(item.agent_id)
         if lane is None:
             return
-        if lane.look or len(lane.pending) >= _MOST_IN_MEMORY:
+        if lane.look or len(lane.pending) >= _MAX_IN_MEMORY:
             lane.look = True
         else:
             lane.pending.append(item)
@@ -134,7 +134,7 @@ class LocalLanes:
                     _log.exception("lane of %s failed; trying again in %.1f s", agent_id, wait)
                     lane.look = True
                     await asyncio.sleep(wait)
-                    wait = min(wait * 2, _LONGEST_WAIT)
+                    wait = min(wait * 2, _MAX_WAIT)
         finally:
             del self._lanes[agent_id]
 
@@ -165,7 +165,7 @@ class LocalLanes:
             await asyncio.gather(*late, return_exceptions=True)
 
 
-_LONGEST_SLEEP = 60.0
+_MAX_SLEEP = 60.0
 
 
 class Pump:
@@ -177,7 +177,7 @@ class Pump:
         work: Callable[[], Awaitable[int | None]],
         clock: Clock,
         *,
-        longest_sleep: float = _LONGEST_SLEEP,
+        longest_sleep: float = _MAX_SLEEP,
     ) -> None:
         """Make a pump; `work` does what is due and returns when the next thing is, if any."""
         self._name = name
@@ -454,7 +454,7 @@ _MANY = 256
 _LOOK_AGAIN = 600_000
 """Milliseconds until all indexes are looked at, for what nobody has told of."""
 _FIRST_REST = 60_000
-_LONGEST_REST = 3_600_000
+_MAX_REST = 3_600_000
 
 
 class _Due:
@@ -647,7 +647,7 @@ class Indexing:
 
     def _lay_aside(self, error: AsterismError) -> None:
         """Leave the encoder alone for a while, and say so once."""
-        self._rest = min(max(2 * self._rest, _FIRST_REST), _LONGEST_REST)
+        self._rest = min(max(2 * self._rest, _FIRST_REST), _MAX_REST)
         self._rest_until = self._clock() + self._rest
         if self.problem is None:
             _log.warning(

@@ -31,7 +31,7 @@ _TRY_AGAIN = 1.0
 _LOOK_AROUND = 30.0
 """Seconds until a worker looks for work that nothing has told it of; that should find none."""
 _RETRY_TOPIC = "lane_retry"
-_FIRST_WAIT, _LONGEST_WAIT = 0.5, 10.0
+_FIRST_WAIT, _MAX_WAIT = 0.5, 10.0
 _A_MOMENT = 0.05
 _FIND_AGAIN = 0.25
 """Seconds between tries to find a server that is away."""
@@ -248,7 +248,7 @@ class ProcrastinateLanes:
             await self._end_earlier(job)
             await self._work(job.agent_id)
         except Exception as error:
-            wait = min(_FIRST_WAIT * 2 ** min(job.attempts, 16), _LONGEST_WAIT)
+            wait = min(_FIRST_WAIT * 2 ** min(job.attempts, 16), _MAX_WAIT)
             if isinstance(error, AsterismError):
                 log.warning("lane of %s waits %.1f s: %s", job.agent_id, wait, error)
             else:

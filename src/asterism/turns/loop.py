@@ -113,7 +113,7 @@ async def _think(turn: Turn) -> Outcome:
 
 
 async def _make_room(turn: Turn) -> None:
-    """Fold old turns if the tail has outgrown its budget, or the window of the agent's model."""
+    """Compact old turns if the tail has outgrown its budget, or the window of the agent's model."""
     context, services = turn.context, turn.services
     # A past from before there were summaries, or an imported one, of which not all is shown.
     cut_off = not context.saved and context.epoch.first_seq > 1 and not context.epoch.summary
@@ -221,7 +221,7 @@ def _tell_fault(turn: Turn, step: int, fault: str, misses: int) -> None:
 def _fit(turn: Turn, profile: Profile, too_long: int) -> None:
     """Send less of the past, where the model's window is known or found to be smaller.
 
-    What is left out now is folded before the next turn.
+    What is left out now is compacted before the next turn.
     """
     tail = turn.context.tail
     while turn.squeezed < too_long or (

@@ -236,7 +236,7 @@ def _narrow(schema: dict[str, Any], allowed: Sequence[Sequence[str]]) -> None:
 REPEATED = "repeated"
 """The rule that every agent has: not the same call to the outside twice in a row."""
 ANY_OPERATION = "*"
-_MOST_WAYS = 200
+_MAX_WAYS = 200
 """How many ways on are looked at, at most."""
 _QUOTED = 200
 """How much of a former result is quoted."""
@@ -299,7 +299,7 @@ class RuleCheck:
             return list(wanted)
         found: set[str] = set()
         ways, seen = deque([self.trail.made]), set[tuple[str, ...]]()
-        while ways and len(seen) < _MOST_WAYS and not found.issuperset(wanted):
+        while ways and len(seen) < _MAX_WAYS and not found.issuperset(wanted):
             made = ways.popleft()
             look = replace(self, trail=CallHistory(made), pending=())
             for name in self.tools:

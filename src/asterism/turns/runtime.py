@@ -45,11 +45,11 @@ from asterism.types.turns import (
 )
 
 _log = logging.getLogger(__name__)
-_MOST_LIVE_BYTES = 48 * 1024 * 1024
-_MOST_LIVE = 4_096
+_MAX_LIVE_BYTES = 48 * 1024 * 1024
+_MAX_LIVE = 4_096
 LOOK_AGAIN = 2.0
 """Seconds after which workers that share a database look again: a notice can be lost."""
-_MOST_OF_A_REASON = 1_000
+_MAX_REASON_LENGTH = 1_000
 """Characters of a reason that fit into a notice; the store has all of it."""
 
 
@@ -449,7 +449,7 @@ class Runtime:
             live.counted = size
 
     def _make_room(self) -> None:
-        while self._live and (self._live_bytes > _MOST_LIVE_BYTES or len(self._live) > _MOST_LIVE):
+        while self._live and (self._live_bytes > _MAX_LIVE_BYTES or len(self._live) > _MAX_LIVE):
             agent_id = next(iter(self._live))
             if any(turn.agent.id == agent_id for turn, _ in self._running.values()):
                 self._live.move_to_end(agent_id)
@@ -522,7 +522,7 @@ class Runtime:
                 return await _outcome_at_rest(tx, turn_id) or _raise_unknown(turn_id)
             if self._database.distributed:
                 # Whoever works at it may have written nothing of it yet.
-                await tx.notify("stop", f"{turn_id} {kept[:_MOST_OF_A_REASON]}")
+                await tx.notify("stop", f"{turn_id} {kept[:_MAX_REASON_LENGTH]}")
             return None
 
         stands = await self._database.write(work)
@@ -681,7 +681,7 @@ class HaltWatch:
 
 _ANNOUNCE = 10.0
 _SEND = 0.05
-_LONGEST_PAYLOAD = 6_000
+_MAX_PAYLOAD_LENGTH = 6_000
 
 
 class Bridge:
@@ -717,9 +717,9 @@ class Bridge:
     def _forward(self, signal: Signal) -> None:
         data = signal.data
         text = data.get("text")
-        if isinstance(text, str) and len(text) > _LONGEST_PAYLOAD // 4:
+        if isinstance(text, str) and len(text) > _MAX_PAYLOAD_LENGTH // 4:
             # A watcher elsewhere reads the whole of it in the journal.
-            data = {**data, "text": text[: _LONGEST_PAYLOAD // 4], "cut": True}
+            data = {**data, "text": text[: _MAX_PAYLOAD_LENGTH // 4], "cut": True}
         payload = orjson.dumps([self._me, signal.agent_id, signal.turn_id, signal.kind, data])
         if len(payload) <= 7_900:
             self._put("signal", payload.decode())

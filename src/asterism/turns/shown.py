@@ -196,9 +196,9 @@ def _section_line(section: Section, *, cached: bool) -> ShownLine:
 
 
 def _message_line(one: journal.VisibleEntry, first_seq: int, *, cached: bool) -> ShownLine:
-    why = "of the conversation since the last folding"
+    why = "of the conversation since the last compaction"
     if one.seq < first_seq:
-        why = "kept in full when older messages were folded"
+        why = "kept in full when older messages were compacted"
     return ShownLine(
         part=one.kind.value,
         origin=f"{one.turn_id}/{one.key}",

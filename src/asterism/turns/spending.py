@@ -44,7 +44,7 @@ _ADDED_TOKENS = 1_024
 # In the wire form quotes inside of texts are escaped, so neither can be part of what somebody said.
 _IMAGE = b'"image_url":'
 _IMAGE_DATA = re.compile(rb'"url":\s*"(data:[^"]*)"')
-_MOST_GAUGES = 4_096
+_MAX_GAUGES = 4_096
 _LET_GO = 1.0
 _GRACE_MS = 60_000
 _SWEEP_EVERY_MS = 600_000
@@ -198,7 +198,7 @@ class TurnBudget:
             key = (self._payer.agent_id, held.charge.model)
             gauges[key] = _Gauge(count, _mark(request, count), usage.input)
             gauges.move_to_end(key)
-            if len(gauges) > _MOST_GAUGES:
+            if len(gauges) > _MAX_GAUGES:
                 gauges.popitem(last=False)
 
     def release(self, hold: Hold | None) -> None:

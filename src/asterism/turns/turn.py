@@ -76,11 +76,11 @@ from asterism.types.turns import (
 
 T = TypeVar("T")
 
-_FIRST_WAIT, _LONGEST_WAIT = 0.25, 5.0
+_FIRST_WAIT, _MAX_WAIT = 0.25, 5.0
 EMPTY_ANSWER = "(The model gave an empty answer.)"
 WITHHELD = (
     f"{MARK} It is time for something that you had planned, but not everyone who is here now "
-    "may hear it. The owner has been told."
+    "may see it. The owner has been told."
 )
 
 
@@ -369,7 +369,7 @@ class Turn:
             self.stage(EntryKind.ONCE, f"{decision['key']}/decision", item.body, at=item.at)
 
     def _learn_again(self, entry: Entry) -> None:
-        """Know of a result from before a crash how far it is trusted, and who may hear it."""
+        """Know of a result from before a crash how far it is trusted, and who may see it."""
         if entry.meta and (entry.kind is EntryKind.RESULT or entry.key.endswith("/effect")):
             kept = ResultMeta.from_json(entry.meta)
             self.context.learn(
@@ -384,7 +384,7 @@ class Turn:
 
     @property
     def source(self) -> Source:
-        """What whatever is written in this turn comes from, who may hear it, how trusted it is."""
+        """What whatever is written in this turn comes from, who may see it, how trusted it is."""
         context = self.context
         return Source((), context.participants.after(context.label.audience), context.label.trust)
 
@@ -417,7 +417,7 @@ class Turn:
         self.notify_owner(
             "plan.withheld",
             f"{self.agent.name} was not told what it had planned, since others are in the room "
-            f"now who may not hear it: {text_of(item.body)}",
+            f"now who may not see it: {text_of(item.body)}",
         )
         return message_wire("user", WITHHELD)
 
@@ -616,7 +616,7 @@ class Turn:
                 # The turn pauses and nothing of it is lost: it goes on when there is room again.
                 self.publish("waiting", {"why": problem.message})
                 await asyncio.sleep(wait)
-                wait = min(wait * 2, _LONGEST_WAIT)
+                wait = min(wait * 2, _MAX_WAIT)
 
     async def _commit(self, page: PendingWrites) -> Draft | None:
         live, base = self.live, self.live.length

@@ -155,10 +155,10 @@ class Schedule:
     """Where the answer goes: where the matter came from."""
     created_at: int
     participants: str | None = None
-    """Who was present when it was made, as JSON: they hear what comes of it. None: the owner."""
+    """Who was present when it was made, as JSON: they see what comes of it. None: the owner."""
 
 
-LARGEST_IMAGE = 10 * 1024 * 1024
+MAX_IMAGE = 10 * 1024 * 1024
 _KINDS = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -179,9 +179,9 @@ class Blob:
 
 def image(body: bytes) -> Blob:
     """Return an image as a blob, or raise `InvalidInput` if models could not see it."""
-    if len(body) > LARGEST_IMAGE:
+    if len(body) > MAX_IMAGE:
         raise InvalidInput(
-            f"The image has {len(body) / 1e6:.1f} MB, and at most {LARGEST_IMAGE >> 20} MiB can be "
+            f"The image has {len(body) / 1e6:.1f} MB, and at most {MAX_IMAGE >> 20} MiB can be "
             "taken. Make it smaller. Nothing was stored."
         )
     kind = next((kind for magic, kind in _KINDS if body.startswith(magic)), "")
@@ -189,8 +189,8 @@ def image(body: bytes) -> Blob:
         kind = "image/webp"
     if not kind:
         raise InvalidInput(
-            f"The {len(body):,} bytes are no image that models can see: PNG, JPEG, GIF or WebP is "
-            "needed. Convert it. Nothing was stored."
+            f"The {len(body):,} bytes are not an image that models can see: PNG, JPEG, GIF or WebP "
+            "is needed. Convert it. Nothing was stored."
         )
     return Blob(hashlib.sha256(body).hexdigest(), kind, body)
 
@@ -426,7 +426,7 @@ def _stored(form: Mapping[str, Any]) -> Rule:
 
 
 OWNER = "owner"
-"""The id of the constellation's owner, who may hear everything, and the role that says so."""
+"""The id of the constellation's owner, who may see everything, and the role that says so."""
 _UNCHANGED = "Nothing was changed."
 
 
@@ -505,10 +505,10 @@ class Participant:
 
 @dataclass(frozen=True, slots=True)
 class Audience:
-    """Who may hear a memory: whoever is named by a word of *every* clause.
+    """Who may see a memory: whoever is named by a word of *every* clause.
 
     A clause such as `person:anna|role:family` names people one way or another; what was made from
-    two memories may be heard only by those who may hear both, so audiences meet by joining clauses.
+    two memories may be heard only by those who may see both, so audiences meet by joining clauses.
     As text: words joined by `|`, clauses joined by `&`.
     """
 
@@ -522,10 +522,10 @@ class Audience:
 
     @staticmethod
     def intersection(audiences: Iterable[Audience]) -> Audience:
-        """Return who may hear all of these."""
+        """Return who may see all of these."""
         clauses = {clause for one in audiences for clause in one.clauses if "public" not in clause}
         if _OWNER_CLAUSE in clauses:
-            return OWNER_ONLY  # whoever else is named, only the owner may hear all
+            return OWNER_ONLY  # whoever else is named, only the owner may see all
         # A clause that names more people than another adds nothing to it.
         kept = [one for one in clauses if not any(other < one for other in clauses)]
         return Audience(tuple(sorted(kept, key=sorted)))
@@ -555,12 +555,12 @@ class Audience:
 
     @staticmethod
     def of_turn(text: str | None) -> Audience:
-        """Return who may hear what was said in a turn; where nothing is stored, the owner alone."""
+        """Return who may see what was said in a turn; where nothing is stored, the owner alone."""
         return Audience.read(text) if text else OWNER_ONLY
 
     @property
     def public(self) -> bool:
-        """Whether everybody may hear it."""
+        """Whether everybody may see it."""
         return not self.clauses
 
 
@@ -594,7 +594,7 @@ OWNER_ONLY = Audience((_OWNER_CLAUSE,))
 
 @dataclass(frozen=True, slots=True)
 class Participants:
-    """Who is present in a turn: what an agent sees is what all of them may hear."""
+    """Who is present in a turn: what an agent sees is what all of them may see."""
 
     people: tuple[Participant, ...] = (Participant(OWNER, frozenset({OWNER})),)
     room: str | None = None
@@ -602,10 +602,10 @@ class Participants:
 
     def __post_init__(self) -> None:
         if not self.people:
-            raise ValueError("Nobody is present, so nobody can be asked what they may hear.")
+            raise ValueError("Nobody is present, so nobody can be asked what they may see.")
 
     def can_see(self, audience: Audience) -> bool:
-        """Tell whether everyone present may hear what has this audience.
+        """Tell whether everyone present may see what has this audience.
 
         What is for a room is for those who are in it: who planned something there, and has left
         since, hears it no more.
@@ -617,7 +617,7 @@ class Participants:
         )
 
     def without(self, audience: Audience) -> tuple[str, ...]:
-        """Return the ids of those present who may not hear what has this audience."""
+        """Return the ids of those present who may not see what has this audience."""
         return tuple(
             one.person_id
             for one in self.people
@@ -631,7 +631,7 @@ class Participants:
 
     @property
     def audience(self) -> Audience:
-        """Who may hear what is said here."""
+        """Who may see what is said here."""
         if self.owner_alone:
             return OWNER_ONLY  # in a room, too: what they see there is not for those who come later
         if self.room is not None:
@@ -639,10 +639,10 @@ class Participants:
         return Audience((frozenset(f"person:{one.person_id}" for one in self.people),))
 
     def after(self, heard: Audience) -> Audience:
-        """Return who may hear what is said here by somebody who has `heard` that.
+        """Return who may see what is said here by somebody who has `heard` that.
 
-        Those who are present hear it anyway. Whoever else may hear what is said here, such as those
-        who enter the room later, must have been allowed to hear all that it may be made of.
+        Those who are present hear it anyway. Whoever else may see what is said here, such as those
+        who enter the room later, must have been allowed to see all that it may be made of.
         """
         if heard.public or self.owner_alone:
             return self.audience
@@ -653,7 +653,7 @@ class Participants:
     def wire(self, planned: Audience | None = None, trust: Trust = Trust.OWNER) -> str | None:
         """Return who is present as JSON, as it waits in the inbox; None: the owner alone.
 
-        With `planned`, also who may hear what waits there: others may be in the room by then. With
+        With `planned`, also who may see what waits there: others may be in the room by then. With
         `trust`, how far it is trusted, if less than whoever speaks.
         """
         if self.room is None and self.owner_alone and trust is Trust.OWNER:
@@ -670,7 +670,7 @@ class Participants:
 
     @property
     def key(self) -> str:
-        """A text that is the same for companies that may hear the same; `from_key` reads it."""
+        """A text that is the same for companies that may see the same; `from_key` reads it."""
         if self.owner_alone:
             return OWNER
         people = sorted(
@@ -703,7 +703,7 @@ def planned_for(participants: str | None) -> Audience | None:
 
 
 def audience_of(participants: str | None) -> Audience:
-    """Return who may hear what is said or planned among those that `Participants.wire` names."""
+    """Return who may see what is said or planned among those that `Participants.wire` names."""
     if participants is None:
         return OWNER_ONLY
     told: dict[str, Any] = orjson.loads(participants)

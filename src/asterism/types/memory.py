@@ -149,7 +149,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where what is written comes from: all that it was made of, who may hear it, how trusted."""
+    """Where what is written comes from: all that it was made of, who may see it, how trusted."""
 
     origins: tuple[Origin, ...]
     audience: Audience = PUBLIC
@@ -157,7 +157,7 @@ class Source:
 
     @property
     def label(self) -> Label:
-        """How far it is trusted, and who may hear it."""
+        """How far it is trusted, and who may see it."""
         return Label(self.trust, self.audience)
 
 

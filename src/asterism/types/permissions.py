@@ -445,7 +445,7 @@ class Answer:
     effects: str | None = None
     """With other arguments, what the call does with these, as JSON; None: as it was asked."""
     label: Label = field(default_factory=Label)
-    """How far what they say is trusted, and who may hear it."""
+    """How far what they say is trusted, and who may see it."""
 
 
 def write_effects(effects: Iterable[Effect]) -> str:

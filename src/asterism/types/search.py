@@ -12,9 +12,9 @@ DOMAINS = ("messages", "passages", "documents", "blocks", "summaries")
 """Where can be searched: what was said, what agents keep, what sources hold, and what a context
 is made of."""
 ROLES = ("user", "assistant")
-MOST_HITS = 1_000
+MAX_HITS = 1_000
 """How many hits one search returns at most; `offset` leads on."""
-MOST_NEIGHBOURS = 50
+MAX_NEIGHBOURS = 50
 
 
 class HitKind(StrEnum):
@@ -90,8 +90,8 @@ class Query:
         if self.role is not None and self.role not in ROLES:
             raise InvalidInput(f"Nobody speaks as {self.role!r}. There are: {', '.join(ROLES)}.")
         for name, value, least, most in (
-            ("limit", self.limit, 1, MOST_HITS),
-            ("neighbours", self.neighbours, 0, MOST_NEIGHBOURS),
+            ("limit", self.limit, 1, MAX_HITS),
+            ("neighbours", self.neighbours, 0, MAX_NEIGHBOURS),
         ):
             if not least <= value <= most:
                 raise InvalidInput(

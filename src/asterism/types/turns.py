@@ -403,7 +403,7 @@ class TurnRecord:
     usage: Usage = field(default_factory=Usage)
     error: str | None = None
     audience: str | None = None
-    """Who may hear what was said in it; None: the owner."""
+    """Who may see what was said in it; None: the owner."""
     trust: str | None = None
     """The least trusted content that was in its context; None: the owner's."""
     arrived_at: int | None = None
@@ -642,17 +642,17 @@ class Notice:
     at: int
 
 
-LONGEST_MESSAGE = 1_000_000
-_LONGEST_FIELD = 10_000
+MAX_MESSAGE_LENGTH = 1_000_000
+_MAX_FIELD_LENGTH = 10_000
 
 
 def check_text(text: str) -> str:
     """Return a message's text, or raise `InvalidInput` if it cannot be taken."""
     if not text.strip():
         raise InvalidInput("The message is empty. Write something; nothing was stored.")
-    if len(text) > LONGEST_MESSAGE:
+    if len(text) > MAX_MESSAGE_LENGTH:
         raise InvalidInput(
-            f"The message has {len(text):,} characters, and at most {LONGEST_MESSAGE:,} can be "
+            f"The message has {len(text):,} characters, and at most {MAX_MESSAGE_LENGTH:,} can be "
             "taken. Send it in parts. Nothing was stored."
         )
     if not _is_unicode(text):
@@ -663,7 +663,7 @@ def check_text(text: str) -> str:
     return text
 
 
-def check_field(name: str, value: str | None, longest: int = _LONGEST_FIELD) -> None:
+def check_field(name: str, value: str | None, longest: int = _MAX_FIELD_LENGTH) -> None:
     """Raise `InvalidInput` unless a text beside a message can be kept as it is."""
     if value is None:
         return
@@ -846,8 +846,8 @@ class Strategy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Folds:
-    """How an owner wants a past that has become too long to be folded."""
+class CompactionPolicy:
+    """How an owner wants a past that has become too long to be compacted."""
 
     strategy: Strategy = Strategy.SUMMARY
     keep_recent: int = 8
@@ -915,7 +915,7 @@ _SOURCES = {
 def summary_message(
     summary_id: str, text: str, first_at: int, last_at: int, messages: int, trust: Trust
 ) -> bytes:
-    """Return the message that stands in the context for what was folded."""
+    """Return the message that stands in the context for what was compacted."""
     of = _SOURCES.get(trust)
     caution = f"; parts were {of}" if of else ""
     count = f"{messages:,} earlier message{'s' * (messages != 1)}"

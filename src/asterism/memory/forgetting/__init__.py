@@ -56,7 +56,7 @@ class Forgetting:
     turns: tuple[str, ...] = ()
     """By id: the message and all that was said and written because of it."""
     persons: tuple[str, ...] = ()
-    """By id: what they said, what only they may hear, their names and accounts."""
+    """By id: what they said, what only they may see, their names and accounts."""
     sources: tuple[str, ...] = ()
     """By id: the documents that were read, not the files that they were read from."""
     blocks: tuple[str, ...] = ()

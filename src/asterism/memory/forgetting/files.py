@@ -327,7 +327,7 @@ def _sweep_file(
     try:
         text = body.decode()
     except UnicodeDecodeError:
-        held = "holds it and is no text. Remove it if it may go."
+        held = "holds it and is not text. Remove it if it may go."
         if told := held if redactor.in_bytes(body) else search_binary(body, redactor):
             result.left.append(f"{_safe_name(name, redactor)} {told}")
         return result

@@ -279,7 +279,7 @@ class RowRemover:
     # -- persons -------------------------------------------------------------------------------
 
     async def person(self, person_id: str) -> None:
-        """Remove what a person said, what nobody else may hear, and who they are."""
+        """Remove what a person said, what nobody else may see, and who they are."""
         who = (self._constellation, person_id)
         accounts = await self._accounts(person_id)
         names = await self.ids("persons", "name", "constellation = ? AND id = ?", who)
@@ -309,7 +309,7 @@ class RowRemover:
         return [(row[0], row[1]) for row in rows]
 
     async def _turns_of(self, person_id: str, accounts: Sequence[tuple[str, str]]) -> list[str]:
-        """Return the turns that a person's messages opened, and those only they may hear."""
+        """Return the turns that a person's messages opened, and those only they may see."""
         turns = set(await self._only_for("turns", person_id))
         known = {(channel, sender) for channel, sender in accounts}
         rows = await self._tx.all(
@@ -325,7 +325,7 @@ class RowRemover:
         return sorted(turns)
 
     async def _only_for(self, table: str, person_id: str) -> list[str]:
-        """Return the rows that nobody but the owner and this person may hear."""
+        """Return the rows that nobody but the owner and this person may see."""
         if "audience" not in self._present.get(f"{self._schema}{table}", {}):
             return []
         whose = (
@@ -371,7 +371,7 @@ class RowRemover:
 
 
 def edit_filter(turns: frozenset[str], persons: Sequence[str]) -> Choice:
-    """Return which edits of blocks go: those made in turns, and what only persons may hear."""
+    """Return which edits of blocks go: those made in turns, and what only persons may see."""
     alone = [frozenset({f"person:{person_id}"}) for person_id in persons]
 
     def chosen(edit: EditRow) -> bool:

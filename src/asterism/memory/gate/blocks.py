@@ -32,7 +32,7 @@ from asterism.memory.gate.rows import (
     set_share,
     update_block,
 )
-from asterism.memory.gate.writer import Writer, by_owner, hears, judge, resource_for
+from asterism.memory.gate.writer import Writer, by_owner, can_see, judge, resource_for
 from asterism.memory.lines import EditStamp, carry, make, refuse_if_lost, splice
 from asterism.memory.schemas import read_schema, schema_wire
 from asterism.permissions import Act, Resource
@@ -117,7 +117,7 @@ async def create(
         description: What it is for; models read it.
         limit: The most characters it may hold.
         permission: What its owner may do to it.
-        audience: Who may hear it; with an agent, at most those who may hear what is said.
+        audience: Who may see it; with an agent, at most those who may see what is said.
         pinned: Whether a working block is seen.
         updates: Of another replica (`export_updates`), of which this block shall be one more.
     """
@@ -203,7 +203,7 @@ async def ensure(
             if found is None:
                 raise
     block = block_of(found)
-    if not hears(writer, block.audience):
+    if not can_see(writer, block.audience):
         raise Conflict(f"The label {label!r} cannot be used here; choose another.")
     judge(writer, Act.READ, await resource_for(tx, writer, found), f"read block {label!r}")
     return block, False
@@ -287,7 +287,7 @@ async def write(
     block = block_of(row)
     act = act_of(write, block)
     resource = await resource_for(tx, writer, row)
-    if resource.permission is None or not hears(writer, block.audience):
+    if resource.permission is None or not can_see(writer, block.audience):
         raise NotFound(f"There is no block {row.label!r}. Nothing was changed.")
     # What is refused anyway is refused first; a person is asked only about what would work.
     judge(replace(writer, consent=True), act, resource, "")
@@ -379,7 +379,7 @@ class OpenBlock:
     block: Block
     lines: list[Line]
     is_visible_edit: list[bool]
-    """Which of the lines the writer hears."""
+    """Which of the lines the writer sees."""
     content: BlockContent
 
     @staticmethod
@@ -401,7 +401,7 @@ class OpenBlock:
 
     @property
     def sees_all(self) -> bool:
-        """Whether the writer hears every line."""
+        """Whether the writer sees every line."""
         return all(self.is_visible_edit)
 
     def stamp(self, label: Label | None = None) -> EditStamp:
@@ -516,7 +516,7 @@ async def _meant(target: OpenBlock, write: Undo | Redo | Revert) -> EditRow:
     tx, block_id, label = target.tx, target.row.id, target.block.label
 
     def is_visible_edit(edit: EditRow) -> bool:
-        return hears(target.writer, history.read_source(edit.source).audience)
+        return can_see(target.writer, history.read_source(edit.source).audience)
 
     def fits(edit: EditRow, stands: bool) -> bool:
         return stands and is_visible_edit(edit)
@@ -607,7 +607,7 @@ async def _merge(target: OpenBlock, write: Merge) -> PendingEdit:
 
 
 def label_of_merged(writer: Writer) -> Label:
-    """Return the label of lines that another replica brings, which do not say who hears them."""
+    """Return the label of lines that another replica brings, which do not say who sees them."""
     audience = writer.source.audience
     return Label(writer.source.trust, OWNER_ONLY if audience.public else audience)
 
@@ -656,13 +656,13 @@ async def _describe(target: OpenBlock, write: Describe) -> PendingEdit:
 
 
 def _refuse_telling(target: OpenBlock) -> None:
-    """Refuse words that more people would read than may hear what is said here."""
+    """Refuse words that more people would read than may see what is said here."""
     if by_owner(target.writer):
         return
     if target.block.audience & target.writer.source.audience != target.block.audience:
         raise NotAllowed(
-            f"Everyone who hears of block {target.block.label!r} reads its label and description, "
-            "and not all of them may hear what is said here. Nothing was changed."
+            f"Everyone who sees block {target.block.label!r} reads its label and description, "
+            "and not all of them may see what is said here. Nothing was changed."
         )
 
 

@@ -110,11 +110,11 @@ async def plant(
     lines: Sequence[SourcedLine],
     **given: Unpack[BlockOptions],
 ) -> Block:
-    """Make a block whose lines keep who may hear them, their trust and their origins.
+    """Make a block whose lines keep who may see them, their trust and their origins.
 
     Args:
         tx: The transaction.
-        writer: Who makes it: the owner, since who may hear what is decided here.
+        writer: Who makes it: the owner, since who may see what is decided here.
         owner_id: The agent it shall belong to.
         label: What it is called.
         kind: What its history says of it: `fork` or `import`.

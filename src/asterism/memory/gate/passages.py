@@ -240,7 +240,7 @@ def _wish(write: PassageWrite, archive: PassageOwner, old: Passage | None = None
 
 
 async def _holding(tx: Connection, writer: Writer, archive_id: str, passage_id: str) -> Passage:
-    """Return a passage that whoever writes may hear, and that still holds."""
+    """Return a passage that whoever writes may see, and that still holds."""
     found = await passages.get(tx, writer.constellation, passage_id)
     if (
         found is None

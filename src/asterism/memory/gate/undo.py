@@ -16,7 +16,7 @@ from asterism.memory.edits import BlockContent, act_of
 from asterism.memory.gate import blocks
 from asterism.memory.gate.blocks import OpenBlock, PendingEdit, prepare
 from asterism.memory.gate.rows import change_passages, hold_archive, lock_block, passages_changed
-from asterism.memory.gate.writer import Writer, by_owner, hears, judge, resource_for
+from asterism.memory.gate.writer import Writer, by_owner, can_see, judge, resource_for
 from asterism.memory.history import (
     UNDOES,
     BlockPast,
@@ -232,7 +232,7 @@ async def _opened(
         raise NotFound("The block was put away meanwhile. Nothing was changed.")
     resource = await resource_for(tx, writer, row)
     block = block_of(row)
-    if resource.permission is None or not hears(writer, block.audience):
+    if resource.permission is None or not can_see(writer, block.audience):
         raise NotFound(f"There is no block {row.label!r}. Nothing was changed.")
     judge(writer, act, resource, f"{what} block {row.label!r}")
     return OpenBlock.of(tx, writer, row, block)
@@ -424,7 +424,7 @@ async def _revert_passage(
 
 async def _judge_passage(tx: Connection, writer: Writer, passage: Passage) -> None:
     archive = await passages.archive(tx, writer.constellation, passage.archive_id)
-    if archive is None or not hears(writer, passage.source.audience):
+    if archive is None or not can_see(writer, passage.source.audience):
         raise NotFound(
             f"There is no passage {passage.id!r} here. Do this when you talk with the owner alone. "
             "Nothing was changed."
@@ -485,7 +485,7 @@ def _least(one: str, other: str) -> str:
 
 
 _MARKS = {"audience": _meeting, "trust": _least}
-"""What a text gets that is made of both: nobody may hear more of it than they could before."""
+"""What a text gets that is made of both: nobody may see more of it than they could before."""
 
 
 def _without(column: str, was: Any, made: Any, now: Any) -> Any:

@@ -38,7 +38,7 @@ class Writer:
     actor: Actor
     constellation: str
     source: Source
-    """What it comes from, who may hear it, how far it is trusted."""
+    """What it comes from, who may see it, how far it is trusted."""
     now: int
     agent_id: str | None = None
     """The agent as which it is written: what it may see and do counts. None: the owner."""
@@ -89,7 +89,7 @@ class Writer:
         )
 
     def saying(self, source: Source) -> Self:
-        """Return the same writer with something that comes from elsewhere, or others may hear."""
+        """Return the same writer with something that comes from elsewhere, or others may see."""
         return replace(self, source=source)
 
 
@@ -114,12 +114,12 @@ def judge(writer: Writer, act: Act, resource: Resource, what: str) -> None:
 
 
 def by_owner(writer: Writer) -> bool:
-    """Tell whether the owner writes, or a rule of theirs, who hear everything."""
+    """Tell whether the owner writes, or a rule of theirs, who see everything."""
     return writer.actor.kind in (OWNER, "system")
 
 
-def hears(writer: Writer, audience: Audience) -> bool:
-    """Tell whether a writer hears what has this audience, with those who are present."""
+def can_see(writer: Writer, audience: Audience) -> bool:
+    """Tell whether a writer sees what has this audience, with those who are present."""
     return by_owner(writer) or writer.participants.can_see(audience)
 
 

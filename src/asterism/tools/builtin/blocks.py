@@ -81,7 +81,7 @@ def _tool_errors(ctx: ToolContext) -> Generator[list[VisibleBlock]]:
 
 
 def _quote_lines(ctx: ToolContext, seen: VisibleBlock) -> None:
-    """Let the turn know of the lines that its model now reads, who may hear and trust them."""
+    """Let the turn know of the lines that its model now reads, who may see and trust them."""
     block = seen.block
     ctx.quotes(
         Source((), block.audience & line.label.audience, line.label.trust)

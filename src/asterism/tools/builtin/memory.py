@@ -21,7 +21,7 @@ from asterism.memory.words import words
 from asterism.store import documents, journal, summaries
 from asterism.store.database import Connection
 from asterism.store.journal import VisibleEntry
-from asterism.store.summaries import MayHear
+from asterism.store.summaries import CanSee
 from asterism.times import DAY, day_text, days_text, read_iso, to_datetime, to_ms
 from asterism.tools.builtin.arguments import OPERATION, TEXT, WORD, also, null_as
 from asterism.tools.tool import NeedsApproval, Tool, ToolContext, tool
@@ -29,7 +29,7 @@ from asterism.types.agents import Audience, Participants, Trust
 from asterism.types.documents import DocumentSource
 from asterism.types.memory import AppendPassage, Insert, Passage, Retract, Source, Tag
 from asterism.types.permissions import Effect, EffectKind, ToolEffect
-from asterism.types.search import DOMAINS, MOST_HITS, Hit, HitKind, Query
+from asterism.types.search import DOMAINS, MAX_HITS, Hit, HitKind, Query
 from asterism.types.turns import Summary, spoken
 
 # -- quoting what a search has found ---------------------------------------------------------------
@@ -285,7 +285,7 @@ async def search(
             role=role or None,
             since=_read_moment(since, ctx.now, last=False),
             until=_read_moment(until, ctx.now, last=True),
-            limit=max_hits + _EXTRA_HITS if fuzzy else MOST_HITS,
+            limit=max_hits + _EXTRA_HITS if fuzzy else MAX_HITS,
         )
         result = await ctx.search(wanted)
     except StoreError:
@@ -439,7 +439,7 @@ def _entry_source(entry: VisibleEntry) -> Source:
 
 
 async def _visible_summary(
-    tx: Connection, agent_id: str, can_see: MayHear, summary_id: str
+    tx: Connection, agent_id: str, can_see: CanSee, summary_id: str
 ) -> Summary | None:
     """Return a summary if it is the agent's own and may be heard."""
     summary = await summaries.get(tx, summary_id)
@@ -448,7 +448,7 @@ async def _visible_summary(
     return summary
 
 
-async def _earlier_summary(tx: Connection, summary: Summary, can_see: MayHear) -> str:
+async def _earlier_summary(tx: Connection, summary: Summary, can_see: CanSee) -> str:
     """Return what tells of the summary before, which this one took in."""
     former = await summaries.latest(tx, summary.agent_id, summary.participants, summary.first_seq)
     if former is None or not can_see(former.audience):

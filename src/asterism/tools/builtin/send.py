@@ -178,7 +178,7 @@ def _account_of(ctx: ToolContext, person: Person) -> Account | None:
 
 
 async def _ask_unless_visible(ctx: ToolContext, person: Person, content: str) -> None:
-    """Ask the owner before somebody is told what is made of things that they may not hear."""
+    """Ask the owner before somebody is told what is made of things that they may not see."""
     if person.id == OWNER:
         return
     participants: Participants = await people.participants(

@@ -406,7 +406,7 @@ def _apply_landlock(plan: Plan) -> None:
 
 
 def _set_limits(plan: Plan) -> None:
-    """Set what one process may use; a soft limit first, so that it hears of it."""
+    """Set what one process may use; a soft limit first, so that it sees it."""
     cpu, memory = plan["cpu_seconds"], plan["memory"]
     for kind, soft, hard in (
         (resource.RLIMIT_CPU, cpu, cpu + 2),
