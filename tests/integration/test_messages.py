@@ -91,7 +91,7 @@ async def test_a_model_that_cannot_see_is_told_so(tmp_path: Path):
 @pytest.mark.parametrize(
     ("image", "told"),
     [
-        (b"", "0 bytes are no image"),
+        (b"", "0 bytes are not an image"),
         (b"<svg/>", "PNG, JPEG, GIF or WebP"),
         (PNG + bytes(11 << 20), "at most 10 MiB"),
     ],
@@ -150,7 +150,7 @@ async def test_a_model_that_cannot_keep_to_it_is_told_on(tmp_path: Path):
 async def test_what_is_no_schema_is_refused(tmp_path: Path, schema: dict[str, Any]):
     async with opened(tmp_path, ScriptedModel()) as home:
         await home.agents.create("aria")
-        with pytest.raises(InvalidInput, match=r"The schema is not JSON.* Nothing was stored\."):
+        with pytest.raises(InvalidInput, match=r"The schema is not (JSON|a valid JSON schema).* Nothing was stored\."):
             await home.agents.send("aria", "hello", schema=schema)
 
 
