@@ -298,7 +298,7 @@ NOWHERE = (
     ("arguments", "told"),
     [
         (("--image", "nowhere.png"), NOWHERE.format("nowhere.png")),
-        (("--image", "asterism.toml"), "are no image that models can see"),
+        (("--image", "asterism.toml"), "are not an image that models can see"),
         (("--schema", "nowhere.json"), NOWHERE.format("nowhere.json")),
         (("--schema", "asterism.toml"), "cannot be read: it is not JSON"),
         (("--schema", "list.json"), "it holds no JSON object"),

@@ -102,7 +102,7 @@ def test_servers_are_taken_over(asterism: Command, installed: Installed, tmp_pat
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "is no JSON"),
+        ("{", "is not JSON"),
         ("[]", 'neither "mcpServers" nor "servers"'),
         (json.dumps({"mcpServers": 7}), 'neither "mcpServers" nor "servers"'),
     ],

@@ -245,7 +245,7 @@ def read_foreign(path: Path) -> list[ImportedServer]:
     try:
         found: Any = orjson.loads(_strict(text))
     except orjson.JSONDecodeError as error:
-        raise InvalidInput(f"{path} is no JSON ({error}). Nothing was imported.") from None
+        raise InvalidInput(f"{path} is not JSON ({error}). Nothing was imported.") from None
     servers = _servers_in(found)
     if servers is None:
         raise InvalidInput(
@@ -280,7 +280,7 @@ def _one(given_name: str, given: object, folder: Path) -> ImportedServer:
     if not SERVER_NAME.fullmatch(name):
         return ImportedServer(given_name, refused="its name has none of a-z, A-Z and 0-9")
     if not isinstance(given, dict):
-        return ImportedServer(name, refused="it is no JSON object")
+        return ImportedServer(name, refused="it is not a JSON object")
     server = cast("dict[str, Any]", given)
     kind = str(server.get("type") or server.get("transport") or "")
     if kind == "sse":
