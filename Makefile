@@ -3,8 +3,8 @@
 VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
-# More than two cores: a third of the tests wait for processes, pauses and silence.
-WORKERS ?= 3
+# More than the two cores of CI: many tests wait for processes, pauses and silence.
+WORKERS ?= 4
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url \
 	--no-header --python-version 3.11 --upgrade

@@ -247,7 +247,7 @@ def _policy(settings: PolicySettings) -> Policy:
         things=settings.things,
         amount_up_to=settings.amount_up_to,
         amount_above=settings.amount_above,
-        trust_levels=tuple(Trust(one) for one in settings.trust_levels),
+        trust_levels=tuple(Trust(level) for level in settings.trust_levels),
         verbs=settings.verbs,
         reviewers=settings.reviewers,
         quota=quota,

@@ -60,9 +60,9 @@ def make_directory(place: Path) -> None:
 
     Those above it that are missing are made, too. Others may pass through them, not write to them.
     """
-    for one in reversed(place.parents):
-        if not one.exists():
-            one.mkdir(mode=0o755, exist_ok=True)
+    for parent in reversed(place.parents):
+        if not parent.exists():
+            parent.mkdir(mode=0o755, exist_ok=True)
     place.mkdir(mode=0o700, exist_ok=True)
 
 

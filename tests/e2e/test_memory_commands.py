@@ -450,7 +450,7 @@ def test_people_are_introduced_linked_merged_and_decide_what_is_heard(aria: Comm
         (1, ("person", "show", "Bob"), "Bob"),
         (1, ("person", "add", "Ann"), "Ann"),
         (2, ("person", "trust", "Ann", "boss"), "boss"),
-        (2, ("person", "link", "Ann", "discord"), "no account"),
+        (2, ("person", "link", "Ann", "discord"), "not a valid account"),
         (1, ("person", "unlink", "irc:x"), "irc:x"),
         (2, ("person", "roles", "Ann"), "--none"),
         (1, ("context", "show", "aria", "--present", "Bob"), "Bob"),

@@ -610,7 +610,7 @@ async def test_a_grant_under_a_limit_asks_above_it_and_after_so_many_a_day(
         assert (grant.amount, grant.per_day) == (20, 3)
         wrong = [
             (Wish(Extent.RECIPIENT, amount=3), "A limit goes with"),
-            (Wish(Extent.ALWAYS, amount=float("nan")), "no number"),
+            (Wish(Extent.ALWAYS, amount=float("nan")), "not a number"),
             (Wish(Extent.ALWAYS, amount=-1), "a number above 0"),
             (Wish(Extent.ALWAYS, per_day=0), "1 to 1,000,000"),
         ]

@@ -318,7 +318,7 @@ async def test_an_answer_is_not_lost_because_its_recording_is(
     [
         (None, "cannot be read: No such file or directory"),
         (b"", "is empty. Record it first"),
-        (b'{"name": "asterism"}\n', "is not a cassette of format 1: line 1 is no recorded"),
+        (b'{"name": "asterism"}\n', "is not a cassette of format 1: line 1 is not a recorded"),
         (b"\x00\xff\n[]\n", "is not a cassette of format 1: line 1"),
         (b'{"cassette": 2}\n', "is not a cassette of format 1"),
     ],

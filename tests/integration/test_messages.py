@@ -150,7 +150,10 @@ async def test_a_model_that_cannot_keep_to_it_is_told_on(tmp_path: Path):
 async def test_what_is_no_schema_is_refused(tmp_path: Path, schema: dict[str, Any]):
     async with opened(tmp_path, ScriptedModel()) as home:
         await home.agents.create("aria")
-        with pytest.raises(InvalidInput, match=r"The schema is not (JSON|a valid JSON schema).* Nothing was stored\."):
+        with pytest.raises(
+            InvalidInput,
+            match=r"The schema is not (JSON|a valid JSON schema).* Nothing was stored\.",
+        ):
             await home.agents.send("aria", "hello", schema=schema)
 
 

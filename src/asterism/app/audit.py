@@ -276,7 +276,7 @@ def _is_outside(body: Mapping[str, Any]) -> bool:
     """Tell whether a judged call would have done something outside of the agent and its owner."""
     told: list[str] = [str(one) for one in body.get("effects") or ()]
     kinds = [one.partition(" ")[0] for one in told if one != f"{EffectKind.SEND} {OWNER}"]
-    return any(one in tuple(EffectKind) and EffectKind(one).outside for one in kinds)
+    return any(kind in tuple(EffectKind) and EffectKind(kind).outside for kind in kinds)
 
 
 def _plain(row: Row) -> list[Any]:

@@ -135,7 +135,7 @@ class Contexts:
 
 
 def _last_step(entries: Sequence[Entry]) -> int:
-    steps = [int(one.key.partition("/")[0]) for one in entries if one.kind is EntryKind.REPLY]
+    steps = [int(entry.key.partition("/")[0]) for entry in entries if entry.kind is EntryKind.REPLY]
     return max(steps, default=-1)
 
 

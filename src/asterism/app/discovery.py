@@ -113,7 +113,7 @@ async def _servers(environ: Mapping[str, str], patience: float) -> list[Availabl
         for task in late:
             task.cancel()
     answers = await asyncio.gather(*asked, return_exceptions=True)
-    return [one for one in answers if isinstance(one, AvailableModel)]
+    return [answer for answer in answers if isinstance(answer, AvailableModel)]
 
 
 def server_addresses(environ: Mapping[str, str]) -> dict[str, str]:

@@ -352,8 +352,8 @@ class Asterism(Home):
         home = cls(engine)
         try:
             await engine.keys.open(readonly=readonly)
-            for one in engine.workshop.tools():
-                toolbox.add(one)
+            for tool in engine.workshop.tools():
+                toolbox.add(tool)
             await engine.tools.open(readonly=readonly)
             if engine.settings.mcp:
                 engine.mcp.start(connect=work and not readonly)

@@ -116,7 +116,7 @@ class Mcp:
 
     def list(self) -> list[McpServerStatus]:
         """Return how the configured servers stand, by name, those that are off as well."""
-        found = {one.name: one for one in self._servers.statuses()}
+        found = {status.name: status for status in self._servers.statuses()}
         there = [
             found.get(name) or McpServerStatus(name, one, connected=False, problem="", listing=None)
             for name, one in sorted(self._settings().mcp.items())

@@ -46,7 +46,7 @@ class Rules:
             All rules that it has now.
         """
         who, new = await self._now(agent), read_rules(rules)
-        kept = [one for one in who.rules if one not in new]
+        kept = [rule for rule in who.rules if rule not in new]
         return await self._put(who, [*kept, *new])
 
     async def set(self, agent: AgentRecord | str, rules: Iterable[Form]) -> builtins.list[Rule]:
@@ -112,7 +112,7 @@ class Rules:
 
     def _check(self, agent: AgentRecord, rule: Rule, tools: Sequence[str]) -> None:
         for name in (rule.tool, *rule.tools):
-            if any(fits(one, name) for one in tools):
+            if any(fits(tool, name) for tool in tools):
                 continue
             what = "fits the pattern" if is_pattern(name) else "is named"
             near = difflib.get_close_matches(name, tools, 1)

@@ -426,7 +426,7 @@ def _kind(value: Any) -> str:
 def _holds_nul(value: Any) -> str:
     """Say so if a text, or one of several, has a NUL in it, which PostgreSQL does not store."""
     texts = cast("Sequence[Any]", value) if isinstance(value, list | tuple) else (value,)
-    found = any(isinstance(one, str) and "\0" in one for one in texts)
+    found = any(isinstance(text, str) and "\0" in text for text in texts)
     return "holds a NUL character" if found else ""
 
 
@@ -465,7 +465,7 @@ def _inside(value: Any) -> Iterable[Any] | None:
     if isinstance(value, list | tuple | set | frozenset):
         return cast("Iterable[Any]", value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return [getattr(value, one.name) for one in dataclasses.fields(value)]
+        return [getattr(value, field.name) for field in dataclasses.fields(value)]
     return None
 
 

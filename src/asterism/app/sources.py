@@ -77,7 +77,7 @@ class Sources:
         """Make a source of a folder; `sync` reads it."""
         session = self._session
         place = await asyncio.to_thread(_folder, Path(path))
-        ids = [await session.agent_id(one) for one in agents]
+        ids = [await session.agent_id(agent) for agent in agents]
         now = session.clock()
 
         async def work(tx: Connection) -> DocumentSource:
@@ -118,12 +118,12 @@ class Sources:
             participants = await self._session.participants(tx)
             return [
                 SourceState(
-                    one,
-                    tuple(await documents.agents_of(tx, one.id)),
-                    *await documents.counts(tx, one.id),
+                    source,
+                    tuple(await documents.agents_of(tx, source.id)),
+                    *await documents.counts(tx, source.id),
                 )
-                for one in await documents.sources(tx, self._session.constellation)
-                if participants.can_see(one.audience)
+                for source in await documents.sources(tx, self._session.constellation)
+                if participants.can_see(source.audience)
             ]
 
         return await self._session.database.read(read)
@@ -136,9 +136,9 @@ class Sources:
             found = await documents.named(tx, self._session.constellation, name)
             if found is None or not participants.can_see(found.audience):
                 there = [
-                    one.name
-                    for one in await documents.sources(tx, self._session.constellation)
-                    if participants.can_see(one.audience)
+                    source.name
+                    for source in await documents.sources(tx, self._session.constellation)
+                    if participants.can_see(source.audience)
                 ]
                 raise NotFound(no_such("source", name, there))
             return found

@@ -110,7 +110,7 @@ async def _payers(
     tx: Connection, constellation: str, budget: Budget, totals: list[Total]
 ) -> list[Payer]:
     nobody = Payer("", "")
-    everyone = [Payer(one.id, one.name) for one in await agents.everyone(tx, constellation)]
+    everyone = [Payer(agent.id, agent.name) for agent in await agents.everyone(tx, constellation)]
     scopes = {total.scope for total in totals}
     persons = {scope.removeprefix("person:") for scope in scopes if scope.startswith("person:")}
     groups = {scope.removeprefix("group:") for scope in scopes if scope.startswith("group:")}

@@ -337,8 +337,10 @@ def write_source(source: Source, **more: Any) -> str:
     """
     told = {
         "origins": [
-            [one.kind.value, one.ref, one.detail] if one.detail else [one.kind.value, one.ref]
-            for one in source.origins
+            [origin.kind.value, origin.ref, origin.detail]
+            if origin.detail
+            else [origin.kind.value, origin.ref]
+            for origin in source.origins
         ],
         "audience": str(source.audience),
         "trust": source.trust.value,
@@ -609,7 +611,7 @@ def as_visible_to(seen: VisibleBlock, participants: Participants) -> VisibleBloc
     if not participants.can_see(block.audience):
         return None
     lines = tuple(
-        one for one in seen.lines if is_visible(block.schema, one, block.audience, participants)
+        line for line in seen.lines if is_visible(block.schema, line, block.audience, participants)
     )
     if len(lines) == len(seen.lines):
         return seen

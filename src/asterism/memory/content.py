@@ -101,7 +101,10 @@ def to_json(schema: Schema, value: Any) -> Any:
                 for row in value
             ]
         case CompositeSchema():
-            return {one.name: to_json(one.schema, value[one.name]) for one in schema.sections}
+            return {
+                section.name: to_json(section.schema, value[section.name])
+                for section in schema.sections
+            }
 
 
 def from_json(schema: Schema, given: Any, now: int) -> Any:
@@ -672,7 +675,7 @@ def merged_rows(
         if row[ROW_ID] in wanted or row[ROW_ID] not in was
     ]
     there = [row[ROW_ID] for row in result]
-    if [one[ROW_ID] for one in theirs if one[ROW_ID] in was] != [
+    if [their[ROW_ID] for their in theirs if their[ROW_ID] in was] != [
         one[ROW_ID] for one in base if one[ROW_ID] in wanted
     ]:
         _reorder(result, there, [row[ROW_ID] for row in theirs])

@@ -141,14 +141,16 @@ def _all_sections(
         section_of(schema, name)
     parts = None if seen is None else _part_seen(schema, value, seen)
     return {
-        one.name: _written(
-            one.schema,
-            value[one.name],
-            wire[one.name] if one.name in wire else to_json(one.schema, initial(one.schema)),
+        section.name: _written(
+            section.schema,
+            value[section.name],
+            wire[section.name]
+            if section.name in wire
+            else to_json(section.schema, initial(section.schema)),
             now,
-            None if parts is None else parts[one.name],
+            None if parts is None else parts[section.name],
         )
-        for one in schema.sections
+        for section in schema.sections
     }
 
 

@@ -470,9 +470,9 @@ async def as_of(
         limit=_EVERY if most is None else most,
     )
     open_to = {
-        one.id
-        for one in await documents.sources(tx, constellation)
-        if participants.can_see(one.audience)
+        source.id
+        for source in await documents.sources(tx, constellation)
+        if participants.can_see(source.audience)
     }
     sources = [
         one for one in await passages.attached_then(tx, agent_id, moment) if one[0] in open_to
@@ -565,7 +565,7 @@ async def blame_for(
         return found
     heard = await visible_edits(tx, seen.block.id, participants)
     return [
-        (line, [one for one in records if one.number in heard])
+        (line, [record for record in records if record.number in heard])
         for line, records in found
         if line in seen.lines
     ]
@@ -609,7 +609,7 @@ async def blame(tx: Connection, block_id: str) -> list[tuple[Line, list[EditReco
         raise NotFound(f"There is no block {block_id!r}.")
     lines = seen_with(rows.read_lines(row.text, row.lines), Audience.read(row.audience))
     found = await records(tx, block_id, {number for line in lines for number in line.edits})
-    return [(line, [found[one] for one in line.edits if one in found]) for line in lines]
+    return [(line, [found[edit] for edit in line.edits if edit in found]) for line in lines]
 
 
 @dataclass(frozen=True, slots=True)
@@ -719,7 +719,7 @@ class BlockPast:
         if number not in self._known:
             run = await run_with(self._tx, self._block_id, number, changes=False)
             assert run is not None, "an edit names only edits that there are"
-            self._known.update({one.number: one for one in run.edits})
+            self._known.update({edit.number: edit for edit in run.edits})
         return self._known[number]
 
     async def chain(self, number: int) -> list[EditRow]:
@@ -738,7 +738,7 @@ UNDOES = "undoes"
 
 def passage_chain(edits: Sequence[PassageEdit], number: int) -> list[int]:
     """Return the numbers of the chain that an edit of a passage is in; 0 is its insert."""
-    undoes = {one.number: int(one.before[UNDOES]) for one in edits if UNDOES in one.before}
+    undoes = {edit.number: int(edit.before[UNDOES]) for edit in edits if UNDOES in edit.before}
     undone_by = {what: by for by, what in undoes.items()}
     found = [number]
     while found[0] in undoes:

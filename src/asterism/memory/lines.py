@@ -43,7 +43,7 @@ class EditStamp:
 
 
 def _edits(lines: Sequence[Line], number: int) -> tuple[int, ...]:
-    found = sorted({one for line in lines for one in line.edits} | {number})
+    found = sorted({edit for line in lines for edit in line.edits} | {number})
     if len(found) > _FIRST_EDITS + _LAST_EDITS:
         found = found[:_FIRST_EDITS] + found[-_LAST_EDITS:]
     return tuple(found)

@@ -236,7 +236,7 @@ def schema_wire(schema: Schema) -> dict[str, Any]:
             if schema.lines is not None:
                 wire["lines"] = schema.lines
         case MapSchema():
-            wire = {"kind": "map", "fields": [_field_wire(one) for one in schema.fields]}
+            wire = {"kind": "map", "fields": [_field_wire(field) for field in schema.fields]}
         case ListSchema():
             wire = {"kind": "list"}
             if schema.item:

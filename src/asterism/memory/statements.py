@@ -174,7 +174,7 @@ def _date(kind: str, shown: str) -> list[TextToken]:
     name = re.search(MONTH_PATTERN, lower)
     month = MONTH_NUMBERS[name[0]] if name else 0
     numbers = re.findall(r"\d+", lower)
-    years = [one for one in numbers if len(one) == 4]
+    years = [number for number in numbers if len(number) == 4]
     days = [one for one in numbers if len(one) < 3]
     found = (
         [TextToken("date", f"{month:02}-{int(days[0]):02}", shown)]
@@ -603,7 +603,10 @@ def covers(whole: ParsedText, part: ParsedText, text: str) -> bool:
     """Tell whether a text says all that another one does, its unread sentences word by word."""
     if not part.statements:
         return False
-    if not all(any(_within(one, other) for other in whole.statements) for one in part.statements):
+    if not all(
+        any(_within(statement, other) for other in whole.statements)
+        for statement in part.statements
+    ):
         return False
     return all(contains_run(plain_words(sentence), plain_words(text)) for sentence in part.loose)
 

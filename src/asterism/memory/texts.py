@@ -212,7 +212,7 @@ def _read_hunks(diff: str) -> list[_Hunk]:
                 )
             hunks[-1].old.append(line[1:])
             hunks[-1].new.append(line[1:])
-    if not hunks or all(one.old == one.new for one in hunks):
+    if not hunks or all(hunk.old == hunk.new for hunk in hunks):
         raise InvalidInput(
             "The diff changes nothing: it needs a hunk such as '@@ -3,2 +3,2 @@' with lines that "
             f"begin with '-' and '+'. {_NOTHING}"
@@ -458,41 +458,41 @@ def _word_splices(old: str, new: str, at: int) -> list[Splice[str]]:
     both = any(one.delete for one in splices) and any(one.insert for one in splices)
     if both and kept < _MIN_LIKENESS * max(len(old), len(new)):
         return whole
-    return [Splice(at + one.at, one.delete, one.insert) for one in splices]
+    return [Splice(at + splice.at, splice.delete, splice.insert) for splice in splices]
 
 
 def _without_crumbs(splices: list[Splice[str]], old: str) -> list[Splice[str]]:
     """Join splices whose gap is smaller than what changes on either side of it."""
     joined: list[Splice[str]] = []
-    for one in splices:
+    for splice in splices:
         if joined:
             last = joined[-1]
-            gap = one.at - last.end
-            size = min(max(last.delete, len(last.insert)), max(one.delete, len(one.insert)))
-            changes = (last.delete or one.delete) and (last.insert or one.insert)
+            gap = splice.at - last.end
+            size = min(max(last.delete, len(last.insert)), max(splice.delete, len(splice.insert)))
+            changes = (last.delete or splice.delete) and (last.insert or splice.insert)
             if changes and gap < size:
-                insert = last.insert + old[last.end : one.at] + one.insert
-                joined[-1] = Splice(last.at, one.end - last.at, insert)
+                insert = last.insert + old[last.end : splice.at] + splice.insert
+                joined[-1] = Splice(last.at, splice.end - last.at, insert)
                 continue
-        joined.append(one)
+        joined.append(splice)
     return joined
 
 
 def refined(splices: Sequence[Splice[str]], old: str) -> list[Splice[str]]:
     """Find the lines again that were taken out and put back at the same place."""
     result: list[Splice[str]] = []
-    for one in splices:
-        gone = old[one.at : one.end]
-        if not gone or not one.insert:
-            result.append(one)
+    for splice in splices:
+        gone = old[splice.at : splice.end]
+        if not gone or not splice.insert:
+            result.append(splice)
             continue
         gone_lines = _LINES.findall(gone)
-        starts = [one.at]
+        starts = [splice.at]
         for line in gone_lines:
             starts.append(starts[-1] + len(line))
         result += [
             Splice(starts[each.at], starts[each.end] - starts[each.at], "".join(each.insert))
-            for each in sequence_splices(gone_lines, _LINES.findall(one.insert))
+            for each in sequence_splices(gone_lines, _LINES.findall(splice.insert))
         ]
     return result
 
@@ -511,15 +511,15 @@ def carried(
         keep_all: Whether to put in also what stands for something that is gone meanwhile.
     """
     result: list[Splice[Run]] = []
-    for one in theirs:
-        alive = _alive(one.at, one.end, ours)
+    for their in theirs:
+        alive = _alive(their.at, their.end, ours)
         left = sum(end - start for start, end in alive)
-        if one.delete and not left and not keep_all:
+        if their.delete and not left and not keep_all:
             continue
-        at = alive[0][0] if alive else _moved(one.at, ours)
+        at = alive[0][0] if alive else _moved(their.at, ours)
         first = alive[0] if alive else (at, at)
-        result.append(Splice(first[0], first[1] - first[0], one.insert))
-        result += [Splice(start, end - start, one.insert[:0]) for start, end in alive[1:]]
+        result.append(Splice(first[0], first[1] - first[0], their.insert))
+        result += [Splice(start, end - start, their.insert[:0]) for start, end in alive[1:]]
     return result
 
 
@@ -527,10 +527,10 @@ def _alive(start: int, end: int, ours: Sequence[Splice[Run]]) -> list[tuple[int,
     """Return the ranges, in what others have made, of what they left of a range."""
     ranges: list[tuple[int, int]] = []
     shift = at = 0
-    for one in ours:
-        ranges.append((max(start, at) + shift, min(end, one.at) + shift))
-        shift += len(one.insert) - one.delete
-        at = one.end
+    for our in ours:
+        ranges.append((max(start, at) + shift, min(end, our.at) + shift))
+        shift += len(our.insert) - our.delete
+        at = our.end
     ranges.append((max(start, at) + shift, end + shift))
     return [(low, high) for low, high in ranges if low < high]
 
@@ -538,17 +538,17 @@ def _alive(start: int, end: int, ours: Sequence[Splice[Run]]) -> list[tuple[int,
 def _moved(place: int, ours: Sequence[Splice[Run]]) -> int:
     """Return a place as others have moved it; before what they put in at the same place."""
     shift = 0
-    for one in ours:
-        if one.at >= place:
+    for our in ours:
+        if our.at >= place:
             break
-        if place < one.end:
-            return one.at + shift + len(one.insert)
-        shift += len(one.insert) - one.delete
+        if place < our.end:
+            return our.at + shift + len(our.insert)
+        shift += len(our.insert) - our.delete
     return place + shift
 
 
 def splice_text(sequence: Run, splices: Sequence[Splice[Run]]) -> Run:
     """Return a sequence with splices made."""
-    for one in reversed(splices):
-        sequence = sequence[: one.at] + one.insert + sequence[one.end :]
+    for splice in reversed(splices):
+        sequence = sequence[: splice.at] + splice.insert + sequence[splice.end :]
     return sequence

@@ -180,8 +180,8 @@ class Patterns:
                 self._named |= 1 << bit
             else:
                 self._free |= 1 << bit
-            for one in patterns:
-                self._add(1 << bit, one)
+            for pattern in patterns:
+                self._add(1 << bit, pattern)
 
     def fitting(self, values: Sequence[str] | None, allows: int) -> int:
         """Return who has nothing against a call with these values.
@@ -221,8 +221,8 @@ class Patterns:
         if not spellings:
             return self._changed.of(text)
         fits = 0
-        for one in spellings:
-            fits |= self._loosely.of(one)
+        for spelling in spellings:
+            fits |= self._loosely.of(spelling)
         return fits
 
     def _add(self, bit: int, pattern: str) -> None:
@@ -421,7 +421,7 @@ class Policies:
             for name, reads in _TARGETS.items()
             if any(getattr(one, name) for _, one in named)
         }
-        arguments = sorted({name for one in self._calls for name in one.arguments})
+        arguments = sorted({name for call in self._calls for name in call.arguments})
         self._arguments = {
             name: Patterns(
                 (bit, (one.arguments[name],) if name in one.arguments else ()) for bit, one in named
@@ -493,8 +493,8 @@ class Policies:
 
 
 def _is_unreadable(effects: Sequence[Effect]) -> bool:
-    for one in effects:  # noqa: SIM110 -- called for each decision
-        if one.unreadable:
+    for effect in effects:  # noqa: SIM110 -- called for each decision
+        if effect.unreadable:
             return True
     return False
 
@@ -508,10 +508,11 @@ def _amounts_fit(policy: Policy, wanted: CallRequest) -> bool:
     # within bounds covers it.
     if allows and any(one.amount_unreadable for one in wanted.effects):
         return False
-    amounts = [one.counted for one in wanted.effects if one.counted is not None]
+    amounts = [effect.counted for effect in wanted.effects if effect.counted is not None]
     covers = all if allows else any
     return bool(amounts) and covers(
-        (low is None or one > low) and (high is None or one <= high < math.inf) for one in amounts
+        (low is None or amount > low) and (high is None or amount <= high < math.inf)
+        for amount in amounts
     )
 
 
@@ -531,10 +532,10 @@ class _Bits:
     def of_effects(self, effects: Sequence[Effect], allows: int) -> int:
         """Return the policies about such effects; one that allows must cover all outside ones."""
         any_, every = 0, -1
-        for one in effects:
-            names = self._named.get(one.kind, 0)
+        for effect in effects:
+            names = self._named.get(effect.kind, 0)
             any_ |= names
-            if one.kind.outside:
+            if effect.kind.outside:
                 every &= names
         return self._free | (any_ & every & allows) | (any_ & ~allows)
 
@@ -554,7 +555,7 @@ def _bits(named: Iterable[tuple[int, Sequence[str]]]) -> _Bits | None:
 def _any_of(patterns: Sequence[str]) -> Test:
     if not patterns or "*" in patterns:
         return lambda _: True
-    tests = [glob(one) for one in patterns]
+    tests = [glob(pattern) for pattern in patterns]
     return tests[0] if len(tests) == 1 else lambda text: any(test(text) for test in tests)
 
 
@@ -574,7 +575,7 @@ class GrantSet:
     """
 
     def __init__(self, grants: Iterable[Grant] = ()) -> None:
-        self.all = tuple(one for one in grants if one.revoked_at is None)
+        self.all = tuple(grant for grant in grants if grant.revoked_at is None)
         self._exact: dict[str, dict[str, dict[str, list[_Compiled]]]] = {}
         self._rest: dict[str, list[_Compiled]] = {}
         self._globs: list[_Compiled] = []
@@ -648,7 +649,7 @@ class _Compiled:
 
     def _is_within_limits(self, wanted: CallRequest) -> bool:
         grant = self.grant
-        if any(one.unreadable for one in wanted.effects):
+        if any(effect.unreadable for effect in wanted.effects):
             return False
         if grant.definition is not None and grant.definition != wanted.definition:
             return False
@@ -959,7 +960,7 @@ def has_outside_effect(effects: tuple[Effect, ...]) -> bool:
 
 
 def _outside(effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
-    return tuple(one for one in effects if one.kind.outside and not _tells_owner(one))
+    return tuple(effect for effect in effects if effect.kind.outside and not _tells_owner(effect))
 
 
 def _by_audience(wanted: CallRequest, verdict: Verdict) -> Verdict:
@@ -967,7 +968,8 @@ def _by_audience(wanted: CallRequest, verdict: Verdict) -> Verdict:
     if isinstance(verdict, Deny) or wanted.participants.can_see(wanted.audience):
         return verdict
     reads = next(
-        (one for one in wanted.effects if one.kind is EffectKind.READ and one.targets), None
+        (effect for effect in wanted.effects if effect.kind is EffectKind.READ and effect.targets),
+        None,
     )
     what = f"reading {', '.join(reads.targets)}" if reads else f"calling {wanted.tool}"
     others = wanted.participants.without(wanted.audience)

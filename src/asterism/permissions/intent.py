@@ -125,28 +125,28 @@ def verified(intents: Iterable[Intent], text: TrustedText) -> tuple[Intent, ...]
     """Return effects without the literals that do not stand in the text that was read."""
     owners, everything = _Haystack(text.owners), _Haystack(text.everything)
     kept: list[Intent] = []
-    for one in list(intents)[:_MAX_EFFECTS]:
-        if one.kind not in INTENDED_KINDS and one.kind != FOLLOW:
+    for intent in list(intents)[:_MAX_EFFECTS]:
+        if intent.kind not in INTENDED_KINDS and intent.kind != FOLLOW:
             continue
-        only_owner = one.kind in HARSH or one.kind == FOLLOW
+        only_owner = intent.kind in HARSH or intent.kind == FOLLOW
         if only_owner and not text.by_owner:
             continue
         said = owners if only_owner else everything
         found = tuple(
             replace(place, where=where)
-            for place in one.found
+            for place in intent.found
             # A place without what tells it from others would be a wider one.
             if len(where := tuple(filter(said.has, place.where))) == len(place.where)
         )
         kept.append(
             Intent(
-                one.kind,
-                targets=tuple(filter(said.has, one.targets)),
-                amounts=tuple(filter(said.has, one.amounts)),
-                content=tuple(filter(said.has, one.content)),
+                intent.kind,
+                targets=tuple(filter(said.has, intent.targets)),
+                amounts=tuple(filter(said.has, intent.amounts)),
+                content=tuple(filter(said.has, intent.content)),
                 found=found,
-                within=tuple(filter(said.has, one.within)),
-                computed=one.computed,
+                within=tuple(filter(said.has, intent.within)),
+                computed=intent.computed,
             )
         )
     return tuple(kept)
@@ -241,11 +241,11 @@ def _texts(value: Any) -> tuple[str, ...]:
 def intents_wire(intents: Iterable[Intent]) -> list[dict[str, Any]]:
     """Return effects as JSON-like values; what is empty is left out."""
     told: list[dict[str, Any]] = []
-    for one in intents:
+    for intent in intents:
         parts: dict[str, Any] = {
-            "targets": list(one.targets),
-            "amounts": list(one.amounts),
-            "content": list(one.content),
+            "targets": list(intent.targets),
+            "amounts": list(intent.amounts),
+            "content": list(intent.content),
             "found": [
                 {
                     "what": place.what.value,
@@ -253,13 +253,13 @@ def intents_wire(intents: Iterable[Intent]) -> list[dict[str, Any]]:
                     "where": list(place.where),
                     "every": place.every,
                 }
-                for place in one.found
+                for place in intent.found
             ],
-            "within": list(one.within),
-            "computed": one.computed,
+            "within": list(intent.within),
+            "computed": intent.computed,
         }
         kept = {name: value for name, value in parts.items() if value}
-        told.append({"kind": str(one.kind), **kept})
+        told.append({"kind": str(intent.kind), **kept})
     return told
 
 
@@ -454,7 +454,7 @@ def read_literally(text: TrustedText) -> tuple[Intent, ...]:
 
 @cache
 def _thanks() -> frozenset[str]:
-    return frozenset(one for language in _languages() for one in language.thanks)
+    return frozenset(thank for language in _languages() for thank in language.thanks)
 
 
 def _literal_intent(sentence: str, dictated: str) -> Intent | None:

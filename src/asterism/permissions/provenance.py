@@ -126,7 +126,7 @@ class Evidence:
     @property
     def trust(self) -> Trust:
         """The least trusted trust of what was read."""
-        return least_trusted(one.trust for one in self.readings)
+        return least_trusted(reading.trust for reading in self.readings)
 
     def says(self, value: str) -> bool:
         """Tell whether trusted text says something, letter by letter."""
@@ -155,9 +155,9 @@ class Evidence:
         """Return the untrusted reading in which a value stands."""
         if len(value) > _MAX_VALUE:
             return None
-        for one in self.readings:
-            if not one.trust.trusted and one.brings(value):
-                return one
+        for reading in self.readings:
+            if not reading.trust.trusted and reading.brings(value):
+                return reading
         return None
 
     def reasons(self, what: str, value: str = "") -> tuple[DoubtReason, ...]:
@@ -206,7 +206,7 @@ def _judge_one(
     # Who asks for a payment or for access has asked for the note that goes with it.
     with_note = (EffectKind.PAY, EffectKind.GRANT)
     kinds = {effect.kind, *(one.kind for one in call if one.kind in with_note)}
-    fitting = [one for one in intents if _fits(one, effect, kinds)]
+    fitting = [intent for intent in intents if _fits(intent, effect, kinds)]
     if effect.kind is EffectKind.FETCH:
         if _asked_before(evidence, effect) or _leads_on(evidence, intents, effect):
             return None
@@ -283,7 +283,7 @@ def _missing(effect: Effect) -> str:
         if roles:
             return "to whom" if "recipients" in roles else "to what"
         return "" if effect.targets or effect.content else "to whom"
-    if not any(one.strip() for one in effect.targets):
+    if not any(target.strip() for target in effect.targets):
         return "to whom" if effect.kind in (EffectKind.SEND, EffectKind.PAY) else "what"
     if effect.kind is EffectKind.PAY and effect.recipients and "amount" in effect.missing:
         return "" if effect.things else "how much"
@@ -302,7 +302,7 @@ def _leads_on(evidence: Evidence, intents: Sequence[Intent], effect: Effect) -> 
                     continue
                 links = links_in(spot.record.prose)
                 if effect.hosts and all(
-                    any(_same_address(link, one) for link in links) for one in effect.hosts
+                    any(_same_address(link, host) for link in links) for host in effect.hosts
                 ):
                     return True
     return False
@@ -312,8 +312,8 @@ def _asked_before(evidence: Evidence, effect: Effect) -> bool:
     """Tell whether the same address was asked before in this context: it learns nothing new."""
     if not effect.hosts or effect.content:
         return False
-    asked = {place for one in evidence.readings for place in one.places}
-    return all(one in asked for one in effect.hosts)
+    asked = {place for reading in evidence.readings for place in reading.places}
+    return all(host in asked for host in effect.hosts)
 
 
 @dataclass(slots=True)
@@ -384,7 +384,7 @@ class _Judgement:
 
     def _targets(self) -> Doubt | None:
         effect = self.effect
-        if any(len(one) > _MAX_VALUE for one in effect.targets):
+        if any(len(target) > _MAX_VALUE for target in effect.targets):
             return self._because("a name of this length", "", "cannot be judged")
         for recipient in effect.recipients:
             if recipient != OWNER and not self._names(_address_alone(recipient), _PEOPLE):
@@ -408,8 +408,8 @@ class _Judgement:
         if self.kind is not EffectKind.GRANT:
             return False
         return any(
-            equal(thing, one) and self._is_recipient(one) and not equal(thing, recipient)
-            for one in self.intent.targets
+            equal(thing, target) and self._is_recipient(target) and not equal(thing, recipient)
+            for target in self.intent.targets
             for recipient in self.effect.recipients
         ) or any(map(_is_path, self.effect.recipients))
 
@@ -418,13 +418,13 @@ class _Judgement:
         if self.intent.kind == FOLLOW:
             return self._names_followed(value, kinds)
         pooled = self._pooled
-        literals = [one for intent in pooled for one in intent.targets]
+        literals = [target for intent in pooled for target in intent.targets]
         things = kinds is _THINGS
         if things and self.kind is not EffectKind.DELETE:
             literals += [one for intent in pooled for one in intent.within]
         if self.kind is EffectKind.DELETE and self._is_container(value):
             return False
-        if any(self._is_literal(value, one) for one in literals):
+        if any(self._is_literal(value, literal) for literal in literals):
             return True
         if self.kind is EffectKind.PAY and not things and self._is_own_account(value):
             return True
@@ -517,7 +517,7 @@ class _Judgement:
                 whole = record.values if reading.owned or things else record.names
                 if any(same(wanted, one) for one in whole):
                     exact.append(record)
-                elif any(_begins_name(wanted, one) for one in record.names) or (
+                elif any(_begins_name(wanted, name) for name in record.names) or (
                     things and any(stands_in(wanted, one) for one in whole if len(one) <= 80)
                 ):
                     partly.append(record)
@@ -577,7 +577,7 @@ class _Judgement:
         if found.what is not LookupKind.ADDRESS or "@" not in value:
             return True
         for literal in found.where:
-            known = [one for one in self._in_contacts(literal) if "@" in one]
+            known = [contact for contact in self._in_contacts(literal) if "@" in contact]
             if known and not is_among(value, known):
                 return False
             named = [one for one in record.raw if _names_value(plain(literal), plain(one))]
@@ -593,7 +593,7 @@ class _Judgement:
             for reading in self.evidence.readings
             if reading.owned
             for record in reading.records
-            if any(same(wanted, one) or _begins_name(wanted, one) for one in record.names)
+            if any(same(wanted, name) or _begins_name(wanted, name) for name in record.names)
             for value in record.raw
         ]
 
@@ -612,7 +612,7 @@ class _Judgement:
 
     def _is_payee(self, found: LookupValue, spots: Sequence[_Spot], value: str) -> bool:
         """Take a payee from the bank's own fields or the owner's records, if only one is meant."""
-        told = [one for one in spots if one.told]
+        told = [spot for spot in spots if spot.told]
         if value in self.effect.things:
             # What is ordered, and not who is paid.
             return any(
@@ -667,9 +667,9 @@ class _Judgement:
         else:
             spots = [one for one in spots if one.rank[0] == best[0]]
         changes = self.kind in (EffectKind.WRITE, EffectKind.DELETE) and len(spots) == 1
-        for one in spots:
-            named = one.rank[0] > 0 and not one.in_text
-            one.told = one.known > 0 or named or changes or (one.in_text and one.reading.closed)
+        for spot in spots:
+            named = spot.rank[0] > 0 and not spot.in_text
+            spot.told = spot.known > 0 or named or changes or (spot.in_text and spot.reading.closed)
         return spots
 
     def _linked(self, found: LookupValue) -> Iterator[_Spot]:
@@ -709,7 +709,7 @@ class _Judgement:
             return False
         if self.kind is EffectKind.DELETE and self._is_container(path):
             return False
-        literals = [plain_path(one) for one in self.intent.targets]
+        literals = [plain_path(target) for target in self.intent.targets]
         if wanted in literals or self._is_in_named_folder(wanted):
             return True
         if self.kind is EffectKind.SEND and self._is_named_place(path):
@@ -730,7 +730,7 @@ class _Judgement:
         """Tell whether a file is one that the request says to send or to take a text from."""
         wanted = plain_path(path)
         literals = [one for found in self.intent.found for one in found.where]
-        return wanted is not None and wanted in [plain_path(one) for one in literals]
+        return wanted is not None and wanted in [plain_path(literal) for literal in literals]
 
     def _is_new(self, path: str) -> bool:
         """Tell whether a name that nobody gave could only be that of something new of the agent's.
@@ -750,7 +750,9 @@ class _Judgement:
         folder, _, name = path.rpartition("/")
         if _is_path(posixpath.basename(folder)):
             return False
-        if not folder or not any(same(plain(name), plain(one)) for one in self.intent.targets):
+        if not folder or not any(
+            same(plain(name), plain(target)) for target in self.intent.targets
+        ):
             return False
         named = (*self.intent.targets, *self.intent.within)
         if all(any(part == one for one in named) for part in folder.split("/")) or folder in named:
@@ -804,7 +806,7 @@ class _Judgement:
         if any(sign in rest for sign in "?;@%\\"):
             return False
         parts = [one for one in rest.split("/") if one]
-        return all(self.evidence.says(one) for one in parts)
+        return all(self.evidence.says(part) for part in parts)
 
     def _is_linked_from(self, host: str, address: str) -> bool:
         """Tell whether a page of the same host has an address as a link."""
@@ -869,7 +871,7 @@ class _Judgement:
 
     def _is_recipient(self, literal: str) -> bool:
         known = (literal, *self._stands_for(literal))
-        return any(is_among(one, known) for one in self.effect.recipients)
+        return any(is_among(recipient, known) for recipient in self.effect.recipients)
 
     def _foreign_unit(self) -> str:
         """Return the unit of an amount if the request speaks of another one."""
@@ -959,8 +961,8 @@ class _Judgement:
         first, last = spread(said, parts)
         before, after = said[:first], said[last:]
         between = said[first:last]
-        for one in sorted(parts, key=len, reverse=True):
-            between = between.replace(one, " ")
+        for part in sorted(parts, key=len, reverse=True):
+            between = between.replace(part, " ")
         closing = after.strip(MARKS)
         more = (
             self._new_words(before) > _MAX_GREETING
@@ -977,8 +979,8 @@ class _Judgement:
         names = " ".join(
             name
             for reading in self.evidence.readings
-            for one in reading.records
-            for name in one.names
+            for record in reading.records
+            for name in record.names
         )
         words = [word.strip(MARKS) for word in text.split() if word.strip(MARKS)]
         new = [one for one in words if not (self.evidence.says(one) or stands_in(one, names))]
@@ -1014,7 +1016,7 @@ class _Judgement:
         for link in links:
             if self.evidence.says(link) or self.evidence.says(_bare(link)):
                 continue
-            if any(_same_address(link, one) for one in self.intent.targets):
+            if any(_same_address(link, target) for target in self.intent.targets):
                 continue
             if self._is_own(link) or self._is_covered_link(link):
                 continue
@@ -1031,7 +1033,7 @@ class _Judgement:
             if reading.owned and any(_same_address(link, one) for one in reading.links):
                 return True
         return any(
-            _same_address(link, one) for spot in self._covered for one in spot.reading.places
+            _same_address(link, place) for spot in self._covered for place in spot.reading.places
         )
 
     def _is_covered_link(self, link: str) -> bool:
@@ -1076,7 +1078,7 @@ class _Judgement:
         wanted = as_seen(value)
         if wanted in self._covered_text or squeezed(wanted) in self._covered_tight:
             return True
-        if any(one.brings(value) for one in self.evidence.readings):
+        if any(reading.brings(value) for reading in self.evidence.readings):
             return False
         # Nobody has said it: a model may write new numbers, and nothing that looks encoded.
         return not (_ODD.fullmatch(value) or _ODD_HEX.fullmatch(value))
@@ -1085,7 +1087,7 @@ class _Judgement:
         """Return the words of a text if most of them stand only where the request does not name."""
         words = long_words(text[:MAX_QUOTED])
         untrusted = [one for one in self.evidence.readings if not one.trust.trusted]
-        foreign = [one for one in words if any(one in reading.words for reading in untrusted)]
+        foreign = [word for word in words if any(word in reading.words for reading in untrusted)]
         if len(foreign) <= len(words) / 2:
             return ""
         known = long_words(self.evidence.text.everything) | long_words(self._covered_text)
@@ -1181,14 +1183,16 @@ class _Judgement:
         if any(wanted == plain(one).strip(MARKS) for one in self.intent.content):
             return True
         words = self.evidence.text.request.split()
-        return " " not in wanted and any(inflects(plain(one).strip(MARKS), wanted) for one in words)
+        return " " not in wanted and any(
+            inflects(plain(word).strip(MARKS), wanted) for word in words
+        )
 
     def query(self) -> Doubt | None:
         """Judge what is searched for outside: it leaves, and whoever is asked reads it."""
-        private = [one for one in self.evidence.readings if one.trust is not Trust.WEB]
+        private = [reading for reading in self.evidence.readings if reading.trust is not Trust.WEB]
         for text in self.effect.content:
             words = [one.strip(".,:;!?\"'()") for one in text.split()]
-            if all(self.evidence.says(one) or len(one) < 3 for one in words):
+            if all(self.evidence.says(word) or len(word) < 3 for word in words):
                 continue
             dictated = [one for intent in self.fitting for one in intent.content]
             if any(plain(text) == plain(one) for one in dictated):
@@ -1208,7 +1212,7 @@ class _Judgement:
         """A tool that does not say what it does may be given what one effect of the request has."""
         literals = [*self.intent.targets, *self.intent.amounts, *self.intent.content]
         for text in (*self.effect.targets, *self.effect.content):
-            if not any(same(plain(text), plain(one)) for one in literals):
+            if not any(same(plain(text), plain(literal)) for literal in literals):
                 return self._not_asked("argument", text)
         if not (self.effect.targets or self.effect.content):
             return self._because("what it does", "", "is not declared")
@@ -1233,9 +1237,9 @@ def _accounts(record: Record) -> list[str]:
     accounts = list(dict.fromkeys(record.accounts))
     if not record.guessed:
         return accounts
-    numbers = [one for one in accounts if _IBAN.fullmatch(squeezed(one))]
+    numbers = [account for account in accounts if _IBAN.fullmatch(squeezed(account))]
     numbers = numbers or [one for one in accounts if _ACCOUNT.fullmatch(one)]
-    if len({plain(one) for one in numbers}) > 1:
+    if len({plain(number) for number in numbers}) > 1:
         accounts = [one for one in accounts if one not in numbers]
     return accounts
 
@@ -1358,7 +1362,7 @@ def _words(kind: EffectKind) -> str:
 
 def places_of(effects: Iterable[Effect]) -> tuple[str, ...]:
     """Return which arguments of a reading call say what is read."""
-    return tuple(target for one in effects for target in one.targets)
+    return tuple(target for effect in effects for target in effect.targets)
 
 
 def reading_of(
@@ -1627,7 +1631,7 @@ def is_ending(closing: str) -> bool:
 
 def spread(said: str, parts: Sequence[str]) -> tuple[int, int]:
     """Return from where to where the dictated parts of a text reach."""
-    first = min(said.find(one) for one in parts)
+    first = min(said.find(part) for part in parts)
     return first, max(said.find(one) + len(one) for one in parts)
 
 

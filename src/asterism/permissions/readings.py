@@ -253,15 +253,15 @@ class ReadContent:
         """Tell whether a literal says which place was read."""
         wanted = plain(literal)
         web = self.trust is Trust.WEB
-        if any(_is_place(wanted, one, web=web) for one in self.places):
+        if any(_is_place(wanted, place, web=web) for place in self.places):
             return True
         texts = texts_at(self.arguments, tuple(self.arguments))
         if len(self.records) > 1:
             # Words of a search are no place, and do not tell records apart: what is searched for
             # stands in what is found.
             named = any(same(wanted, plain(one)) for one in texts)
-            return named and not any(wanted in plain(one.text) for one in self.records)
-        return any(_is_place(wanted, one, web=web) for one in texts)
+            return named and not any(wanted in plain(record.text) for record in self.records)
+        return any(_is_place(wanted, text, web=web) for text in texts)
 
     # -- records -----------------------------------------------------------------------------------
 
@@ -540,7 +540,7 @@ def pieces_of(text: str) -> Iterator[str]:
     """
     seen = as_seen(text)
     words = _PIECE_WORD.findall(seen)
-    long = [len(one) >= _LONG_WORD for one in words]
+    long = [len(word) >= _LONG_WORD for word in words]
     for start in range(len(words) - _QUOTED_WORDS + 1):
         end = start + _QUOTED_WORDS
         if sum(long[start:end]) >= 2:
@@ -578,7 +578,7 @@ def is_quoted_from(text: str, said: str) -> bool:
     """Tell whether somebody has said every sentence of a text, word by word."""
     there = plain(said)
     parts = [plain(one).strip(_MARKS) for one in _SENTENCES.split(text)]
-    parts = [one for one in parts if one]
+    parts = [part for part in parts if part]
     return bool(parts) and all(stands_in(one, there) for one in parts)
 
 

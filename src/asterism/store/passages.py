@@ -39,7 +39,9 @@ class PassageEdit:
 
 def origins_wire(origins: Iterable[Origin]) -> str:
     """Return origins as they are stored, in JSON."""
-    return orjson.dumps([[one.kind.value, one.ref, one.detail] for one in origins]).decode()
+    return orjson.dumps(
+        [[origin.kind.value, origin.ref, origin.detail] for origin in origins]
+    ).decode()
 
 
 def read_origins(text: str) -> tuple[Origin, ...]:

@@ -362,7 +362,7 @@ class ApprovalQueue:
                     "goes, so that a limit on it could not be kept. Grant it otherwise. Nothing "
                     "was changed."
                 )
-            effects = tuple(replace(one, amount=None) for one in effects)
+            effects = tuple(replace(effect, amount=None) for effect in effects)
         if effects is not None:
             return replace(grant, effects=effects)
         arguments = _arguments(approval) if edited is None else edited.arguments
@@ -619,13 +619,13 @@ class Announcer:
             announced_at=announced_at,
             reviewers=reviewers,
             expires_at=expires_at,
-            next_at=min((max(one, now + 1) for one in times if one is not None), default=None),
+            next_at=min((max(time, now + 1) for time in times if time is not None), default=None),
         )
         return _Round(after, tuple(tell), escalated)
 
     async def _tell_owner(self, tx: Connection, approval: ApprovalRecord, now: int) -> None:
         """Tell the owner of a question whose reviewers are reached nowhere."""
-        others = [one for one in approval.reviewers if one != OWNER]
+        others = [reviewer for reviewer in approval.reviewers if reviewer != OWNER]
         if others:
             text = (
                 f"Approval {approval.id} waits for {', '.join(others)}, whom no contact says how "
@@ -645,7 +645,7 @@ def _escalations(
     fit = [
         rule
         for rule in contacts.escalations
-        if not rule.tools or any(fnmatchcase(approval.tool, one) for one in rule.tools)
+        if not rule.tools or any(fnmatchcase(approval.tool, tool) for tool in rule.tools)
     ]
     due = [rule for rule in fit if now >= approval.asked_at + rule.after]
     return due, [approval.asked_at + rule.after for rule in fit if rule not in due]
@@ -886,7 +886,7 @@ async def may_answer(
     if not person.id:
         return False
     opener = await approvals.opener_of(tx, record) if PRESENT in approval.reviewers else ""
-    return any(_is_named(one, person, opener) for one in approval.reviewers)
+    return any(_is_named(reviewer, person, opener) for reviewer in approval.reviewers)
 
 
 def _is_named(reviewer: str, person: Person, opener: str) -> bool:
@@ -905,14 +905,14 @@ def _is_named(reviewer: str, person: Person, opener: str) -> bool:
 async def bound(tx: Connection, constellation: str, reviewers: Iterable[str]) -> tuple[str, ...]:
     """Return reviewers with persons by their ids: a name may be given to somebody else."""
     found: dict[str, None] = {}
-    for one in reviewers:
-        kind, _, name = one.partition(":")
+    for reviewer in reviewers:
+        kind, _, name = reviewer.partition(":")
         person_id = (
             await stored_people.person_by_name(tx, constellation, name)
             if kind == "person"
             else None
         )
-        found[f"person:{person_id}" if person_id else one] = None
+        found[f"person:{person_id}" if person_id else reviewer] = None
     return tuple(found)
 
 
@@ -960,16 +960,16 @@ async def whose(tx: Connection, constellation: str, by: str | Account) -> Person
 def spell(reviewers: Iterable[str], called: Mapping[str, str]) -> str:
     """Return who may answer, for people: names instead of ids."""
     words: list[str] = []
-    for one in reviewers:
-        kind, colon, name = one.partition(":")
-        if one == PRESENT:
+    for reviewer in reviewers:
+        kind, colon, name = reviewer.partition(":")
+        if reviewer == PRESENT:
             words.append("whoever the agent talks to")
         elif kind == "role" and colon:
             words.append(f"anybody with the role {name!r}")
         elif kind == "person" and colon:
             words.append(called.get(name, name))
         else:
-            words.append(one)
+            words.append(reviewer)
     if OWNER not in words:
         words.append(OWNER)
     return " or ".join(words)

@@ -468,7 +468,7 @@ def _question(
     arguments = arguments_json(ready.arguments)
     if not question:
         spelled = spell_call(ready.call.name, arguments)
-        declared = [one for one in effects if one.kind is not EffectKind.UNDECLARED]
+        declared = [effect for effect in effects if effect.kind is not EffectKind.UNDECLARED]
         what = f"{effects_in_words(declared)}: {spelled}" if declared else f"call {spelled}"
         question = f"{turn.agent.name} wants to {what}{f' ({reason})' if reason else ''}."
     question = redact(question)  # a tool may have worded it
@@ -701,7 +701,8 @@ def attempt_of(tool: Tool, call: Call, arguments: dict[str, Any]) -> Attempt:
     """Return a call as rules look at it; the arguments as its tool reads them."""
     operation = arguments.get("operation")
     outside = tool.retry_safety in (RetrySafety.UNKNOWN, RetrySafety.CHECKABLE) and any(
-        one.kind.outside and one.kind is not EffectKind.FETCH for one in tool.effects(arguments)
+        effect.kind.outside and effect.kind is not EffectKind.FETCH
+        for effect in tool.effects(arguments)
     )
     named = None if operation is None else str(operation)
     return Attempt(call.name, call.arguments, named, outside)

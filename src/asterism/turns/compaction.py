@@ -148,7 +148,7 @@ async def _read_past(tx: Connection, live: LiveAgent, context: Context, before: 
     rows = await held(tx, agent_id, context.participants, former, first, before - 1)
     unfinished = await journal.unfinished(tx, agent_id)
     return _Past(
-        [_as_told(one) for one in rows], former, unfinished, await _compacted_by(tx, live, context)
+        [_as_told(row) for row in rows], former, unfinished, await _compacted_by(tx, live, context)
     )
 
 
@@ -498,7 +498,7 @@ def choose(
     turns = _turns_of(told, unfinished)
     carried = sum(former is not None and one.seq <= former.last_seq for one in told)
     # The range must go beyond the former one's, and begin before the turn that began last.
-    cuts = [one.start for one in turns if one.start > carried]
+    cuts = [turn.start for turn in turns if turn.start > carried]
     if not cuts:
         return None
     scale = _Scale(turns)
@@ -573,7 +573,7 @@ class _Scale:
     """How much is left in full after a cut: all but the finished turns that end before it."""
 
     def __init__(self, turns: Sequence[_Turn]) -> None:
-        ends = sorted((one.end, one.size) for one in turns if one.whole)
+        ends = sorted((turn.end, turn.size) for turn in turns if turn.whole)
         self._ends = [end for end, _ in ends]
         self._sums = [0, *accumulate(size for _, size in ends)]
         self.total = sum(one.size for one in turns)
@@ -705,7 +705,7 @@ def rule_digest(compaction: Compaction) -> str:
         return "\n".join([*(one.text for one in lines), line])
     seen: set[str] = set()
     candidates = list(_new_lines(compaction.compacted))
-    free = _MAX_SUMMARY_CHARACTERS - sum(one.size for one in candidates)
+    free = _MAX_SUMMARY_CHARACTERS - sum(candidate.size for candidate in candidates)
     room = max(int(_MAX_SUMMARY_CHARACTERS * _FORMER_SHARE), free)
     former = _pick(_former_lines(compaction.former), room, seen)
     new = _pick(candidates, _MAX_SUMMARY_CHARACTERS - sum(one.size for one in former), seen)

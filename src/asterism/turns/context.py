@@ -203,7 +203,7 @@ class LiveAgent:
     @property
     def size(self) -> int:
         """The bytes of all its tails."""
-        return sum(one.tail.size for one in self.contexts.values())
+        return sum(context.tail.size for context in self.contexts.values())
 
     def messages(self, profile: Profile = ANY_PROFILE) -> list[bytes]:
         """Return the context as wire forms, with images where the model can see them."""
@@ -211,7 +211,10 @@ class LiveAgent:
         messages = context.messages(profile)
         if context.tail.pictured:
             seen = self._images if profile.images else None
-            messages = [with_images(one, seen) if images_in(one) else one for one in messages]
+            messages = [
+                with_images(message, seen) if images_in(message) else message
+                for message in messages
+            ]
         return messages
 
     async def fetch_images(self, database: Database) -> None:
@@ -310,8 +313,8 @@ def _fill(context: Context, entries: Sequence[journal.VisibleEntry]) -> None:
     """Append to a tail what those present may see."""
     labels = {(one.trust, one.audience) for one in entries}
     context.learn(*(Label(trust, Audience.of_turn(audience)) for trust, audience in labels))
-    for one in entries:
-        context.tail.append(one.kind, one.body)
+    for entry in entries:
+        context.tail.append(entry.kind, entry.body)
 
 
 # -- compiling -------------------------------------------------------------------------------------
@@ -401,13 +404,13 @@ async def _first_that_fits(
         rows = await journal.told(tx, live.agent.id, 1, last, newest=_AT_ONCE)
         if not rows:
             return 1
-        for one in reversed(rows):
-            if participants.can_see(Audience.of_turn(one.audience)):
-                size += len(one.body)
+        for row in reversed(rows):
+            if participants.can_see(Audience.of_turn(row.audience)):
+                size += len(row.body)
             if size > context.budget:
                 return first
-            if one.kind is journal.EntryKind.MESSAGE:
-                first = one.seq
+            if row.kind is journal.EntryKind.MESSAGE:
+                first = row.seq
         last = rows[0].seq - 1
     return 1
 
@@ -424,7 +427,7 @@ def _take_in(context: Context, seen: Sequence[VisibleBlock]) -> None:
     """Note of blocks that a context shows who else may see them, and how far they are trusted."""
     labels = {line.label for one in seen for line in one.lines}
     labels |= {Label(audience=one.block.audience) for one in seen}
-    context.learn(*(one for one in labels if one.flows_to(context.participants)))
+    context.learn(*(label for label in labels if label.flows_to(context.participants)))
 
 
 # -- memory that changes within an epoch -----------------------------------------------------------
@@ -642,7 +645,9 @@ def _blocks(
 def prefix_wire(sections: Sequence[Section], *, compact: bool = False) -> bytes:
     """Return the prefix as one system message; the same sections give the same bytes."""
     texts = [
-        one.text for one in sections if one.text.strip() and (one.compact if compact else one.full)
+        section.text
+        for section in sections
+        if section.text.strip() and (section.compact if compact else section.full)
     ]
     return message_wire("system", "\n\n".join(texts))
 
@@ -651,14 +656,14 @@ def sections_wire(sections: Sequence[Section]) -> str:
     """Return sections as JSON, to be kept."""
     kept = [
         {
-            "name": one.name,
-            "text": one.text,
-            "why": one.why,
-            "origin": one.origin,
-            "full": one.full,
-            "compact": one.compact,
+            "name": section.name,
+            "text": section.text,
+            "why": section.why,
+            "origin": section.origin,
+            "full": section.full,
+            "compact": section.compact,
         }
-        for one in sections
+        for section in sections
     ]
     return orjson.dumps(kept).decode()
 
@@ -694,7 +699,7 @@ def audible(
     heard = {
         text: participants.can_see(Audience.of_turn(text)) for text in {r.audience for r in rows}
     }
-    return [one for one in rows if heard[one.audience]]
+    return [row for row in rows if heard[row.audience]]
 
 
 _MAX_NAMED = 20
@@ -731,9 +736,9 @@ async def introduce(tx: Connection, constellation: str, participants: Participan
     if participants.owner_alone:
         return ""
     named: list[str] = []
-    for one in participants.people[:_MAX_NAMED]:
-        found = await people_at_rest.get_person(tx, constellation, one.person_id)
-        if one.person_id == OWNER:
+    for person in participants.people[:_MAX_NAMED]:
+        found = await people_at_rest.get_person(tx, constellation, person.person_id)
+        if person.person_id == OWNER:
             named.append("your owner")
         elif found is not None:
             roles = ", ".join(found.roles)

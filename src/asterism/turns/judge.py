@@ -106,7 +106,9 @@ async def judge(
     verdict = await _decide(turn, key, Actor("agent", agent.id, agent.name, wanted.trust), wanted)
     if isinstance(verdict, Ask) and approved_by is not None:
         verdict = Allow(f"approved by {approved_by or 'a person'}")
-    if isinstance(verdict, Allow) and any(one.kind is EffectKind.PAY for one in wanted.effects):
+    if isinstance(verdict, Allow) and any(
+        effect.kind is EffectKind.PAY for effect in wanted.effects
+    ):
         turn.payments[key] = wanted.effects
     turn.note(event_of(turn, key, wanted, verdict))
     return verdict
@@ -242,7 +244,7 @@ def _left(grant: Grant, uses: int) -> Grant:
 
 
 def _always(effects: tuple[Effect, ...]) -> Doubt:
-    outside = next((one for one in effects if one.kind.outside), effects[0])
+    outside = next((effect for effect in effects if effect.kind.outside), effects[0])
     return Doubt(f"it would {outside}, and nobody who is trusted asked for that")
 
 
@@ -263,7 +265,7 @@ async def _doubt(turn: Turn, key: str) -> Callable[[tuple[Effect, ...]], Doubt |
     evidence = await evidence_of(turn)
     if evidence is None:
         return _always
-    back = {one.key for one in evidence.readings}
+    back = {reading.key for reading in evidence.readings}
     evidence.pending = [
         effect
         for other, effects in turn.payments.items()
@@ -300,7 +302,7 @@ def event_of(turn: Turn, key: str, wanted: CallRequest, verdict: Verdict) -> Eve
         "key": key,
         "verdict": kind,
         "reason": verdict.reason,
-        "effects": [str(one) for one in wanted.effects],
+        "effects": [str(effect) for effect in wanted.effects],
         "arguments": {name: _short(value) for name, value in wanted.arguments.items()},
     }
     if wanted.trust.value != "owner":

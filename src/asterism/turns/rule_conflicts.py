@@ -58,7 +58,7 @@ def _pair(one: Rule, other: Rule) -> Iterator[str]:
 def _meet(rule: Rule, tools: Sequence[str]) -> bool:
     """Tell whether what a rule needs is among these tools."""
     enough = _ONE_AFTER_THE_OTHER[rule.kind]
-    among = [one in tools for one in rule.tools]
+    among = [tool in tools for tool in rule.tools]
     return any(among) if enough is all else all(among)
 
 
@@ -114,17 +114,21 @@ def _circles(rules: Sequence[Rule], tools: Sequence[str]) -> Iterator[str]:
 
 
 def _outside(rules: Sequence[Rule], way_in: Rule, circle: set[str]) -> Iterator[str]:
-    for one in rules:
-        wanted = one.tools if one.kind is RuleKind.FOLLOWED_BY else (one.tool,)
-        if one.kind in _BEFORE_THE_END and not any(fits(t, p) for t in circle for p in wanted):
-            yield _both(one, way_in, f"there is no way from {way_in.tool} to {wanted[0]}")
+    for rule in rules:
+        wanted = rule.tools if rule.kind is RuleKind.FOLLOWED_BY else (rule.tool,)
+        if rule.kind in _BEFORE_THE_END and not any(fits(t, p) for t in circle for p in wanted):
+            yield _both(rule, way_in, f"there is no way from {way_in.tool} to {wanted[0]}")
 
 
 def _operations(rules: Sequence[Rule], tools: Sequence[str]) -> Iterator[str]:
     for name in tools:
         mine = [one for one in rules if one.kind is RuleKind.OPERATIONS and one.is_for(name)]
         open_to_all = (
-            [one for one in mine[0].operations if all(one in rule.operations for rule in mine)]
+            [
+                operation
+                for operation in mine[0].operations
+                if all(operation in rule.operations for rule in mine)
+            ]
             if mine
             else []
         )

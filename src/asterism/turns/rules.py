@@ -143,7 +143,7 @@ class RuleState:
         if rule.kind is RuleKind.FOLLOWED_BY:
             return rule.tools if self._owed(rule) else ()
         if rule.kind is RuleKind.BEFORE_EXIT:
-            applies = not rule.tools or any(trail.any(one, RUN) for one in rule.tools)
+            applies = not rule.tools or any(trail.any(tool, RUN) for tool in rule.tools)
         elif rule.kind is RuleKind.PERIODIC:
             times = (look.last(name) for name in look.there((rule.tool,)))
             applies = all(at is None or look.now - at >= rule.seconds * 1000 for at in times)
@@ -295,7 +295,7 @@ class RuleCheck:
         Rules of what comes next may lead into a circle, which other rules must not wait to leave.
         """
         latest = self.trail.latest
-        if not any(one.kind is RuleKind.NEXT and one.is_for(latest) for one in self.rules):
+        if not any(rule.kind is RuleKind.NEXT and rule.is_for(latest) for rule in self.rules):
             return list(wanted)
         found: set[str] = set()
         ways, seen = deque([self.trail.made]), set[tuple[str, ...]]()
@@ -343,7 +343,7 @@ class RuleCheck:
                 if CHECKS[rule.kind](look, rule, attempt) is not None:
                     return True
             elif rule.kind is RuleKind.PRECEDING and rule.is_for(name):
-                if any(gone((one,)) for one in rule.tools if not self.trail.succeeded(one)):
+                if any(gone((tool,)) for tool in rule.tools if not self.trail.succeeded(tool)):
                     return True
             elif (
                 rule.kind is RuleKind.RIGHT_AFTER
@@ -357,7 +357,7 @@ class RuleCheck:
 
 def _start(look: RuleCheck, rule: Rule, attempt: Attempt) -> Refusal | None:
     starts = [one.tool for one in look.rules if one.kind is RuleKind.START]
-    if any(fits(attempt.name, one) for one in starts):
+    if any(fits(attempt.name, start) for start in starts):
         return None
     # A start that failed or was denied is a start: else nothing could be done without it.
     tried = frozenset(set(ResultState) - {ResultState.WAITING})
@@ -373,7 +373,7 @@ def _start(look: RuleCheck, rule: Rule, attempt: Attempt) -> Refusal | None:
 def _preceding(look: RuleCheck, rule: Rule, attempt: Attempt) -> Refusal | None:
     if not rule.is_for(attempt.name):
         return None
-    lacking = [one for one in rule.tools if not look.trail.succeeded(one)]
+    lacking = [tool for tool in rule.tools if not look.trail.succeeded(tool)]
     if not lacking:
         return None
     what = f"{attempt.name} can be called only after {one_of(lacking[:1])} has succeeded"

@@ -57,7 +57,7 @@ class ShownContext:
     @property
     def tokens(self) -> int:
         """About how many tokens it has."""
-        return sum(one.tokens for one in self.lines)
+        return sum(line.tokens for line in self.lines)
 
 
 def tokens_in(text: str) -> int:
@@ -82,7 +82,11 @@ async def context_of_step(
     participants = Participants.from_key(epoch.participants)
     tail = await _tail(tx, record.agent_id, epoch, participants, reply.seq - 1)
     sent_before = await _sent_before(tx, record, epoch, reply.seq)
-    lines = [_section_line(one, cached=sent_before > 0) for one in sections if one.text.strip()]
+    lines = [
+        _section_line(section, cached=sent_before > 0)
+        for section in sections
+        if section.text.strip()
+    ]
     lines += [
         _message_line(one, epoch.first_seq, cached=one.seq <= sent_before) for one in tail[skipped:]
     ]
@@ -146,7 +150,7 @@ def context_now(context: Context, tail: Sequence[journal.VisibleEntry], model: s
     """Return what a model would be shown if a message came now."""
     epoch = context.epoch
     sections = [one for one in sections_at(epoch) if one.full and one.text.strip()]
-    lines = [_section_line(one, cached=context.saved) for one in sections]
+    lines = [_section_line(section, cached=context.saved) for section in sections]
     lines += [_message_line(one, epoch.first_seq, cached=context.saved) for one in tail]
     return ShownContext(
         turn_id=None,

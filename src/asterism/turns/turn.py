@@ -374,7 +374,7 @@ class Turn:
             kept = ResultMeta.from_json(entry.meta)
             self.context.learn(
                 *map(Label, kept.trust_levels),
-                *(Label(audience=Audience.read(one)) for one in kept.audiences),
+                *(Label(audience=Audience.read(audience)) for audience in kept.audiences),
             )
 
     @property
@@ -396,7 +396,7 @@ class Turn:
         """
         source = self.source
         opening = self.recorded.get("in")
-        texts = [text for one in effects for text in one.content]
+        texts = [text for effect in effects for text in effect.content]
         if opening is None or not texts or source.trust is self.speaker_trust:
             return source
         if any(one.kind is not EffectKind.REMEMBER or one.amends for one in effects):
@@ -652,7 +652,7 @@ class Turn:
             drafts = page.drafts if result is None else [*page.drafts, result]
             begun = await epochs.begin(tx, epoch) if epoch is not None else None
             if begun is not None and begun != epoch:
-                drafts = [one.in_epoch(begun.number) for one in drafts]
+                drafts = [draft.in_epoch(begun.number) for draft in drafts]
             if not await journal.append(tx, live.claim, base, self.id, drafts):
                 raise _AlreadyWritten
             last = base + len(drafts)

@@ -276,7 +276,7 @@ class Rule:
 
     def names(self, name: str) -> bool:
         """Tell whether the tool of that name is among the others."""
-        return any(fits(name, one) for one in self.tools)
+        return any(fits(name, tool) for tool in self.tools)
 
     def form(self) -> dict[str, Any]:
         """Return the rule as JSON and TOML have it, without what it does not say."""
@@ -311,12 +311,12 @@ def is_pattern(name: str) -> bool:
 
 def one_of(names: Sequence[str]) -> str:
     """Return names as a choice: `a, b or c`."""
-    return _joined([called(one) for one in names], "or")
+    return _joined([called(name) for name in names], "or")
 
 
 def all_of(names: Sequence[str]) -> str:
     """Return names as a list: `a, b and c`."""
-    return _joined([called(one) for one in names], "and")
+    return _joined([called(name) for name in names], "and")
 
 
 def called(name: str) -> str:
@@ -405,12 +405,12 @@ def told(rules: Sequence[Rule]) -> str:
 
 def rules_text(rules: Sequence[Rule]) -> str | None:
     """Return rules as they are stored; None for none."""
-    return orjson.dumps([one.form() for one in rules]).decode() if rules else None
+    return orjson.dumps([rule.form() for rule in rules]).decode() if rules else None
 
 
 def stored_rules(text: str | None) -> tuple[Rule, ...]:
     """Return the rules of a stored text."""
-    return tuple(_stored(one) for one in orjson.loads(text)) if text else ()
+    return tuple(_stored(load) for load in orjson.loads(text)) if text else ()
 
 
 def _stored(form: Mapping[str, Any]) -> Rule:
@@ -523,7 +523,12 @@ class Audience:
     @staticmethod
     def intersection(audiences: Iterable[Audience]) -> Audience:
         """Return who may see all of these."""
-        clauses = {clause for one in audiences for clause in one.clauses if "public" not in clause}
+        clauses = {
+            clause
+            for audience in audiences
+            for clause in audience.clauses
+            if "public" not in clause
+        }
         if _OWNER_CLAUSE in clauses:
             return OWNER_ONLY  # whoever else is named, only the owner may see all
         # A clause that names more people than another adds nothing to it.
@@ -613,21 +618,23 @@ class Participants:
         if not audience.clauses:
             return True
         return all(
-            any(map(one.is_named_by, clause)) for clause in audience.clauses for one in self.people
+            any(map(person.is_named_by, clause))
+            for clause in audience.clauses
+            for person in self.people
         )
 
     def without(self, audience: Audience) -> tuple[str, ...]:
         """Return the ids of those present who may not see what has this audience."""
         return tuple(
-            one.person_id
-            for one in self.people
-            if not Participants((one,), self.room).can_see(audience)
+            person.person_id
+            for person in self.people
+            if not Participants((person,), self.room).can_see(audience)
         )
 
     @property
     def owner_alone(self) -> bool:
         """Whether there is nobody but the owner, so that nothing has to be held back."""
-        return all(one.person_id == OWNER for one in self.people)
+        return all(person.person_id == OWNER for person in self.people)
 
     @property
     def audience(self) -> Audience:
@@ -659,7 +666,7 @@ class Participants:
         if self.room is None and self.owner_alone and trust is Trust.OWNER:
             return None
         told: dict[str, Any] = {
-            "persons": [one.person_id for one in self.people],
+            "persons": [person.person_id for person in self.people],
             "room": self.room,
         }
         if planned is not None:
@@ -674,7 +681,7 @@ class Participants:
         if self.owner_alone:
             return OWNER
         people = sorted(
-            (one.person_id, sorted(one.roles), sorted(one.rooms)) for one in self.people
+            (person.person_id, sorted(person.roles), sorted(person.rooms)) for person in self.people
         )
         return orjson.dumps([self.room, people]).decode()
 

@@ -270,7 +270,9 @@ def effects_of(declared: Declared | None, arguments: Mapping[str, Any]) -> tuple
             effects = tuple(declared(arguments))
         except Exception:  # noqa: BLE001 - a tool's author wrote it, and it may fail in any way
             return effects_of(None, arguments)  # so it did not say what the call does
-        return tuple(replace(one, unreadable=True) for one in effects) if unreadable else effects
+        return (
+            tuple(replace(effect, unreadable=True) for effect in effects) if unreadable else effects
+        )
     return tuple(one.effect(arguments) for one in declared)
 
 
@@ -317,7 +319,7 @@ def read_texts_at(arguments: Mapping[str, Any], names: Named) -> tuple[str, ...]
 
 def amount_of(effects: Iterable[Effect]) -> float:
     """Return what effects move in all, for a quota; without end if an amount cannot be read."""
-    return sum(one.counted or 0.0 for one in effects)
+    return sum(effect.counted or 0.0 for effect in effects)
 
 
 def _values_at(arguments: Mapping[str, Any], name: str) -> list[Any]:
@@ -339,7 +341,7 @@ def _is_given(arguments: Mapping[str, Any], names: Named) -> bool:
 
 def _sum(amounts: Sequence[float]) -> float:
     # What is paid back to one makes what another gets no smaller.
-    paid = [one for one in amounts if one > 0]
+    paid = [amount for amount in amounts if amount > 0]
     return sum(paid or amounts)
 
 
@@ -452,8 +454,8 @@ def write_effects(effects: Iterable[Effect]) -> str:
     """Return effects as JSON, for people who are asked."""
     shown = [
         # An amount of 0 says more than none.
-        {name: value for name, value in asdict(one).items() if value or type(value) is float}
-        for one in effects
+        {name: value for name, value in asdict(effect).items() if value or type(value) is float}
+        for effect in effects
     ]
     return orjson.dumps(shown).decode()
 
@@ -562,7 +564,7 @@ def told_of(grant: Grant) -> dict[str, Any]:
         "approval": grant.approval_id,
     }
     limits = {
-        "effects": [str(one) for one in grant.effects] if grant.effects is not None else None,
+        "effects": [str(effect) for effect in grant.effects] if grant.effects is not None else None,
         "arguments": grant.arguments,
         "amount": grant.amount,
         "per_day": grant.per_day,
@@ -579,7 +581,7 @@ def limits_of(effects: Iterable[Effect]) -> tuple[Effect, ...] | None:
     Each effect needs something that it is done to, or it could be done to anything; and an amount
     that cannot be read might be any.
     """
-    told = tuple(replace(one, content=()) for one in effects)
+    told = tuple(replace(effect, content=()) for effect in effects)
     telling = all(
         one.kind is not EffectKind.UNDECLARED
         and one.targets
@@ -596,16 +598,16 @@ def does_no_more(
     most = tuple(granted)
     return all(
         any(
-            one.kind is other.kind
-            and _within(one.recipients, other.recipients)
-            and _within(one.hosts, other.hosts)
-            and _within(one.paths, other.paths)
-            and _within(one.things, other.things)
-            and (other.amends or not one.amends)
-            and (not amounts or _same_amount(one, other))
+            effect.kind is other.kind
+            and _within(effect.recipients, other.recipients)
+            and _within(effect.hosts, other.hosts)
+            and _within(effect.paths, other.paths)
+            and _within(effect.things, other.things)
+            and (other.amends or not effect.amends)
+            and (not amounts or _same_amount(effect, other))
             for other in most
         )
-        for one in effects
+        for effect in effects
     )
 
 
@@ -621,7 +623,9 @@ def _same_amount(one: Effect, other: Effect) -> bool:
 
 def amount_within(effects: Iterable[Effect], most: float) -> bool:
     """Tell whether a call has amounts that can be read and are no more than this together."""
-    paying = [one for one in effects if one.counted is not None or one.kind is EffectKind.PAY]
+    paying = [
+        effect for effect in effects if effect.counted is not None or effect.kind is EffectKind.PAY
+    ]
     known = all(one.amount is not None and one.amount >= 0 for one in paying)
     return bool(paying) and known and amount_of(paying) <= most
 
@@ -772,7 +776,7 @@ def call_lines(approval: ApprovalRecord, most: int | None = None) -> list[str]:
     effects = read_effects(approval.effects)
     lines = argument_lines(approval.arguments)
     lost = 0
-    if most is not None and not any(one.kind is EffectKind.UNDECLARED for one in effects):
+    if most is not None and not any(effect.kind is EffectKind.UNDECLARED for effect in effects):
         lines, lost = _cut(lines, most)
     head = [f"It would {effects}."] if (effects := effects_in_words(effects)) else []
     said = [f"{lost:,} characters are cut here. {whole_at(approval.id)}"] if lost else []

@@ -801,7 +801,7 @@ def unmarked_wire(body: bytes) -> bytes:
     message: dict[str, Any] = orjson.loads(body)
     content: Any = message.get("content")
     parts = cast("list[dict[str, Any]]", content) if isinstance(content, list) else None
-    texts = [message] if parts is None else [one for one in parts if one.get("type") == "text"]
+    texts = [message] if parts is None else [part for part in parts if part.get("type") == "text"]
     name = "content" if parts is None else "text"
     changed = False
     for one in texts:

@@ -202,7 +202,7 @@ def _ipv4(host: str) -> IPv4Address | None:
     if len(parts) > _OCTETS or not all(_NUMBER.fullmatch(one) for one in parts):
         return None
     try:
-        values = [_octet(one) for one in parts]
+        values = [_octet(part) for part in parts]
     except ValueError:  # such as 09, which is octal and has no such digit
         return None
     *before, last = values
@@ -444,12 +444,12 @@ def amounts_of(value: Any) -> tuple[float, ...] | None:
         return None
     found: list[float] = []
     said = False
-    for one in leaves:
-        amounts = _amounts(one)
+    for leaf in leaves:
+        amounts = _amounts(leaf)
         if amounts is None or not all(map(math.isfinite, amounts)):
             return None
         found += amounts
-        said = said or (one is not None and one != "")
+        said = said or (leaf is not None and leaf != "")
     return tuple(found) if found or not said else None
 
 

@@ -187,7 +187,7 @@ async def _read(tx: Connection, place: str, block_id: str) -> _Block:
         f"SELECT version, document FROM {place}block_replicas WHERE block_id = ?", own
     )
     version, schema, owner = row or (0, "", "")
-    past = [EraRow(*one) for one in eras], [EditRow(*one) for one in edits]
+    past = [EraRow(*era) for era in eras], [EditRow(*edit) for edit in edits]
     return _Block(
         block_id, version, schema, owner, *past, ReplicaRow(*replica) if replica else None
     )

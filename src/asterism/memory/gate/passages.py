@@ -137,7 +137,7 @@ async def write(
 
 def prepared(rows: Sequence[NewPassage]) -> list[NewPassage]:
     """Make what passages are found by, which takes time that no transaction should wait for."""
-    checked = [replace(one, text=check_text(one.text)) for one in rows]
+    checked = [replace(row, text=check_text(row.text)) for row in rows]
     vectors = embed([one.text for one in checked]) or [None] * len(checked)
     return [
         replace(one, found_by=(digest(one.text), vector))
@@ -372,7 +372,7 @@ async def _insert_batch(
 ) -> int:
     if any(one.found_by is None for one in rows):
         rows = prepared(rows)
-    digests = [one.found_by[0] for one in rows if one.found_by and one.document is None]
+    digests = [row.found_by[0] for row in rows if row.found_by and row.document is None]
     there = await passages.by_digest(tx, archive_id, list(dict.fromkeys(digests)))
     fresh: dict[str, Fresh] = {}
     merged: dict[str, list[Source]] = {}
@@ -392,7 +392,7 @@ async def _insert_batch(
     await insert_passages(tx, writer.constellation, list(fresh.values()))
     old = await passages.many(tx, list(merged))
     for passage_id, sources in merged.items():
-        origins = _united(old[passage_id].source.origins, *(one.origins for one in sources))
+        origins = _united(old[passage_id].source.origins, *(source.origins for source in sources))
         if origins != old[passage_id].source.origins:
             columns = {"origins": origins_wire(origins)}
             await _change(tx, writer, "merge", old[passage_id], columns)

@@ -334,8 +334,8 @@ def _misfitting(fields: Sequence[Field], values: Row) -> Iterator[str]:
 def _write(schema: Schema, doc: LoroDoc, old: Any, new: Any) -> None:
     """Make a document's state, which is `old`, the new one, in one commit."""
     if isinstance(schema, CompositeSchema):
-        for one in schema.sections:
-            _write_part(one.schema, doc, one.name, old[one.name], new[one.name])
+        for section in schema.sections:
+            _write_part(section.schema, doc, section.name, old[section.name], new[section.name])
     else:
         _write_part(schema, doc, "", old, new)
     doc.commit()
@@ -347,11 +347,11 @@ def _write_part(schema: Schema, doc: LoroDoc, section: str, old: Any, new: Any) 
     match schema:
         case TextSchema():
             text = doc.get_text(f"{section}:text")
-            for one in reversed(text_splices(old, new)):
-                if one.delete:
-                    text.delete(one.at, one.delete)
-                if one.insert:
-                    text.insert(one.at, one.insert)
+            for splice in reversed(text_splices(old, new)):
+                if splice.delete:
+                    text.delete(splice.at, splice.delete)
+                if splice.insert:
+                    text.insert(splice.at, splice.insert)
         case MapSchema():
             for field in schema.fields:
                 if old.get(field.name) != new.get(field.name):
@@ -370,11 +370,11 @@ def _write_field(field: Field, doc: LoroDoc, section: str, old: Row, new: Row) -
             doc.get_counter(f"{section}:counter:{field.name}").increment(round(change, 9))
         case FieldType.LIST:
             listed = doc.get_list(f"{section}:list:{field.name}")
-            for one in reversed(_list_splices(old.get(field.name, []), value or [])):
-                if one.delete:
-                    listed.delete(one.at, one.delete)
-                for offset, item in enumerate(one.insert):
-                    listed.insert(one.at + offset, item)
+            for splice in reversed(_list_splices(old.get(field.name, []), value or [])):
+                if splice.delete:
+                    listed.delete(splice.at, splice.delete)
+                for offset, item in enumerate(splice.insert):
+                    listed.insert(splice.at + offset, item)
         case _ if value is None:
             doc.get_map(f"{section}:fields").delete(field.name)
         case _:

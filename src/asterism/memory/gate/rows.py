@@ -146,7 +146,7 @@ class Fresh:
 
 async def insert_passages(tx: Connection, constellation: str, rows: Sequence[Fresh]) -> None:
     """Store new passages; their archives have to be held. Staged ones are put into no index yet."""
-    shown = [one.passage for one in rows if one.passage.retracted_at != STAGED]
+    shown = [row.passage for row in rows if row.passage.retracted_at != STAGED]
     free = {
         archive_id: await search_index.next_number(tx, archive_id)
         for archive_id in dict.fromkeys(one.archive_id for one in shown)

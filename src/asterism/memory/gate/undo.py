@@ -407,7 +407,7 @@ async def _revert_passage(
     passage = await passages.get(tx, writer.constellation, passage_id)
     assert passage is not None, "it was read with this transaction"
     edits = await passages.edits(tx, passage_id)
-    turns = {0: passage.turn_id} | {one.number: one.turn_id for one in edits}
+    turns = {0: passage.turn_id} | {edit.number: edit.turn_id for edit in edits}
     tops: dict[int, set[int]] = {}
     for number in numbers:
         chain = passage_chain(edits, number)
@@ -471,8 +471,10 @@ async def _take_passage_back(tx: Connection, writer: Writer, passage_id: str, nu
 def _said_more(edits: Sequence[PassageEdit], number: int) -> bool:
     """Tell whether anything was appended after an edit that was not taken back."""
     return any(
-        one.number > number and one.kind == "append" and len(passage_chain(edits, one.number)) % 2
-        for one in edits
+        edit.number > number
+        and edit.kind == "append"
+        and len(passage_chain(edits, edit.number)) % 2
+        for edit in edits
     )
 
 
