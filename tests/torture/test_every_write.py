@@ -20,7 +20,7 @@ from tests.torture.short_life import CONVERSATION, FileChannel, Migrating, hand_
 from tests.torture.worker import Aim, Doom, finished, lines, prepare, tools_of
 from tests.torture.world import spawn
 
-STRIDE = 1 if TORTURE else 13
+STRIDE = 1 if TORTURE else 23
 POINTS = pytest.mark.parametrize("point", ["disk write", "disk write torn", "disk sync"])
 
 pytestmark = [pytest.mark.promise("T2", "T3"), pytest.mark.timeout(600 if TORTURE else 120)]
