@@ -556,6 +556,9 @@ def no_such(kind: str, name: str, there: list[str]) -> str:
     name = shortened(name)
     near = difflib.get_close_matches(name, there, 1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
+    if len(there) == 1:
+        only = hint or f" The only {kind} is {there[0]!r}."
+        return f"There is no {kind} named {name!r}.{only}"
     if there:
         return (
             f"There is no {kind} named {name!r}.{hint} "
