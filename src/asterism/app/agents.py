@@ -69,10 +69,21 @@ DEFAULT_SYSTEM = (
 
 
 @dataclass(frozen=True, slots=True)
+class _AgentParts:
+    """What an agent's own nouns are made of, for whoever acts."""
+
+    session: Session
+    search: Search
+    archive: Callable[[], Archive]
+    default_model: Callable[[], str]
+
+
+@dataclass(frozen=True, slots=True)
 class Agent(AgentRecord):
     """An agent of an open home: what is known of it, and what can be done with it."""
 
     _agents: Agents = field(kw_only=True, repr=False, compare=False)
+    _parts: _AgentParts = field(kw_only=True, repr=False, compare=False)
 
     async def ask(self, text: str, **options: Any) -> Outcome:
         """Send a message and wait for the answer; `Agents.send` has the options."""
@@ -92,7 +103,7 @@ class Agent(AgentRecord):
 
     async def search(self, text: str, **filters: Any) -> SearchResult:
         """Return what this agent remembers of something, the best first."""
-        return await self._agents.search(self, text, **filters)
+        return await self._parts.search(self, text, **filters)
 
     async def edit(self, **changes: Any) -> Agent:
         """Change this agent and return it as it is then; `Agents.edit` has the options."""
@@ -111,21 +122,23 @@ class Agent(AgentRecord):
     @property
     def model_in_use(self) -> str:
         """The model that this agent thinks with now, as `vendor:name`."""
-        return self._agents.default_model() if self.model == DEFAULT_MODEL else self.model
+        if self.model != DEFAULT_MODEL:
+            return self.model
+        return self._parts.default_model()
 
     @property
     def blocks(self) -> AgentBlocks:
         """The blocks that this agent sees: `await agent.blocks["human"].append("Has a cat.")`."""
         from asterism.app.blocks import AgentBlocks, Blocks
 
-        return AgentBlocks(Blocks(self._agents.session), self)
+        return AgentBlocks(Blocks(self._parts.session), self)
 
     @property
     def archive(self) -> AgentArchive:
         """What this agent keeps for later: `await agent.archive.add("The rent is due.")`."""
         from asterism.app.archive import AgentArchive
 
-        return AgentArchive(self._agents.archive(), self)
+        return AgentArchive(self._parts.archive(), self)
 
 
 _RECORD_FIELDS = tuple(one.name for one in fields(AgentRecord))
@@ -157,10 +170,8 @@ class Agents:
         archive: Callable[[], Archive],
     ) -> None:
         self._engine = engine
-        self._session = self.session = session
-        self.search = search
-        self.archive = archive
-        self.default_model = lambda: engine.settings.default_model
+        self._session = session
+        self._parts = _AgentParts(session, search, archive, lambda: engine.settings.default_model)
 
     # -- which there are -------------------------------------------------------------------------
 
@@ -177,7 +188,9 @@ class Agents:
 
     def _bound(self, record: AgentRecord) -> Agent:
         """Return a record as an agent that can be talked to."""
-        return Agent(*[getattr(record, name) for name in _RECORD_FIELDS], _agents=self)
+        return Agent(
+            *[getattr(record, name) for name in _RECORD_FIELDS], _agents=self, _parts=self._parts
+        )
 
     async def create(
         self,

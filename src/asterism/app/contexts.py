@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from asterism.app.session import Session, verbs
+from asterism.app.session import Session, no_such_turn, verbs
 from asterism.errors import Conflict, NotFound
 from asterism.memory import people
 from asterism.permissions import Act
@@ -71,9 +71,7 @@ class Contexts:
         async def read(tx: Connection) -> ShownContext | None:
             record = await journal.turn(tx, turn_id)
             if record is None or not await self._session.visible_turns(tx, [turn_id]):
-                raise NotFound(
-                    f'There is no turn {turn_id!r}. "asterism turn list" shows the latest ones.'
-                )
+                raise no_such_turn(turn_id)
             entries = await journal.entries_of(tx, record)
             wanted = _last_step(entries) if step is None else step
             return await context_of_step(tx, record, entries, wanted)

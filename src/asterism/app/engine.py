@@ -114,7 +114,6 @@ class Engine:
         )
         self.runtime = Runtime(
             self.services,
-            self.hub,
             constellation=constellation,
             delivered=self.outbox.kick,
             ended=self.indexing.kick,
@@ -139,14 +138,14 @@ class Engine:
             self.workshop.workplace,
             lambda text: self.keys.resolve(text),  # noqa: PLW0108 - as it is then
         )
-        for heard in (
+        for changed in (
             self.models.settings_changed,
             self.channels.settings_changed,
             self._servers_changed,
             self._encoder_changed,
             self.keys.settings_changed,
         ):
-            settings.subscribe(heard)
+            settings.subscribe(changed)
 
     def _make_services(self) -> TurnServices:
         """Return what turns work with; settings are looked at when they are needed."""

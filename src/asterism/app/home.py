@@ -66,7 +66,7 @@ _RETAIN_EVERY = 3_600.0
 class Home:
     """A constellation of agents as somebody has it: its nouns, judged as theirs.
 
-    Each noun has a file of its own, which most are imported from when they are first used.
+    Each noun has a file of its own; most are imported when they are first used.
     """
 
     def __init__(self, engine: Engine, session: Session) -> None:

@@ -141,6 +141,29 @@ class Session:
             return True
         return bool(await self.database.read(lambda tx: self.visible_turns(tx, [turn_id])))
 
+    async def visible_of_turns(
+        self,
+        page: Callable[[Connection, int], Awaitable[Sequence[T]]],
+        turn_of: Callable[[T], str],
+        limit: int,
+    ) -> list[T]:
+        """Return the first things of turns that whoever acts may see.
+
+        Args:
+            page: Returns so many of the first things there are.
+            turn_of: Returns the turn that a thing is of.
+            limit: How many are wanted.
+        """
+
+        async def read(tx: Connection) -> list[T]:
+            async def visible(found: Sequence[T]) -> list[T]:
+                ids = await self.visible_turns(tx, map(turn_of, found))
+                return [thing for thing in found if turn_of(thing) in ids]
+
+            return await enough(lambda most: page(tx, most), visible, limit)
+
+        return await self.database.read(read)
+
     # -- what whoever acts may do ----------------------------------------------------------------
 
     def check(self, act: Act, verb: str, noun: str, given: Sequence[Any] = ()) -> None:
@@ -544,6 +567,13 @@ def checked_name(name: str) -> str:
             "Choose another. Nothing was changed."
         )
     return name
+
+
+def no_such_turn(turn_id: str) -> NotFound:
+    """Say that there is no turn, or none that whoever asks may see."""
+    return NotFound(
+        f'There is no turn {shortened(turn_id)!r}. "asterism turn list" shows the latest ones.'
+    )
 
 
 def shortened(text: str, most: int = 100) -> str:

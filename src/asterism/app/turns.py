@@ -15,7 +15,7 @@ import orjson
 from asterism.app.agents import Agent, Agents, new_record
 from asterism.app.engine import Engine
 from asterism.app.replay import replay_tape
-from asterism.app.session import Session, enough, note, verbs
+from asterism.app.session import Session, enough, no_such_turn, note, verbs
 from asterism.errors import AsterismError, Conflict, InvalidInput, NotFound
 from asterism.memory import people as stored_people
 from asterism.permissions import Act
@@ -87,19 +87,11 @@ class Turns:
         """Return the latest turns, newest first."""
         session = self._session
         agent_id = await session.id_of(agent) if agent is not None else None
-
-        async def read(tx: Connection) -> builtins.list[TurnRecord]:
-            async def visible(found: Sequence[TurnRecord]) -> builtins.list[TurnRecord]:
-                ids = await session.visible_turns(tx, [record.id for record in found])
-                return [record for record in found if record.id in ids]
-
-            return await enough(
-                lambda most: journal.turns_of(tx, session.constellation, agent_id, most),
-                visible,
-                limit,
-            )
-
-        return await session.database.read(read)
+        return await session.visible_of_turns(
+            lambda tx, most: journal.turns_of(tx, session.constellation, agent_id, most),
+            lambda record: record.id,
+            limit,
+        )
 
     async def get(self, turn_id: str) -> tuple[TurnRecord, builtins.list[Entry]]:
         """Return a turn with its entries."""
@@ -112,9 +104,7 @@ class Turns:
 
         found = await self._session.database.read(read)
         if found is None:
-            raise NotFound(
-                f'There is no turn {turn_id!r}. "asterism turn list" shows the latest ones.'
-            )
+            raise no_such_turn(turn_id)
         return found
 
     async def outcome(self, turn_id: str) -> Outcome:
@@ -130,9 +120,7 @@ class Turns:
     async def _must_see(self, turn_id: str) -> None:
         """Return if whoever acts may see a turn; else there is none for them."""
         if not await self._session.sees_turn(turn_id):
-            raise NotFound(
-                f'There is no turn {turn_id!r}. "asterism turn list" shows the latest ones.'
-            )
+            raise no_such_turn(turn_id)
 
     async def follow(self, turn_id: str) -> AsyncGenerator[Signal, None]:
         """Yield the signals of a turn from now on, `ended` or `parked` the last."""
@@ -315,19 +303,11 @@ class Outbox:
     async def list(self, state: str | None = None, *, limit: int = 100) -> builtins.list[Delivery]:
         """Return deliveries in a state (`waiting`, `dead`, `sent`), or all that are not sent."""
         session = self._session
-
-        async def read(tx: Connection) -> builtins.list[Delivery]:
-            async def visible(found: Sequence[Delivery]) -> builtins.list[Delivery]:
-                ids = await session.visible_turns(tx, [delivery.turn_id for delivery in found])
-                return [delivery for delivery in found if delivery.turn_id in ids]
-
-            return await enough(
-                lambda most: messages.list_deliveries(tx, session.constellation, state, most),
-                visible,
-                limit,
-            )
-
-        return await session.database.read(read)
+        return await session.visible_of_turns(
+            lambda tx, most: messages.list_deliveries(tx, session.constellation, state, most),
+            lambda delivery: delivery.turn_id,
+            limit,
+        )
 
     async def retry(self, key: str) -> None:
         """Try a dead delivery again."""

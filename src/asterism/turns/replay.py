@@ -262,7 +262,7 @@ async def _run(
         settings=FixedSettings(Settings(context=ContextSettings(tokens=_CONTEXT_TOKENS))),
     )
     runtime = Runtime(
-        services, Hub(), constellation="replay", delivered=lambda: None, ended=lambda _: None
+        services, constellation="replay", delivered=lambda: None, ended=lambda _: None
     )
     await runtime.serve(agent.id, None)
     for entry in entries:

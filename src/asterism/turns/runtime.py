@@ -59,7 +59,6 @@ class Runtime:
     def __init__(
         self,
         services: TurnServices,
-        hub: Hub,
         *,
         constellation: str,
         delivered: Callable[[], None],
@@ -69,8 +68,7 @@ class Runtime:
         """Make a runtime.
 
         Args:
-            means: What turns work with.
-            hub: Who watches.
+            services: What turns work with.
             constellation: Whose agents they are.
             delivered: Kicks the outbox.
             ended: Hears whose turn has ended.
@@ -78,7 +76,6 @@ class Runtime:
         """
         self._services = services
         self._database: Database = services.database
-        self._hub = hub
         self._constellation = constellation
         self._delivered = delivered
         self._ended = ended
@@ -105,7 +102,7 @@ class Runtime:
         if self._database.distributed:
             await self._database.listen("turn", self._on_turn_notice)
             await self._database.listen("stop", self._stop_here)
-            self._bridge = Bridge(self._hub, self._database)
+            self._bridge = Bridge(self._services.hub, self._database)
             await self._bridge.start()
         self._lanes = lanes
         await self._halting.start()
